@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The registry of algorithms, the properties of collectives, and emitting with checks. */
 #include "algorithms/schedule/emit.h"
 #include "lib/base/plural.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of algorithms, in the order of twill_algorithm_at(). A new algorithm is a file in
- * collectives/ that defines `const struct twill_algorithm twill_algorithm_<noun>`, and a line
- * X(noun) here. */
+/* The list of algorithms, in the order of twill_algorithm_at(). A new one is a file in collectives/
+ * that defines `const struct twill_algorithm twill_algorithm_<noun>`, and a line X(noun) here. */
 #ifndef TWILL_REGISTRY_H
 #define TWILL_REGISTRY_H
 

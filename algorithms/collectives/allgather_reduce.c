@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allgather, then reduce: every rank sends its buffer to all others and reduces all of them itself.
- * Naive peer-to-peer averaging, the baseline for the other algorithms.
- *
- * Ranks x and y exchange in window (x + y) / window length, so that operands can be reduced by rank
- * from the left in little memory, one window while the next is posted. Messages P-1, bytes n(P-1);
- * no rank waits for another's reduction.
+/* Allgather, then reduce. Every rank sends its buffer to all others and reduces all buffers itself.
+ * This is naive peer-to-peer averaging, the baseline for the other algorithms. Ranks x and y
+ * exchange in window (x + y) / window length. Operands can thus be reduced by rank from the left in
+ * little memory, one window while the next is posted. Each rank sends P-1 messages and n(P-1)
+ * bytes. No rank waits for the reduction of another.
  *
  *     0 <-> 1     each of the P(P-1)/2 pairs exchanges whole buffers
  *     |  X  |

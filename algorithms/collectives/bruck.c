@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bruck's algorithms (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), for any number of ranks and
- * few bytes: the minimum number of rounds, ceil(lg P).
- *
- * Allgather: a rank that has the c shards from its own on receives the next c from the rank c to
- * the right, and sends its own c to the rank c to the left; n(P-1)/P bytes, which is the minimum,
- * too.
+/* The algorithms of Bruck (Bruck, Ho, Kipnis, Upfal and Weathersby 1997), for any number of ranks
+ * and few bytes. They take the minimum number of rounds, ceil(lg P). In an allgather, a rank that
+ * has c shards, starting with its own, receives the next c from the rank c to the right and sends
+ * its c to the rank c to the left. It sends n(P-1)/P bytes, which is also the minimum.
  *
  *     0 1 2 3 4      0 has {0}, then {0 1}, then {0 1 2 3}, then 4, the last one missing
  *
- * Alltoall: a shard for the rank d to the right travels the distances 1, 2, 4, ... that add up to
- * d, together with all others that travel the same distance: (n/2) lg P bytes. Shards are kept by
- * distance d in TMP; those that travel together are not adjacent there, so they are packed. */
+ * In an alltoall, a shard for the rank d to the right travels the distances 1, 2, 4, ... that add
+ * up to d, together with all others that travel the same distance. It sends (n/2) lg P bytes. TMP
+ * keeps shards by distance d. Those that travel together are packed, as they are not adjacent. */
 #include "algorithms/schedule/emit.h"
 
 static void emit_allgather(struct twill_emitter *e)
@@ -21,20 +19,21 @@ static void emit_allgather(struct twill_emitter *e)
     for (uint32_t have = 1; have < size; have *= 2) {
         uint32_t count = (uint32_t)twill_min(have, size - have), next = (me + have) % size;
         uint32_t ranges = twill_ring_ranges(range, size, me, count);
-        for (uint32_t i = ranges; i-- > 0;) /* what arrived last goes first: the WAIT was for it */
+        /* what arrived last is sent first, as the WAIT was for it */
+        for (uint32_t i = ranges; i-- > 0;)
             twill_emit_send(e, (me + size - have) % size, data_at(TWILL_DST, range[i].first),
                             range[i].length, 0);
         ranges = twill_ring_ranges(range, size, next, count);
         for (uint32_t i = ranges; i-- > 0;)
             twill_emit_recv(e, next, data_at(TWILL_DST, range[i].first), range[i].length, 0);
-        /* Does the last round send what this one receives? */
+        /* The last round may not need what this one receives; then the two rounds overlap. */
         if (!(2 * have < size && size <= 3 * have))
             twill_emit_wait(e);
     }
 }
 
-/* Copy the shards whose distance has this bit to `packed`, or from there back (`back`). They are
- * runs of `bit` every 2 * bit. Return their number. */
+/* Copy the shards whose distance has this bit to `packed`, or back from there (`back`). They are
+ * runs of `bit` shards every 2 * bit. Returns their number. */
 static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t packed, bool back)
 {
     uint32_t size = e->world->size, count = 0;
@@ -51,7 +50,7 @@ static void emit_alltoall(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank, half = size / 2;
     struct twill_range range[2];
-    e->tmp_blocks = 2 * size; /* by distance; half as many to send and as many received */
+    e->tmp_blocks = 2 * size; /* by distance, then half of them to send and half received */
     uint32_t ranges = twill_ring_ranges(range, size, me, size);
     for (uint32_t i = 0, d = 0; i < ranges; d += range[i++].length)
         twill_emit_copy(e, data_at(TWILL_TMP, d), data_at(TWILL_SRC, range[i].first), 0,

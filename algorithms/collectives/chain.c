@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pipelined chain: blocks go from rank to rank, one after the other (the pipelined linear array
- * of van de Geijn, "On global combine operations", 1994).
- *
- * A reduction goes up the ranks, ((0 op 1) op 2) op ..., and is complete at the last one; an
- * allreduce sends the result back down the chain, a reduce sends it to the root in one step. A
- * broadcast goes from the root to the right, node by node. Rounds B + P - 2 for B blocks (reduce:
- * up to B + P - 1; allreduce: B + 2P - 3); bytes at most 2n per rank. Good for many blocks on few
- * ranks.
+/* A pipelined chain. Blocks go from rank to rank, one after the other (the pipelined linear array
+ * of van de Geijn, "On global combine operations", 1994). A reduction goes up the ranks, ((0 op 1)
+ * op 2) op ..., and is complete at the last one. An allreduce sends the result back down the chain,
+ * a reduce sends it to the root in one step. A broadcast goes from the root to the right, node by
+ * node. It takes B + P - 2 rounds for B blocks (a reduce up to B + P - 1, an allreduce B + 2P - 3)
+ * and at most 2n bytes per rank. It is good for many blocks on few ranks.
  *
  *     0 -> 1 -> 2 -> 3 ,
  *     0 <- 1 <- 2 <- 3 ' */
@@ -24,18 +22,19 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
+/* What chain_delivers() needs to know about the chain. */
 struct chain {
     const struct twill_world *world;
     uint32_t root;
     bool reduces;
 };
 
-/* The rank's position in a chain from position `root` to the right; or, with `left`, from the last
- * position to the left. */
+/* Return the place of this rank in a chain from position `root` to the right or, with `left`, in a
+ * chain from the last position to the left. */
 static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)
 {
     uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
-    uint32_t step = left ? g->size - 1 : 1; /* to the child */
+    uint32_t step = left ? g->size - 1 : 1; /* step to the child */
     struct twill_pipe_tree tree = {.depth = depth,
                                    .height = g->size - 1,
                                    .parent = g->rank[(g->me + g->size - step) % g->size],
@@ -46,7 +45,7 @@ static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t 
     return tree;
 }
 
-/* A tree of one edge, from the last rank to the root. */
+/* Return a tree of one edge, from the last rank to the root. */
 static struct twill_pipe_tree straight(uint32_t rank, uint32_t last, uint32_t root)
 {
     struct twill_pipe_tree tree = {
@@ -73,7 +72,7 @@ static void chain_broadcast(struct twill_emitter *e, uint32_t root_rank)
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
 }
 
-/* A twill_emit_knows_fn: whether the chain's messages prove that `other` has started. */
+/* A twill_emit_knows_fn. Returns whether the messages prove that `other` has started. */
 static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
 {
     const struct chain *c = user;

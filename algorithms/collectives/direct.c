@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Direct: all ranks share a node and read, or write, each other's memory. The other
- * collectives are in direct_collectives.c. Broadcast: the root publishes, the others copy. Barrier:
- * signal, and await all. One or two synchronisations each (FETCHED: two or three); every byte is
- * copied once (MAPPED, FETCHED) or twice (the others).
+/* Direct. All ranks share a node and read, or write, the memory of each other. In a broadcast the
+ * root publishes the data and the others copy them. In a barrier every rank signals and awaits all.
+ * The other collectives are in direct_collectives.c. Each takes one or two synchronisations
+ * (FETCHED two or three), and every byte is copied once (MAPPED, FETCHED) or twice (the others).
  *
- * In a MAPPED broadcast the root copies as well, or its core would be idle: of L blocks each other
- * rank fetches L-1, and the root stores the last one into their DST. In place, the usual call, all
- * L ranks copy n(L-1)/L bytes: n loaded and n stored per byte:
+ * In a MAPPED broadcast the root copies as well, because its core would be idle otherwise. Of L
+ * blocks each other rank fetches L-1, and the root stores the last one into their DST. In place,
+ * which is usual, all L ranks copy n(L-1)/L bytes, so that as many are loaded and stored:
  *
  *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
  *
- * Out of place, the root's own copy (n) follows when the others no longer need it. At the second
- * synchronisation only the root must be awaited; all ranks are, because an exchange of buffer
- * addresses may replace the first synchronisation (twill_schedule_entry_steps()), and the second
- * one proves that all ranks have completed that exchange. */
+ * Out of place, the root copies its own n bytes when the others no longer need it. At the second
+ * synchronisation only the root must be awaited. All ranks are awaited nevertheless, because an
+ * exchange of buffer addresses may replace the first synchronisation
+ * (twill_schedule_entry_steps()), and the second one proves that it has ended. */
 #include "algorithms/collectives/direct.h"
 #include "algorithms/patterns/intra_node.h"
 
@@ -75,8 +75,8 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 #define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 #define BY_LARGE   (BY_STAGED | BY_MAPPED | BY_FETCHED)
 
-/* The collectives of "direct", their protocols, and the scratch that each protocol uses: as large
- * as the message. */
+/* The collectives of "direct", their protocols, and the scratch of each protocol, which is as large
+ * as the message. There is one constant for each collective. */
 static const struct direct {
     emit_fn emit;
     uint32_t protocols;

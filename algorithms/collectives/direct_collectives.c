@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives of "direct" (direct.c) but broadcast and barrier: first the reductions, then
- * gather and allgather, scatter and alltoall, and all of them with FETCHED. */
+/* The collectives of "direct" except broadcast and barrier (direct.c). First come the reductions,
+ * then gather and allgather, scatter and alltoall, and all of them with FETCHED. */
 #include "algorithms/collectives/direct.h"
 #include "algorithms/patterns/intra_node.h"
 
-/* "direct" reductions: the ranks of one node reduce each other's data in place.
+/* In "direct" reductions the ranks of one node reduce the data of each other in place.
  *
- * Allreduce, IMM and FLAT: each rank publishes its data and reduces all ranks' data; one
- * synchronisation, (L-1)n read. STAGED and MAPPED: rank i reduces shard i of all ranks, then all
- * ranks get all shards: two synchronisations, 2n(L-1)/L read or written. In a reduce only the root
- * reduces (IMM, FLAT) or gets the shards (STAGED: it fetches them, MAPPED: the others store them).
- * Reduce-scatter is the first half of an allreduce.
+ * In an allreduce with IMM or FLAT, each rank publishes its data and reduces the data of all ranks.
+ * This takes one synchronisation, and (L-1)n bytes are read. With STAGED and MAPPED, rank i reduces
+ * shard i of all ranks, then all ranks get all shards. This takes two synchronisations, and
+ * 2n(L-1)/L bytes are read or written. In a reduce only the root reduces (IMM, FLAT) or gets the
+ * shards, which it fetches (STAGED) or the others store (MAPPED). A reduce-scatter is the first
+ * half of an allreduce.
  *
  *     rank   0 1 2 3   shard 0 of all four is reduced by 0, shard 1 by 1, ...; then each shard
  *     shard  0 1 2 3   goes to all (allreduce), to the root (reduce), or stays (reduce-scatter)
  *
- * Traffic, MAPPED: elements loaded and stored by a rank per element of the n of the message, L
- * ranks, as the executor does it (a reduction stores to all its destinations in one pass). No byte
- * is copied in between, so counters.bytes_copied and bytes_sent do not change
+ * The table has the elements that a rank loads and stores with MAPPED, per element of the message,
+ * with L ranks. It follows the executor, which stores to all destinations of a reduction in one
+ * pass. No byte is copied in between, so counters.bytes_copied and bytes_sent do not change
  * (tests/unit/lib/job/test_lib_mapped.c).
  *
  *                                        loads             stores          sum, L = 2
@@ -27,9 +28,10 @@
  *     reduce, others (TMP and its DST)   1                 2/L             2
  *
  * In place, what is stored has just been loaded, so every line moves once. Out of place, the lines
- * of DST are loaded for ownership before they are written, L * 1/L more, except with streaming
- * stores. With more than 8 ranks a reduction takes ceil(L/8) passes and keeps intermediate values
- * in TMP: 2/L more per further pass, and the result is stored to 8 destinations at a time. */
+ * of DST are loaded for ownership before they are written, which is L * 1/L more, except with
+ * streaming stores. With more than 8 ranks a reduction takes ceil(L/8) passes and keeps
+ * intermediate values in TMP. That is 2/L more per further pass, and the result is stored to 8
+ * destinations at a time. */
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
@@ -55,8 +57,8 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
         twill_emit_node_barrier(e, 2);
 }
 
-/* Reduce shards and bring them to the root. They are reduced where the root fetches them from, or
- * before they are stored into the root's DST: the other ranks have no DST. */
+/* Reduce shards and bring them to the root. They are reduced where the root fetches them, or before
+ * they are stored into DST of the root, as the other ranks have no DST. */
 static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -92,21 +94,21 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
         twill_emit_node_reduce_root(e, shape->protocol, shape->root, TWILL_STEP_FINAL);
 }
 
-/* "direct" allgather and gather: every rank's shard to all ranks, or to the root.
+/* A "direct" allgather or gather brings the shard of every rank to all ranks, or to the root.
  *
- * IMM and STAGED: each rank publishes its shard, in its IMM line or in SHARED; when all have, the
- * receivers copy: one synchronisation, two copies. A gather is eager: a rank that only contributes
- * does not wait. MAPPED: one copy from SRC to DST, between two synchronisations. In an allgather
- * each rank reads the shards it lacks; in a gather each rank writes its shard into the root's DST:
- * all copy at once.
+ * With IMM and STAGED, each rank publishes its shard in its IMM line or in SHARED, and when all
+ * have done so, the receivers copy. This takes one synchronisation and two copies. A gather is
+ * eager, so a rank that only contributes does not wait. With MAPPED, there is one copy from SRC to
+ * DST, between two synchronisations. In an allgather each rank reads the shards that it lacks. In a
+ * gather each rank writes its shard into DST of the root, so all ranks copy at once.
  *
  *     allgather  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2     gather  1 2 3 -> 0
  *
- * Traffic of a MAPPED allgather: loads and stores of a rank per element of the n of all shards: 1
- * and 1 out of place, (L-1)/L and (L-1)/L in place, where its own shard is there. Owners could
- * store their shards to all others instead (loads 1/L; a quarter less time from 1 MiB up out of
- * place, measured); but then a rank's result would be in the others' caches instead of its own.
- * Broadcast (direct.c): the same in place, also on the root. */
+ * In a MAPPED allgather a rank loads and stores 1 element each per element of all shards out of
+ * place, and (L-1)/L in place, where its own shard is already there. If owners stored their shards
+ * to all others instead, a rank would load only 1/L (measured out of place, it takes a quarter less
+ * time from 1 MiB up). But then a result would be in the caches of other ranks. A broadcast
+ * (direct.c) moves the same bytes in place, also on the root. */
 
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
 {
@@ -167,11 +169,12 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
         twill_emit_signal(e);
 }
 
-/* "direct" scatter and alltoall: the root, or every rank, has a shard for each rank.
+/* In a "direct" scatter or alltoall, the root, or every rank, has a shard for each rank.
  *
- * STAGED: a rank with shards for others copies them into SHARED, without its own; when all have,
- * each rank copies its own from there. One synchronisation, two copies. A scatter is eager. MAPPED:
- * each rank reads its shards from the others' SRC, between two synchronisations: one copy.
+ * With STAGED, a rank with shards for others copies these into SHARED. When all have done so, each
+ * rank copies its own from there. This takes one synchronisation and two copies. A scatter is
+ * eager. With MAPPED, each rank reads its shards from SRC of the others, between two
+ * synchronisations, in one copy.
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 
@@ -227,22 +230,22 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
         twill_emit_node_barrier(e, 2);
 }
 
-/* "direct" with FETCHED: a system call reads a peer's SRC or DST, and no rank writes there. A
+/* In "direct" with FETCHED, a system call reads SRC or DST of a peer, and no rank writes there. A
  * synchronisation before the reads ensures that the data are there, one after them that no rank
- * changes data still being read. Each rank reads what it lacks, once.
+ * changes data that are still being read. Each rank reads what it lacks once.
  *
- * Allgather, alltoall, scatter and broadcast: from SRC, (P-1)/P n read by each rank, without an
- * intermediate copy. Gather: the root reads. Reduce-scatter: rank i reduces shard i of all ranks'
- * SRC, read in short ranges. Allreduce: the same, then the shards are read from their owners' DST,
- * with two more synchronisations: 2n(P-1)/P read. There is no reduce: it would need a DST that only
- * the root has.
+ * Allgather, alltoall, scatter and broadcast read from SRC, (P-1)/P n by each rank, without an
+ * intermediate copy. In a gather the root reads. In a reduce-scatter rank i reduces shard i of SRC
+ * of all ranks, read in short ranges. An allreduce does the same and then reads the shards from DST
+ * of their owners, with two more synchronisations, so that 2n(P-1)/P are read. There is no reduce,
+ * which would need a DST that only the root has.
  *
  *     rank  0 1 2 3   0 reduces shard 0 of 0 1 2 3, ...; then 0 reads shard 1 from 1, 2 from 2, ...
  *
- * Such single-copy collectives were introduced with KNEM and LiMIC (Ma, Bosilca, Bouteiller,
- * Goglin, Squyres and Dongarra 2011); process_vm_readv exists since Linux 3.2. */
+ * KNEM and LiMIC introduced such single-copy collectives (Ma, Bosilca, Bouteiller, Goglin, Squyres
+ * and Dongarra 2011). Linux has process_vm_readv since 3.2. */
 
-/* Reduce the own shard of all ranks' SRC into DST. */
+/* Reduce the shard of this rank from SRC of all ranks into its DST. */
 static void reduce_own(struct twill_emitter *e)
 {
     struct twill_group g = twill_group_node(e);
@@ -262,7 +265,7 @@ static void emit_allreduce(struct twill_emitter *e)
     twill_emit_node_barrier(e, 3);
 }
 
-/* Every rank reads from all others' SRC. */
+/* Let every rank read from SRC of all others. */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;
@@ -272,8 +275,7 @@ static void emit_exchange(struct twill_emitter *e, uint32_t block)
     twill_emit_node_barrier(e, 2);
 }
 
-/* The others read the root's SRC: all of it, or their shard, and signal the root when they are
- * done. */
+/* Let the others read SRC of the root, entirely or their shard, and then signal the root. */
 static void emit_from_root(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dissemination barrier (Hensgen, Finkel and Manber 1988): in round k a rank notifies the rank 2^k
+/* Dissemination barrier (Hensgen, Finkel and Manber 1988). In round k a rank notifies the rank 2^k
  * to the right that it, and all ranks that have notified it so far, have arrived. After ceil(lg P)
- * rounds of one empty message each, every rank knows that all have; P need not be a power of two.
- * Where the last round does not depend on the one before it, the two are merged.
+ * rounds of one empty message each, every rank knows that all have arrived. P need not be a power
+ * of two. Where the last round does not depend on the preceding one, the two are merged.
  *
  *     0 1 2 3 4      distances 1, 2, 4:
  *                    0 is notified by 4; then by 3 of 3 and 2; then by 1 of 1 (and again 0, 4, 3)

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Double binary tree, pipelined (Sanders, Speck and Traeff, "Two-tree algorithms for full bandwidth
- * broadcast, reduction and scan", 2009).
- *
- * Half of the buffer is reduced up and broadcast down one binary tree, half another, each on its
- * own lane and in blocks, one after the other. The root is above both trees; each other rank is a
- * leaf in at least one of them. A rank with two children in the other tree sends n/2 up, twice n/2
- * down and n/2 as a leaf: at most 2n bytes. Rounds B + 2 ceil(lg P) - 1 for B blocks of each half.
+ * broadcast, reduction and scan", 2009). Half of the buffer is reduced up and broadcast down one
+ * binary tree, and half another. Each half has its own lane and goes in blocks, one after the
+ * other. The root is above both trees, and each other rank is a leaf in at least one of them. A
+ * rank with two children in the other tree sends n/2 up, twice n/2 down and n/2 as a leaf, which is
+ * at most 2n bytes. It takes B + 2 ceil(lg P) - 1 rounds for B blocks of each half.
  *
  *     P = 8, root 0:      0                     0
  *                         |                     |
@@ -15,9 +14,9 @@
  *                     / \   / \             / \   / \
  *                    1   3 5   7           2   4 6   1
  *
- * The first tree is in order. The second is the first with all ranks but the root shifted by one (P
- * even) or mirrored (P odd), so that its leaves are the other ranks. A mirrored tree is in order
- * too, so it is used where the order matters; then the bytes are up to 3n if P is even. */
+ * The first tree is in order. The second is the first with all ranks except the root shifted by one
+ * (P even) or mirrored (P odd), so that its leaves are the other ranks. A mirrored tree is also in
+ * order, so it is used where the order matters. The bytes are then up to 3n if P is even. */
 #include "algorithms/patterns/pipeline.h"
 
 #define TREE_BLOCKS      8

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allreduce in the minimum number of rounds for any number of ranks: an allgather by Bruck's
- * algorithm (bruck.c) of all members' contributions, which each member then reduces.
- *
- * Recursive doubling takes more rounds where the number of members is not a power of two; here it
- * is always ceil(lg P), for n(P-1) bytes instead of n lg P. All members reduce in the group's
- * order, so all get the same bits.
+/* Allreduce in the minimum number of rounds for any number of ranks. It is an allgather by the
+ * algorithm of Bruck (bruck.c) of the contributions of all members, which each member then reduces.
+ * Recursive doubling takes more rounds where the number of members is not a power of two. Here it
+ * is always ceil(lg P), for n(P-1) bytes instead of n lg P. All members reduce in the order of the
+ * group, so all get the same bits.
  *
  *     P = 3:  0 <- 1, 1 <- 2, 2 <- 0; then 0 <- 2, 1 <- 0, 2 <- 1; all have three, and reduce them
  *
- * TMP: copy d of the blocks has the contribution of the member d to the right, copy 0 this rank's
- * own. Each contribution is a message of its own, because copies are not contiguous. */
+ * In TMP, copy d of the blocks has the contribution of the member d to the right, and copy 0 that
+ * of this rank. Each contribution is a separate message, because copies are not contiguous. */
 #include "algorithms/collectives/cores.h"
 
 static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
@@ -36,7 +35,7 @@ static void allgather_operands(struct twill_emitter *e, const struct twill_group
     }
 }
 
-/* Reduce in the group's order, into the copy with its first member's contribution. */
+/* Reduce in the order of the group, into the copy with the contribution of its first member. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
 {
     uint32_t size = g->size, first = (size - g->me) % size;

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Halving and doubling for any number of ranks, on a circulant graph (Traeff, "Optimal,
- * Non-pipelined Reduce-scatter and Allreduce Algorithms", 2024).
- *
- * Reduce-scatter: each rank has partials for the ranks up to s - 1 to its right, itself included.
- * At first s = P; in a round s' = ceil(s/2): a rank sends its partials for the farther ones, s' to
- * s-1 to the right, to the rank s' to the right, and reduces what it receives for the nearer ones.
- * After ceil(lg P) rounds only its own shard is left, complete. Allgather: the reverse. Bytes
- * n(P-1)/P each, the minimum, and without the extra rounds that other algorithms need if P is not a
- * power of two: 2 ceil(lg P) rounds and 2n(P-1)/P bytes for an allreduce. Shard numbers wrap round,
- * so some rounds have two messages.
+ * Non-pipelined Reduce-scatter and Allreduce Algorithms", 2024). In the reduce-scatter each rank
+ * has partials for the ranks up to s - 1 to its right, including itself. At first s = P, and in a
+ * round s' = ceil(s/2). A rank sends its partials for the farther ones, s' to s-1 to the right, to
+ * the rank s' to the right, and reduces what it receives for the nearer ones. After ceil(lg P)
+ * rounds only its own shard is left, complete. The allgather is the reverse. Each half sends
+ * n(P-1)/P bytes, the minimum, and has no extra rounds, which other algorithms need if P is not a
+ * power of two. An allreduce takes 2 ceil(lg P) rounds and 2n(P-1)/P bytes. Shard numbers wrap
+ * around, so some rounds have two messages.
  *
  *     P = 5, rank 0:  round 0 (5 -> 3): shards 3 4 to rank 3; 0 1 from rank 2
  *                     round 1 (3 -> 2): shard  2   to rank 2; 0   from rank 3
@@ -27,7 +26,7 @@ static void emit(struct twill_emitter *e, const struct twill_shape *shape)
     bool sharded = twill_collective_facts(shape->collective)->sharded;
     bool reduces = shape->collective != TWILL_ALLGATHER;
     e->blocks = world->size;
-    /* Shards by rank, to be consecutive. */
+    /* Shards are by rank, so that they are consecutive. */
     struct twill_group g =
         sharded ? twill_group_ranks(e, e->blocks) : twill_group_world(e, e->blocks);
     e->shards = sharded ? world->size : 1;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two levels, the ranks of a node and the nodes. The composer (compose.c) where the ranks of a node
- * divide the message among themselves (STAGED, MAPPED); one leader per node, its lowest rank, where
- * the message is too small for that (IMM, FLAT):
+/* Two levels, the ranks of a node and the nodes. The composer (compose.c) emits them where the
+ * ranks of a node divide the message among themselves (STAGED, MAPPED). Where the message is too
+ * small for that (IMM, FLAT), each node has one leader, its lowest rank:
  *
- *     node 0:  0 <- 1        0, 2 and 4 reduce their nodes' contributions, allreduce the results
- *     node 1:  2 <- 3        among themselves, and give the final result to their nodes
+ *     node 0:  0 <- 1        0, 2 and 4 reduce the contributions of their nodes, allreduce the
+ *     node 1:  2 <- 3        results among themselves, and give the final result to their nodes
  *     node 2:  4
  *
- * With G nodes: rounds 2(G-1) (ring), 2 ceil(lg G) (halving and doubling), floor(lg G), and 2 more
- * unless G is a power of two (recursive doubling), or ceil(lg G) (Bruck); bytes off the node per
- * leader 2n(G-1)/G, 2n(G-1)/G, n lg G, n(G-1). */
+ * With G nodes there are 2(G-1) rounds (ring), 2 ceil(lg G) (halving and doubling), floor(lg G),
+ * and 2 more unless G is a power of two (recursive doubling), or ceil(lg G) (Bruck). A leader sends
+ * 2n(G-1)/G, 2n(G-1)/G, n lg G or n(G-1) bytes off its node. */
 #include "algorithms/compose/compose.h"
 
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
@@ -39,7 +39,7 @@ static void emit_halving(struct twill_emitter *e, const struct twill_shape *shap
     twill_emit_two_levels(e, shape, TWILL_BY_HALVING_DOUBLING);
 }
 
-/* Node by node is by rank unless a node has ranks on both sides of another's. */
+/* Node by node is by rank unless a node has ranks on both sides of those of another. */
 static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool sorted = shape->order != TWILL_ORDER_LEFT;

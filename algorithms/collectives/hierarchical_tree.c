@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees between nodes: a binomial tree over the nodes' heads, one rank of each node: the root on
- * its node, the lowest rank on the others. Broadcast: first the tree, then each head sends to its
- * node. Reduce: first each node reduces to its head, then the tree. Rounds lg G; bytes off a node
- * at most n lg G (broadcast) or n (reduce).
+/* Trees between nodes. A binomial tree connects the heads of the nodes. The head is the root on its
+ * node and the lowest rank on the others. In a broadcast, the tree comes first, then each head
+ * sends to its node. In a reduce, each node first reduces to its head, then the tree follows. It
+ * takes lg G rounds, and at most n lg G (broadcast) or n (reduce) bytes leave a node.
  *
  *     node 0:  0   1 (root)      broadcast  1 -> 2, 1 -> 4; then 1 -> 0, 2 -> 3
  *     node 1:  2   3             reduce     0 -> 1, 3 -> 2; then 2 -> 1, 4 -> 1
  *     node 2:  4
  *
- * With STAGED and MAPPED the reduce on a node is divided among its ranks: each reduces its own
+ * With STAGED and MAPPED the reduce on a node is divided among its ranks. Each reduces its own
  * blocks, and the head collects them. */
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/intra_node.h"
@@ -34,7 +34,7 @@ static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_wait(e);
 }
 
-/* Heads contribute partials, unless every rank has a node of its own. */
+/* Reduce on nodes, then between heads, which contribute partials unless every node has one rank. */
 static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
                          const struct twill_shape *shape)
 {
@@ -55,7 +55,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     bool reduces = shape->collective == TWILL_REDUCE;
     if (world->nodes < 2 || (!reduces && shape->protocol == TWILL_PROTOCOL_FLAT))
         return false;
-    /* The reduction starts at the root's node, and goes node by node. */
+    /* The reduction starts at the node of the root and continues node by node. */
     bool by_rank = shape->order != TWILL_ORDER_LEFT && world->node[shape->root] == 0;
     for (uint32_t r = 1; r < world->size && by_rank && shape->order != TWILL_ORDER_ANY; r++)
         by_rank = world->node[r] >= world->node[r - 1];

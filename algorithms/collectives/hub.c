@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hub: one rank receives all buffers, reduces them, and returns the result: a central parameter
- * server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014), a
- * baseline for the other algorithms.
- *
- * The hub receives a few buffers at a time and reduces by rank from the left, one window while the
- * next is posted. Every other rank sends n and receives n; the hub receives n(P-1) and sends
- * n(P-1), so its link carries 2n(P-1) bytes. Rounds 2(P-1)/4 at the hub.
+/* Hub. One rank receives all buffers, reduces them and returns the result. This is a central
+ * parameter server (Li et al., "Scaling Distributed Machine Learning with the Parameter Server",
+ * 2014), a baseline for the other algorithms. The hub receives a few buffers at a time and reduces
+ * by rank from the left, one window while the next is posted. Every other rank sends n and receives
+ * n. The hub receives n(P-1) and sends n(P-1), so its link carries 2n(P-1) bytes. It takes 2(P-1)/4
+ * rounds at the hub.
  *
  *     1   2   3   4
  *      \   \ /   /      all to the hub, ((((0 op 1) op 2) op 3) op 4), and back

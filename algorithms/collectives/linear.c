@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear: the root exchanges messages with all other ranks itself, a few at a time (=k: k),
- * starting with the rank after its own. It is a tree of one level: P-1 messages at the root, one at
- * the others, of n bytes each, or of one shard each in a gather or scatter: n(P-1)/P bytes, none of
- * them sent twice. (The "basic linear" of MPI libraries; the corresponding alltoall is `pairwise`.)
+/* Linear. The root itself exchanges messages with all other ranks, a few at a time (=k for k),
+ * starting with the rank after its own. This is a tree of one level. The root has P-1 messages, the
+ * others one, of n bytes each. In a gather or scatter each has one shard, n(P-1)/P bytes in total,
+ * none of which are sent twice. (MPI libraries call it "basic linear". The corresponding alltoall
+ * is `pairwise`.)
  *
  *     0 -> 1, 0 -> 2, 0 -> 3, ...      a reduce receives in this order, by rank from the left
  *
- * With =k, in a gather or reduce, at most k ranks send at once: the others wait for a message
- * without data from the root, one more latency per k ranks. Where many senders overflow the queue
- * before the root's link (incast), that costs much less than it saves; without =k the root's window
- * bounds what is received at once, not what is sent.
+ * With =k, at most k ranks of a gather or reduce send at once. The others wait for a message
+ * without data from the root, which is one more latency per k ranks. Where many senders overflow
+ * the queue in front of the link of the root (incast), that costs much less than it saves. Without
+ * =k the window of the root limits what is received at once, not what is sent.
  *
- * Every message is a shard of the sender's and of the receiver's buffer, so shards may have any
- * sizes. */
+ * Every message is a shard of the buffers of sender and receiver, so shards may have any sizes. */
 #include "algorithms/collectives/cores.h"
 
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)

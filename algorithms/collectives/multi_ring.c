@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Multi-ring: k rings at once, each with a fraction of the buffer (Patarasuk and Yuan 2009 show
- * that rings use a whole fabric; several rings use all its links, as in NCCL).
- *
- * Each ring has a lane of its own. All visit the ranks node by node, every other ring in the
- * opposite direction, and each enters a node at a different rank, so that the crossings between
- * nodes are spread over ranks (and the NICs near them) and over both directions of the links.
- * Rounds 2(P-1), bytes 2n(P-1)/P as with one ring; up to 4 peers with two rings, 2k with k.
+/* Multi-ring. There are k rings at once, each with a fraction of the buffer. Patarasuk and Yuan
+ * (2009) show that a ring uses a whole fabric. Several rings use all its links, as in NCCL. Each
+ * ring has its own lane. All visit the ranks node by node, every other ring in the opposite
+ * direction, and each enters a node at a different rank. The crossings between nodes are thus
+ * spread over ranks (and the NICs near them) and over both directions of the links. It takes 2(P-1)
+ * rounds and 2n(P-1)/P bytes, as one ring does. A rank has up to 2k peers.
  *
  *     two nodes of four, ring 0:  0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> 0
  *                        ring 1:  2 <- 3 <- 0 <- 1 <- 6 <- 7 <- 4 <- 5 <- 2 */
@@ -24,7 +23,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->order == TWILL_ORDER_ANY && rings_of(shape) <= TWILL_SCHEDULE_LANES;
 }
 
-/* Store the ranks in the order of ring number j of k; return the position of rank `me`. */
+/* Store the ranks in the order of ring number j of k. Returns the position of rank `me` in it. */
 static uint32_t order_ring(uint32_t *ranks, const struct twill_world *w, uint32_t me, uint32_t j,
                            uint32_t k)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* "levels": the composer (compose.c) over levels of the machine that the user names.
+/* "levels" is the composer (compose.c) over levels of the machine that the user names.
  *
  *     levels=tile:direct/numa:direct/node:direct/group:ring/all:recursive_doubling
  *
- * says, from the inside out, how the members of each unit communicate: the ranks of a tile (or an
- * L3 cache, l3:), the tiles of a NUMA node, the NUMA nodes of a node, the nodes of a group, the
- * groups. Levels that are not named are skipped. The last level named becomes that of the whole
- * world, unless it is `direct`, which is possible within a node only: then a ring is added on top.
- * Without a list: `direct` within the node, rings above. */
+ * The text says, from the inside out, how the members of each unit communicate. These are the ranks
+ * of a tile (or of an L3 cache, l3:), the tiles of a NUMA node, the NUMA nodes of a node, the nodes
+ * of a group, and the groups. Levels that are not named are skipped. The last level named becomes
+ * that of the whole world, unless it is `direct`, which is possible within a node only. Then a ring
+ * is added on top. Without a list there is `direct` within the node and rings above. */
 #include "algorithms/compose/compose.h"
 #include "lib/base/lists.h"
 
@@ -20,7 +20,7 @@ static const char *const methods[] = {"direct", "ring", "recursive_doubling", "h
                                       "bruck"};
 _Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
 
-/* Return the index of the name that equals the text, or `count`. */
+/* Return the index of the name that equals the text, or `count` if there is none. */
 static uint32_t name_find(const char *const *names, uint32_t count, const char *text, size_t length)
 {
     uint32_t i = 0;
@@ -29,7 +29,8 @@ static uint32_t name_find(const char *const *names, uint32_t count, const char *
     return i;
 }
 
-/* One number per level: level and method, both counted from 1, because 0 means none. */
+/* Store one number per level, with the level and the method, both counted from 1, because 0 means
+ * none. Returns false if the text is malformed. */
 static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS])
 {
     uint32_t next = 0;
@@ -55,6 +56,7 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
     return false; /* too many */
 }
 
+/* Store the levels of the shape, or the default ones, in `choice` and return their number. */
 static uint32_t read_choices(const struct twill_shape *shape,
                              struct twill_level_choice choice[TWILL_MAX_LEVELS])
 {
@@ -89,7 +91,7 @@ static bool keeps_order(const struct twill_hierarchy *l)
 }
 
 /* Return whether the hierarchy supports the shape. Broadcasts need one node, several levels, and
- * `direct` at each. */
+ * `direct` at each of them. */
 static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool broadcasts = shape->collective == TWILL_BROADCAST;

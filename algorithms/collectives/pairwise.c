@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pairwise: every rank exchanges a shard with every other one (Thakur, Rabenseifner and Gropp
- * 2005).
- *
- * Alltoall and allgather: in turn k to the k-th rank on the right and from the k-th on the left.
- * Reduce-scatter: all ranks send shard r, raw, to rank r, which reduces it; allreduce: then an
- * allgather. Several turns are posted at once. Messages P-1 (allreduce 2(P-1)), bytes n(P-1)/P
- * (2n(P-1)/P), peers: all ranks.
+/* Pairwise. Every rank exchanges a shard with every other rank (Thakur, Rabenseifner and Gropp
+ * 2005). In turn k of an alltoall or allgather a rank sends to the k-th rank on the right and
+ * receives from the k-th on the left. In a reduce-scatter all ranks send shard r, raw, to rank r,
+ * which reduces it. An allreduce adds an allgather. Several turns are posted at once. A rank sends
+ * P-1 messages (allreduce 2(P-1)) and n(P-1)/P bytes (2n(P-1)/P), and all ranks are its peers.
  *
  *     turn 0: 0->1 1->2 2->3 3->0     turn 1: 0->2 1->3 2->0 3->1     turn 2: 0->3 1->0 2->1 3->2
  *
- * Where the order matters the peers are taken by rank, from the left on, x and y at time x + y:
- * twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
+ * Where the order matters the peers are taken by rank, starting from the left, x and y at time x +
+ * y. This takes twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Operands are received at the block position of the shard that they are reduced into; anywhere, if
- * all shards have one size. */
+/* Operands are received at the block position of the shard into which they are reduced, or anywhere
+ * if all shards have one size. */
 static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 const struct twill_shape *shape)
 {

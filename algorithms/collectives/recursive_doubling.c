@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recursive doubling (Thakur, Rabenseifner and Gropp 2005), for any number of ranks.
- *
- * In round k a rank exchanges all it has with the rank whose number differs in bit k, and reduces.
- * If P is not a power of two, then of the first 2(P - 2^k) ranks each even one sends its data to
- * the next rank before, and receives the result after. Rounds lg P (+2), bytes sent n lg P.
+/* Recursive doubling (Thakur, Rabenseifner and Gropp 2005), for any number of ranks. In round k a
+ * rank exchanges all that it has with the rank whose number differs in bit k, and reduces. If P is
+ * not a power of two but exceeds the power 2^k, the first 2(P - 2^k) ranks form pairs. The even
+ * rank of a pair sends its data to the next rank before, and receives the result after. It takes lg
+ * P (+2) rounds and n lg P bytes sent.
  *
  *     0 1 2 3 4      first 0 -> 1, then 1 2 3 4 exchange at distance 1 and 2:
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
  *
- * The lower rank's operand goes first on both sides: all get the same bits, in the group's order.
- * Each reduction reads one of two copies in TMP, which is being sent, and writes the other, or DST.
- */
+ * The operand of the lower rank goes first on both sides, so all get the same bits, in the order of
+ * the group. Each reduction reads one of two copies in TMP, which is being sent, and writes to the
+ * other copy, or to DST. */
 #include "algorithms/collectives/cores.h"
 
+/* What this rank has reduced so far. */
 struct doubling {
-    twill_operand own; /* the reduction so far */
+    twill_operand own; /* where the reduction so far is */
     bool partial;      /* `own` is a partial */
-    uint32_t copy;     /* copy of TMP that `own` is not in */
+    uint32_t copy;     /* the copy of TMP that does not contain `own` */
 };
 
-/* Return the position in the group of participant p, when the first `extra` pairs have been
- * reduced. */
+/* Return the position in the group of participant p, after the first `extra` pairs are reduced. */
 static uint32_t position(uint32_t p, uint32_t extra)
 {
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Reduce a peer's message with the own value; a WAIT is due. */
+/* Reduce the message of a peer with the value of this rank. A WAIT is due afterwards. */
 static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
                             struct doubling *d, uint32_t peer, bool partial, bool final)
 {
@@ -34,7 +34,7 @@ static void receive_partial(struct twill_emitter *e, const struct twill_group *g
         final ? data_at(TWILL_DST, g->first) : data_at(TWILL_TMP, g->first + d->copy * e->blocks);
     unsigned flags = (peer < g->me ? TWILL_STEP_FIRST : 0) | (final ? TWILL_STEP_FINAL : 0) |
                      (partial ? TWILL_STEP_PARTIAL : 0) | (d->partial ? TWILL_STEP_PARTIAL_OWN : 0);
-    /* An empty message needs no reduction: a RECV. */
+    /* An empty message needs no reduction, so it is a RECV. */
     if (g->blocks > 0)
         twill_emit_recv_reduce(e, g->rank[peer], dst, d->own, g->blocks, flags);
     else
@@ -49,7 +49,7 @@ static void send_partial(struct twill_emitter *e, const struct twill_group *g,
                     d->partial && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0);
 }
 
-/* The rank outside the power of two: send the own data, then receive the result. */
+/* Let the rank outside the power of two send its data and then receive the result. */
 static void emit_extra_rank(struct twill_emitter *e, const struct twill_group *g,
                             const struct doubling *d)
 {
@@ -80,7 +80,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
         receive_partial(e, g, &d, g->me - 1, partials, false);
         twill_emit_wait(e);
     } else if (power == 2 && !partials && g->blocks > 0) {
-        /* The first reduction is the last one: in place it would overwrite what is being sent. */
+        /* The first reduction is the last one and would overwrite what is sent in place. */
         d.own = data_at(TWILL_TMP, g->first);
         twill_emit_copy(e, d.own, data_at(from, g->first), 0, g->blocks, 0);
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reduce as a reduce-scatter and a gather (after Rabenseifner 2004), for large messages: blocks,
- * one per rank, are reduced on their way round a ring, and the results are gathered up a binomial
- * tree at the root. Rounds P-1 + ceil(lg P); each rank sends n(P-1)/P bytes round the ring and at
- * most half as many up the tree, and reduces n(P-1)/P, where the root of a tree reduces n lg P.
+/* Reduce as a reduce-scatter and a gather (after Rabenseifner 2004), for large messages. Blocks,
+ * one per rank, are reduced on their way around a ring, and the results are gathered up a binomial
+ * tree at the root. It takes P-1 + ceil(lg P) rounds. Each rank sends n(P-1)/P bytes around the
+ * ring and at most half of that up the tree, and reduces n(P-1)/P, while the root of a tree would
+ * reduce n lg P.
  *
  *     all ranks 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  0: 0 1 2 3
  *                            round a ring, as in ring.c     (2 sends 3 with its own)
  *
- * Only the root has a DST: the other ranks keep their final blocks in TMP. */
+ * Only the root has a DST, so the other ranks keep their final blocks in TMP. */
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
@@ -26,7 +27,7 @@ static void emit(struct twill_emitter *e, const struct twill_shape *shape)
     e->tmp_blocks = world->size > 1 ? e->blocks : 0;
     bool root = e->rank == shape->root;
     bool due = twill_emit_ring_reduce_scatter_final(e, &g, TWILL_SRC, root ? TWILL_DST : TWILL_TMP);
-    /* What the root receives next is not in use by the ring, unless it is SRC, in place. */
+    /* The ring no longer uses what the root receives next, unless it is SRC, in place. */
     if (due && (!root || world->size == 2))
         twill_emit_wait(e);
     twill_emit_tree_gather(e, &t, TWILL_TMP);

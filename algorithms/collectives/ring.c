@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ring: reduce-scatter, then allgather, round a ring (Patarasuk and Yuan 2009); each half is a
- * collective of its own.
- *
- * The buffer has one shard per rank. In round k of the first half a rank sends shard (me - 1 - k)
- * to its right neighbour and reduces shard (me - 2 - k), received from its left, with its own;
- * after P-1 rounds it holds shard `me` complete. In the second half the complete shards travel
- * round once more. Rounds 2(P-1), bytes sent 2n(P-1)/P, the minimum; the only peers are the two
- * neighbours. The ring visits the ranks node by node, so it leaves each node once.
+/* Ring. A reduce-scatter, then an allgather, around a ring (Patarasuk and Yuan 2009). Each half is
+ * also a collective by itself. The buffer has one shard per rank. In round k of the first half a
+ * rank sends shard (me - 1 - k) to its right neighbour and reduces shard (me - 2 - k), received
+ * from its left, with its own. After P-1 rounds it holds shard `me` complete. In the second half
+ * the complete shards travel around once more. It takes 2(P-1) rounds and 2n(P-1)/P bytes sent, the
+ * minimum, and the only peers are the two neighbours. The ring visits the ranks node by node, so it
+ * leaves each node once.
  *
  *     0 -> 1 -> 2 -> 3      shard 3 starts at rank 0 as {0}, is {01} on 1, {012} on 2,
  *     ^______________|      complete on 3, and goes from 3 to 0, 1 and 2
  *
- * The first send of a shard reads the rank's own data; partials are in TMP, and only the last
- * reduction writes DST. So nothing is copied out of place, and the same steps are right in place.
- */
+ * The first send of a shard reads the data of the rank itself. Partials are in TMP, and only the
+ * last reduction writes DST. So nothing is copied, and the same steps are right in place. */
 #include "algorithms/collectives/cores.h"
 
-/* final: FINAL into `to`; else a partial into TMP. */
+/* Emit the first half. With `final` the shard of this rank is FINAL in `to`, else a partial in TMP.
+ * Returns whether a WAIT is due. */
 static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 enum twill_space from, enum twill_space to, bool final)
 {

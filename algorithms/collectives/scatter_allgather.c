@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Broadcast as a scatter and an allgather (van de Geijn; Barnett et al. 1994), for large messages:
- * the root scatters blocks, one per rank, down a binomial tree, and they go round a ring until all
- * ranks have all of them. Rounds ceil(lg P) + P-1; the root sends 2n(P-1)/P bytes, no rank more,
- * where the root of a tree sends n lg P. A rank receives again what it has forwarded down the tree.
+/* Broadcast as a scatter and an allgather (van de Geijn; Barnett et al. 1994), for large messages.
+ * The root scatters blocks, one per rank, down a binomial tree, and they go around a ring until all
+ * ranks have all of them. It takes ceil(lg P) + P-1 rounds. The root sends 2n(P-1)/P bytes and no
+ * rank sends more, while the root of a tree would send n lg P. A rank receives again what it has
+ * forwarded down the tree.
  *
  *     0: 0 1 2 3  ->  0: 0   1: 1   2: 2   3: 3  ->  all ranks 0 1 2 3
  *     (2 forwards 3)             round a ring, as in ring.c
@@ -11,7 +12,7 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
-/* With two ranks one would send back the half that it received: a tree sends less. */
+/* With two ranks, one would send back the half that it received, so a tree sends less. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)shape;

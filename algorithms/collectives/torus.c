@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* 2-D torus (Mikami et al., "Massively Distributed SGD: ImageNet/ResNet-50 Training in a Flash",
- * 2018): ranks in a grid of Y rows of X, a ring in every row and every column.
+ * 2018). Ranks form a grid of Y rows of X, with a ring in every row and every column. It does a
+ * reduce-scatter along the rows, an allreduce of the block of each rank along the columns, and an
+ * allgather along the rows. It takes 2(X-1) + 2(Y-1) = 2(X+Y-2) rounds instead of 2(P-1) of the
+ * ring, and as many bytes, 2n(P-1)/P. Ranks are numbered node by node, so that a row as long as a
+ * node has ranks stays inside the node.
  *
- * Reduce-scatter along the rows, allreduce of each rank's block along the columns, allgather along
- * the rows. Rounds 2(X-1) + 2(Y-1) = 2(X+Y-2) instead of the ring's 2(P-1); bytes 2n(P-1)/P, as the
- * ring's. Ranks are numbered node by node, so that a row as long as a node has ranks stays inside
- * it.
- *
- *     0 -> 1 -> 2 ->      3x2: the rows' sums of third 0 end on 0 and 3, which allreduce them,
- *     |    |    |         and so on; then each row gathers its three thirds
- *     3 -> 4 -> 5 -> */
+ *     0 -> 1 -> 2 ->      3x2: the sums of third 0 of the rows end on 0 and 3, which allreduce
+ * them, | | | and so on; then each row gathers its three thirds 3 -> 4 -> 5 -> */
 #include "algorithms/collectives/cores.h"
 
 #include <stdlib.h>
 
-/* Return X: as requested, or fitting the requested Y, or as square as possible with the shorter
- * side in rows; 0 if there is none. */
+/* Return X, which is as requested, or fits the requested Y, or makes the grid as square as possible
+ * with the shorter side in rows. Returns 0 if there is none. */
 static uint32_t torus_columns(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t x = shape->parameter[0], y = shape->parameter[1], size = world->size;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K-nomial trees. Broadcast and scatter go down: a rank that has the data forwards them, so that
- * `radix` times as many have them after each turn; reduce and gather go up. With k = radix:
- * ceil(log_k P) turns of up to k-1 messages each; bytes sent n (k-1) log_k P by the root of a
- * broadcast, n by every rank but the root in a reduce, and each subtree's shards once per turn in a
- * gather or scatter. Binomial (k = 2) has the fewest rounds for small messages; more children per
- * turn pay where starting a message is cheap compared with its latency. (k = 2: Thakur,
- * Rabenseifner and Gropp 2005; more: Wilkins et al. 2023.)
+/* K-nomial trees. Broadcast and scatter go down. A rank that has the data forwards them, so that
+ * `radix` times as many have them after each turn. Reduce and gather go up. With k = radix there
+ * are ceil(log_k P) turns of up to k-1 messages each. The root of a broadcast sends n (k-1) log_k P
+ * bytes, every rank except the root of a reduce sends n, and a gather or scatter sends the shards
+ * of each subtree once per turn. Binomial trees (k = 2) have the fewest rounds for small messages.
+ * More children per turn pay where starting a message is cheap compared with its latency. (For k =
+ * 2 see Thakur, Rabenseifner and Gropp 2005, for more Wilkins et al. 2023.)
  *
- *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; a number's parent is the
+ *     0 -> 4, 0 -> 2, 0 -> 1      k = 2. Numbers count from the root; the parent of a number is the
  *          4 -> 6, 2 -> 3         number with its lowest non-zero digit (to the base k) set to 0.
  *               4 -> 5, 6 -> 7    The largest subtree goes first on the way down
  *
- * A subtree has consecutive numbers: that keeps a reduction in order, and shards together. */
+ * A subtree has consecutive numbers, which keeps a reduction in order, and shards together. */
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
@@ -26,6 +26,7 @@ static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
     twill_emit_wait(e);
 }
 
+/* Post the sends to the children. Returns whether a WAIT is due. */
 static bool tree_send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
 {
     const struct twill_group *g = t->group;
@@ -95,7 +96,7 @@ static uint32_t radix_of(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
 }
 
-/* Reducing from the left is possible only where one rank receives from all in turn. */
+/* Reducing from the left is possible only where one rank receives from all others. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t radix = radix_of(shape);

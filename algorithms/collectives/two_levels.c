@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two levels, the ranks of a node and the nodes: see hierarchical.c. */
+/* Two levels, the ranks of a node and the nodes. See hierarchical.c. */
 #include "algorithms/compose/compose.h"
 #include "algorithms/patterns/intra_node.h"
 
 #include <stdlib.h>
 
-/* Emit the allreduce of the leaders. They contribute partials unless every rank has a node of its
- * own: a leader that is alone on its node first makes a partial of its data. */
+/* Emit the allreduce of the leaders. They contribute partials unless every node has one rank. A
+ * leader that is alone on its node first makes a partial of its data. */
 static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, uint32_t blocks)
 {
     const struct twill_world *w = e->world;

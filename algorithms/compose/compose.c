@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The composer: an allreduce over any number of levels is a reduce-scatter down the levels, an
- * allreduce at the top, and an allgather back up. Each half is a collective of its own, with one
- * shard per rank.
+/* The composer. An allreduce over any number of levels is a reduce-scatter down the levels, an
+ * allreduce at the top, and an allgather back up. Each half is also a collective by itself, with
+ * one shard per rank.
  *
  * The buffer is divided into shards. At each level below the top the members of a unit divide among
- * themselves the shards that they hold partials of, so that each shard has one owner in the unit;
- * at the top the owners of a shard allreduce it. Levels within a node use memory (direct): the
- * lowest reads the ranks' data (MAPPED: in SRC, STAGED: in SHARED), the next ones partials in
- * SHARED. Levels by messages pass a shard's partial round the unit to its owner (ring). The final
- * shards go back up by the same ways.
+ * themselves the shards of which they hold partials, so that each shard has one owner in the unit.
+ * At the top the owners of a shard allreduce it. Levels within a node use memory (direct). The
+ * lowest one reads the data of the ranks (MAPPED in SRC, STAGED in SHARED), the next ones read
+ * partials in SHARED. Levels by messages pass the partial of a shard around the unit to its owner
+ * (ring). The final shards return by the same paths.
  *
  *     node 0:  0   1     node and all: shard 0 is reduced by 0, 2 and 4, shard 1 by 1, 3 and 4,
  *     node 1:  2   3     which then allreduce it among themselves and return it to their nodes
  *     node 2:  4
  *
- * A broadcast has no way down: in each unit of the highest level, also the root's, every rank
- * fetches its shards from the root, and then they go back up the levels below. The message leaves
- * the root's unit once per other unit.
+ * A broadcast has no way down. In each unit of the highest level, including that of the root, every
+ * rank fetches its shards from the root, and then they go back up the levels below. The message
+ * leaves the unit of the root once per other unit.
  *
- * The bytes that leave a unit are its message divided by its ranks, as if it were one rank: with
- * equal nodes of L ranks 2(n/L)(G-1)/G per rank, ring on top. The division depends on the world
- * alone, so nodes may use different protocols. Ranks that own several shards handle them in
- * ascending order everywhere, so that the lowest one in progress can always proceed. */
+ * A unit sends as many bytes as if it were one rank, divided among its ranks. With equal nodes of L
+ * ranks and a ring on top that is 2(n/L)(G-1)/G per rank. The division depends on the world alone,
+ * so nodes may use different protocols. Ranks that own several shards handle them in ascending
+ * order everywhere, so that the lowest one in progress can always proceed. */
 #include "algorithms/compose/compose.h"
 #include "algorithms/compose/hierarchy.h"
 #include "algorithms/patterns/intra_node.h"
@@ -29,19 +29,19 @@
 #include <stdlib.h>
 
 /* A composed schedule under construction, on the stack of twill_compose(). An allreduce goes down
- * and up, a reduce-scatter down, an allgather up; so does a broadcast, from what the root sends to
- * each unit of the top level. */
+ * and up, a reduce-scatter down, and an allgather up. A broadcast goes up from what the root sends
+ * to each unit of the top level. */
 struct composer {
     struct twill_emitter *e;
     struct twill_hierarchy hierarchy;
-    uint32_t each; /* blocks of each shard */
+    uint32_t each; /* number of blocks of each shard */
     bool down, up;
     bool broadcasts;
-    uint32_t root;          /* of a broadcast */
-    bool mapped;            /* protocol of the levels that use memory: MAPPED, else STAGED */
-    enum twill_space final; /* where a `direct` top level leaves final shards */
-    uint32_t *list;         /* [size + 1] scratch: ranks */
-    bool *marked;           /* [size] scratch: peers to await */
+    uint32_t root;          /* rank that broadcasts */
+    bool mapped;            /* the levels that use memory do so with MAPPED, else STAGED */
+    enum twill_space final; /* space where a `direct` top level leaves final shards */
+    uint32_t *list;         /* [size + 1] scratch for ranks */
+    bool *marked;           /* [size] scratch for the peers to await */
 };
 
 static uint32_t block_of(const struct composer *c, uint32_t s)
@@ -49,8 +49,8 @@ static uint32_t block_of(const struct composer *c, uint32_t s)
     return s * c->each;
 }
 
-/* Return the number of the signal that a rank sends at a level on its way down, or up. Without a
- * way down, MAPPED starts with one: others write its DST. */
+/* Return the ordinal of the signal that a rank sends at a level on its way down, or up. If there is
+ * no way down, MAPPED starts with a signal, because others write to its DST. */
 static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -64,8 +64,7 @@ static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, ui
     return before + twill_hierarchy_signals(l, rank, level, l->count);
 }
 
-/* Await the signals that the marked ranks send on their way down or up at this level; clears the
- * marks. */
+/* Await the signals of the marked ranks at this level on the way down or up. Clears the marks. */
 static void await_marked(struct composer *c, uint32_t level, bool up)
 {
     const struct twill_group node = twill_group_node(c->e);
@@ -83,9 +82,9 @@ static void await_marked(struct composer *c, uint32_t level, bool up)
     }
 }
 
-/* Return the number of shards from s on that can be handled together: this rank has them below the
- * level, they have one owner at it, and they belong to the same ranks in all members of the unit. 1
- * where shards belong to ranks. */
+/* Return the number of shards from s on that can be handled together. This rank has them below the
+ * level, they have one owner at it, and they belong to the same ranks in all members of the unit.
+ * Returns 1 where shards belong to ranks. */
 static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -102,8 +101,8 @@ static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
     return n;
 }
 
-/* Append a WAIT if a receive (or, with `all`, a send) is posted. Blocks being sent are not written
- * before the next WAIT, so the next round need not wait for them. */
+/* Append a WAIT if a receive (or, with `all`, a send) is posted. Blocks that are being sent are not
+ * written before the next WAIT, so the next round need not wait for the sends. */
 static void wait_if_posted(struct twill_emitter *e, bool all)
 {
     const struct twill_step_list *list = &e->lanes[e->lane];
@@ -132,12 +131,12 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
 }
 
 /* Sort the shards that this rank has below the level by their owners at it, for pair_of(). The
- * caller frees the result. NULL: no memory, which is recorded. */
+ * caller frees the result. Returns NULL and sets no_memory if out of memory. */
 static uint32_t *sort_shards(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
     uint32_t members = l->level[level].fanout;
-    /* first[m]: where m's shards begin, behind the members + 2 numbers of `first` itself. */
+    /* first[m] is where the shards of m begin, after the members + 2 numbers of `first` itself. */
     uint32_t *first = calloc((size_t)members + 2 + l->shards, sizeof(*first));
     if (first == NULL) {
         c->e->no_memory = true;
@@ -154,7 +153,7 @@ static uint32_t *sort_shards(struct composer *c, uint32_t level)
     return first;
 }
 
-/* The shards of two members of a unit, in ascending order. */
+/* The shards of two members of a unit, each in ascending order. */
 struct shard_pair {
     const uint32_t *next[2], *end[2];
 };
@@ -169,7 +168,8 @@ static struct shard_pair pair_of(const struct composer *c, uint32_t level, const
                                .end = {sorted + sorted[a + 1], sorted + sorted[b + 1]}};
 }
 
-/* Return whether a shard is left; then *s is it, and *which says whose: 0 is a's, 1 b's. */
+/* Take the next shard of both members in ascending order. Returns false if none is left. Otherwise
+ * *s is the shard and *which its member, 0 for a or 1 for b. */
 static bool pair_next(struct shard_pair *pair, uint32_t *s, unsigned *which)
 {
     const uint32_t *a = pair->next[0], *b = pair->next[1];
@@ -183,8 +183,8 @@ static bool pair_next(struct shard_pair *pair, uint32_t *s, unsigned *which)
 
 /* --- down: from the ranks' data to shards, each reduced by its owner -------------------------- */
 
-/* Return the copy of the blocks in SHARED with the partials that a `direct` level reads. The first
- * copy of STAGED has the ranks' data and the results on the way up; MAPPED needs neither. */
+/* Return the number of the copy in SHARED with the partials that a `direct` level reads. With
+ * STAGED the first copy has the data of the ranks and later the results, with MAPPED neither. */
 static uint32_t shared_copy(const struct composer *c, uint32_t level)
 {
     uint32_t copy = c->mapped ? 0 : 1;
@@ -203,7 +203,7 @@ static twill_operand shard_source(const struct composer *c, uint32_t level, uint
     return data_at(TWILL_SHARED, shared_copy(c, level) * c->e->blocks + block_of(c, s));
 }
 
-/* Return where a level leaves shard s: where the next one reads it, or where final shards go. */
+/* Return where a level leaves shard s, which is where the next one reads it or final shards go. */
 static twill_operand target_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     if (level + 1 == c->hierarchy.count)
@@ -211,7 +211,7 @@ static twill_operand target_of(const struct composer *c, uint32_t level, uint32_
     return shard_source(c, level + 1, s);
 }
 
-/* One level down, through memory: reduce the shards that this rank owns. */
+/* Go one level down through memory, by reducing the shards that this rank owns. */
 static void down_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -238,8 +238,7 @@ static void down_direct(struct composer *c, uint32_t level)
     }
 }
 
-/* One level down, by messages: shard s starts at the member after its owner and goes round to it.
- */
+/* Go one level down by messages. Shard s starts after its owner and goes around to it. */
 static void down_ring(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -270,7 +269,7 @@ static void down_ring(struct composer *c, uint32_t level)
     free(sorted);
 }
 
-/* A unit of one member reduces nothing, but its data must be where the next level reads them. */
+/* Move the data where the next level reads them. A unit of one member has nothing to reduce. */
 static void down_alone(struct composer *c, uint32_t level)
 {
     if (level == 0) /* all shards belong to this rank */
@@ -311,7 +310,7 @@ static void go_down(struct composer *c)
     }
 }
 
-/* End a reduce-scatter: move the shard to DST, and with MAPPED wait until the others have read SRC,
+/* End a reduce-scatter. Move the shard to DST, and with MAPPED wait until the others have read SRC,
  * which they did at the lowest level. */
 static void end_down(struct composer *c)
 {
@@ -330,9 +329,9 @@ static void end_down(struct composer *c)
 
 /* --- up: final shards from their owners to all ranks ------------------------------------------ */
 
-/* Return whether owners store shards into the receivers' memory. Otherwise (STAGED, without
- * contributions whose cache lines could be reused: intra_node.c) they publish them in their own
- * SHARED, where the others fetch them. */
+/* Return whether owners store shards into the memory of the receivers. If not, they publish them in
+ * their own SHARED, where the others fetch them. That is so for STAGED without contributions whose
+ * cache lines could be reused (see intra_node.c). */
 static bool stores(const struct composer *c)
 {
     return c->mapped || c->down;
@@ -351,7 +350,7 @@ static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
     return false;
 }
 
-/* Publish those of the shards that are not published yet. */
+/* Publish those of `run` shards from s on that are not published yet. */
 static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                            enum twill_space from)
 {
@@ -366,7 +365,7 @@ static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint3
     }
 }
 
-/* One level up, at the owner of `run` shards from s on. */
+/* Go one level up as the owner of `run` shards from s on. */
 static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                               enum twill_space from)
 {
@@ -386,7 +385,7 @@ static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, ui
     }
 }
 
-/* Wait until the peers have started: their DST may be written then. */
+/* Wait until the peers have started, after which their DST may be written. */
 static void await_started(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -397,7 +396,7 @@ static void await_started(struct composer *c, uint32_t level)
     await_marked(c, l->count, true);
 }
 
-/* STAGED: copy what the owners have stored or published. */
+/* Copy what the owners have stored or published. Only for STAGED. */
 static void fetch(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -439,7 +438,7 @@ static void up_direct(struct composer *c, uint32_t level)
         fetch(c, level);
 }
 
-/* One level up, by messages: each shard goes round the unit. */
+/* Go one level up by messages. Each shard goes around the unit. */
 static void up_ring(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -475,8 +474,8 @@ static void go_up(struct composer *c)
     }
 }
 
-/* Begin an allgather: copy the own shard; with MAPPED signal that this rank has started, before
- * others write its DST. */
+/* Begin an allgather. Copy the shard of this rank. With MAPPED, first signal that it has started,
+ * before others write to its DST. */
 static void begin_up(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -486,9 +485,8 @@ static void begin_up(struct composer *c)
     twill_emit_copy(c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
-/* Begin a broadcast: when all others have signalled that they have started, the root publishes the
- * message, and the others fetch their shards below the top level. With MAPPED they signal the root
- * when they are done. */
+/* Begin a broadcast. When all others have signalled their start, the root publishes the message,
+ * and the others fetch their shards below the top level, and with MAPPED signal the root. */
 static void begin_broadcast(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -518,7 +516,7 @@ static void begin_broadcast(struct composer *c)
         twill_emit_signal(c->e);
 }
 
-/* End a broadcast; MAPPED: the root waits until all others have read its SRC. */
+/* End a broadcast. With MAPPED the root waits until all others have read its SRC. */
 static void end_broadcast(struct composer *c)
 {
     const struct twill_group node = twill_group_node(c->e);
@@ -572,7 +570,7 @@ static void emit_all(struct composer *c)
     wait_if_posted(c->e, true);
 }
 
-/* Declare the schedule's blocks and scratch, equal on all ranks. */
+/* Declare the blocks and the scratch of the schedule, which are equal on all ranks. */
 static void declare_schedule(struct composer *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;
@@ -594,7 +592,7 @@ static void declare_schedule(struct composer *c, enum twill_protocol protocol)
     if (twill_how_divides(top->choice.how) && !l->sharded)
         c->each = top->fanout;
     if (!c->mapped && messages < l->count && l->level[0].choice.how != TWILL_BY_DIRECT)
-        shared++; /* the first copy is needed nevertheless: the way up uses it */
+        shared++; /* the way up uses the first copy in any case */
     else if (!c->mapped && messages < l->count && !c->down)
         shared = 1;
     c->e->blocks = l->shards * c->each;

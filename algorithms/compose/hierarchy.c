@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hierarchy of levels: their units, and the rank that owns each shard. */
+/* The units of the levels of a hierarchy, and the rank that owns each shard. */
 #include "algorithms/compose/hierarchy.h"
 
 #include <stdlib.h>
@@ -14,15 +14,15 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
     return w->unit[level];
 }
 
-/* Return whether the level's units are known. An unknown level below the node has one rank per
- * unit, one above it one unit. */
+/* Return whether the units of the level are known. An unknown level below the node has one rank per
+ * unit, an unknown one above it has one unit. */
 static bool level_is_known(const struct twill_world *w, unsigned level)
 {
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Assign the units of the level below (NULL: the ranks) to the units of this level. Units are
- * numbered by their lowest ranks. */
+/* Assign the units of the level below, or the ranks if it is NULL, to the units of this level.
+ * Units are numbered by their lowest ranks. Returns false if out of memory. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
 {
@@ -36,7 +36,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
         for (uint32_t r = 0; r < w->size; r++) {
             uint32_t unit = twill_level_unit(level, r);
             uint32_t member = below == NULL ? r : twill_level_unit(below, r);
-            if (member != members) /* seen before: not its lowest rank */
+            if (member != members) /* seen before, so this is not its lowest rank */
                 continue;
             members++;
             if (unit >= level->units)
@@ -46,7 +46,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
             else
                 level->first[unit + 2]++;
         }
-        /* Unit u's start is kept at first[u + 1] until the second pass has filled it. */
+        /* The start of unit u is kept at first[u + 1] until the second pass has filled it. */
         for (uint32_t u = 0; u < level->units && !fill; u++) {
             if (level->first[u + 2] > level->widest)
                 level->widest = level->first[u + 2];
@@ -63,7 +63,7 @@ static void release_level(struct twill_hierarchy_level *level)
     free(level->place);
 }
 
-/* Compute the member that each rank, and this one, is in. */
+/* Compute the member that each rank, and this rank, is in. Returns false if out of memory. */
 static bool members_find(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w,
                          uint32_t rank)
@@ -83,7 +83,7 @@ static bool members_find(struct twill_hierarchy_level *level,
     return true;
 }
 
-/* Compute the number of shards, and of each level's consecutive shards of one member. */
+/* Compute the number of shards, and for each level that of consecutive shards of one member. */
 static void shards_count(struct twill_hierarchy *l)
 {
     l->shards = 1;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hierarchy: the levels that a composed schedule uses, innermost first. Internal to
+/* The hierarchy of the levels that a composed schedule uses, innermost first. Internal to
  * algorithms/.
  *
- * A level divides the world into units; the members of its units are the units of the level below,
- * or ranks on the lowest level. All levels but a top by messages scatter: with K the largest
- * fan-out of the level and W the product of those above, a unit of K members assigns the first W of
- * every K W shards to its first member, and so on, so that each shard ends at one rank. A rank's
- * shards of the lowest level are contiguous. Units may differ in size: in one with fewer members,
- * these have more shards.
+ * A level divides the world into units. The members of its units are the units of the level below,
+ * or ranks on the lowest level. All levels scatter, except a top level by messages. Let K be the
+ * largest number of members at the level and W the product of those above. A unit of K members
+ * assigns the first W of every K W shards to its first member, the next W to the second, and so on,
+ * so that each shard ends at one rank. The shards of a rank at the lowest level are contiguous.
+ * Units may differ in size, and the members of a smaller unit have more shards each.
  *
- * If the message has a shard for each rank, every shard ends at its rank; in other units it belongs
+ * If the message has a shard for each rank, every shard ends at its rank. In other units it belongs
  * to the member at the position that its rank has in its own unit. Then all levels scatter. */
 #ifndef TWILL_HIERARCHY_H
 #define TWILL_HIERARCHY_H
@@ -20,11 +20,11 @@
 #define TWILL_LEVEL_ALL   TWILL_LEVEL_COUNT /* the whole world as one unit */
 #define TWILL_MAX_LEVELS  (TWILL_LEVEL_COUNT + 1)
 
-/* How the members of a level's units communicate. */
+/* The method by which the members of the units of a level communicate. */
 enum twill_how {
     TWILL_BY_DIRECT,
     TWILL_BY_RING,
-    /* only at the top of an allreduce: */
+    /* the rest only at the top of an allreduce */
     TWILL_BY_RECURSIVE_DOUBLING,
     TWILL_BY_HALVING_DOUBLING,
     TWILL_BY_BRUCK,
@@ -35,64 +35,64 @@ static inline bool twill_how_divides(unsigned how)
 {
     return how == TWILL_BY_RING || how == TWILL_BY_HALVING_DOUBLING;
 }
-/* Return whether the method is for the top of an allreduce only: it neither scatters nor gathers.
- */
+/* Return whether the method is for the top of an allreduce. It neither scatters nor gathers. */
 static inline bool twill_how_is_top(unsigned how)
 {
     return how >= TWILL_BY_RECURSIVE_DOUBLING;
 }
 
+/* A level to use, and the method for it. */
 struct twill_level_choice {
     uint8_t level; /* twill_level, or TWILL_LEVEL_ALL */
     uint8_t how;
 };
 
-/* One level, its units, and the emitting rank's position in it. Arrays are owned by the hierarchy.
- */
+/* A level, its units, and the position of the emitting rank. The hierarchy owns the arrays. */
 struct twill_hierarchy_level {
     struct twill_level_choice choice;
-    const uint32_t *unit; /* [size] unit of a rank, in the world; NULL: one unit */
+    const uint32_t *unit; /* [size] unit of a rank, owned by the world, or NULL for one unit */
     uint32_t units;
     uint32_t widest;          /* largest number of members of a unit */
     uint32_t weight;          /* consecutive shards of one member */
-    uint32_t *first, *member; /* [units + 1] index in `member` of a unit's first member */
-    uint32_t *place;          /* [size] index of the member, in its unit, that a rank is in */
-    uint32_t fanout, me;      /* members of this rank's unit, and the index of its own */
+    uint32_t *first, *member; /* [units + 1] index in `member` of the first member of a unit */
+    uint32_t *place;          /* [size] index, in its unit, of the member that a rank is in */
+    uint32_t fanout, me;      /* members of the unit of this rank, and the index of its member */
 };
 
-/* All levels, for one rank; twill_hierarchy_open() to twill_hierarchy_close(). */
+/* All levels for one rank, from twill_hierarchy_open() to twill_hierarchy_close(). */
 struct twill_hierarchy {
     const struct twill_world *world;
     struct twill_hierarchy_level level[TWILL_MAX_LEVELS];
-    uint32_t count;    /* levels, lowest first, without those whose units all have one member */
-    uint32_t scatters; /* levels that scatter, from the lowest: all but a top by messages */
+    uint32_t count;    /* levels, lowest first, without those in which all units have one member */
+    uint32_t scatters; /* levels that scatter, from the lowest, all but a top by messages */
     uint32_t shards;
     bool sharded; /* shard r belongs to rank r */
 };
 
-/* Build the hierarchy of the chosen levels: ascending, the whole world last. Returns false without
- * memory; close it in any case. */
+/* Build the hierarchy of the chosen levels, which are ascending and end with the whole world.
+ * Returns false if out of memory. The caller closes it in any case. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
                           bool sharded, const struct twill_level_choice *choice, uint32_t choices);
 void twill_hierarchy_close(struct twill_hierarchy *l);
-/* Do not scatter at the highest level that does. */
+/* Stop scattering at the highest level that scatters. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);
 
+/* Return the unit of a rank in a level. */
 static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *level, uint32_t rank)
 {
     return level->unit == NULL ? 0 : level->unit[rank];
 }
-/* Return the rank that shard s belongs to among those of member m of the emitting rank's unit. */
+/* Return the rank that owns shard s among those of member m of the unit of `rank` in a level. */
 uint32_t twill_hierarchy_owner_rank(const struct twill_hierarchy *l, uint32_t level, uint32_t rank,
                                     uint32_t m, uint32_t s);
-/* Return the index of the member of the emitting rank's unit that gets shard s. */
+/* Return the index of the member, in the unit of the emitting rank, that gets shard s. */
 uint32_t twill_hierarchy_owner(const struct twill_hierarchy *l, uint32_t level, uint32_t s);
 /* Return whether shard s belongs to the emitting rank after `levels` levels. */
 bool twill_hierarchy_owns(const struct twill_hierarchy *l, uint32_t levels, uint32_t s);
 /* Return how many blocks of TMP a schedule over these levels needs at least. */
 uint64_t twill_hierarchy_blocks(const struct twill_hierarchy *l);
-/* Return the number of `direct` levels from `low` to below `high` where the rank's unit has several
- * members: at each the rank signals once on the way down, and once on the way up. */
+/* Return the number of `direct` levels from `low` to below `high` in which the unit of the rank has
+ * several members. In each of them the rank signals once on the way down and once on the way up. */
 uint32_t twill_hierarchy_signals(const struct twill_hierarchy *l, uint32_t rank, uint32_t low,
                                  uint32_t high);
 

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reduce-scatter and allgather on a circulant graph; halving_doubling.c explains the idea. */
+/* Reduce-scatter and allgather on a circulant graph. halving_doubling.c explains the idea. */
 #include "algorithms/collectives/cores.h"
 
-/* One step for the shards of the positions `from` to `to` - 1 to the right of position `base`, in
- * runs of consecutive blocks that are either all partials or all raw: the shards nearer than
- * `partials` have been reduced before. Sends if `out`, else receives into this rank's blocks. */
+/* One step for the shards at positions `from` to `to` - 1 to the right of position `base`. It is
+ * split into runs of consecutive blocks that are either all partials or all raw. Shards nearer than
+ * `partials` have been reduced before. It sends if `out`, else it receives. */
 struct shard_range {
     uint32_t base, from, to, partials, peer;
     bool out, reduces, ends;
 };
 
+/* Emit one message for a run of blocks. `partial` says what is sent or received, `own` whether this
+ * rank has a partial of the blocks already. */
 static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, uint32_t block,
                         uint32_t blocks, bool partial, bool own)
 {
@@ -27,8 +29,8 @@ static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, ui
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }
 
-/* Emit the runs from the farthest on, because what was received last is sent last. distance:
- * between a shard's offset as seen from the receiver and from the sender. */
+/* Emit the runs, the farthest first, because what was received last is sent last. `distance` is
+ * that between the offsets of a shard as seen from the receiver and from the sender. */
 static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
                         const struct shard_range *s, uint32_t distance)
 {
@@ -45,8 +47,8 @@ static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
     }
 }
 
-/* Return skip number `number`: skip 0 is P, each further one is half of the one before, rounded up,
- * down to 1. */
+/* Return the length of skip number `number`. Skip 0 is P, and each further one is half of the
+ * preceding one, rounded up, down to 1. */
 static uint32_t skip_length(uint32_t size, uint32_t number)
 {
     for (; number > 0; number--)
@@ -60,7 +62,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
         next = (s + 1) / 2;
-        /* From TMP all are partials: every position is nearer than this. */
+        /* From TMP everything is a partial, as every position is nearer than this. */
         uint32_t partials = from == TWILL_TMP ? 2 * size : s == size ? 0 : size / 2;
         struct shard_range out = {.base = g->me,
                                   .from = next,

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Total exchanges over messages: the order of the turns, and the reduction of what all members
- * send.
- *
- * Received operands are kept in TMP, in as many slots as two windows have turns: one window is
- * posted while the other is reduced into an accumulator, also in TMP, which takes the operands in
- * order. The last operand goes to DST, and the accumulator and it are reduced there. */
+/* Total exchanges over messages, which are the order of the turns and the reduction of what all
+ * members send. Received operands are kept in TMP, in as many slots as two windows have turns. One
+ * window is posted while the other is reduced into an accumulator, also in TMP, which takes the
+ * operands in order. The last operand goes to DST, and the accumulator is reduced with it there. */
 #include "algorithms/patterns/exchange_all.h"
 
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
@@ -12,15 +10,14 @@ static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
     return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
 }
 
-/* A total exchange: the turns of a rank, each with a member to send to and one to receive from, in
- * windows that are posted at once. By rank: with members 0, 1, 2, ...; x and y exchange in window
- * (x + y) / TWILL_EXCHANGE_WINDOW, so that windows agree on all ranks. Otherwise turn k - 1 sends k
- * positions to the right and receives from k to the left. */
+/* A turn of a rank in a total exchange, in which it sends to one member and receives from one. The
+ * turns of a window are posted at once. By rank, the turns are with members 0, 1, 2, ... in order.
+ * Then x and y exchange in window (x + y) / TWILL_EXCHANGE_WINDOW, so that windows agree on all
+ * ranks. Otherwise turn k - 1 sends k positions to the right and receives from k to the left. */
 struct turn {
     uint32_t to, from; /* positions in the group */
-    uint32_t operand;  /* number of the received operand, where the own one is number `me` (by rank)
-                          or 0 */
-    bool last;         /* the last turn of its window */
+    uint32_t operand; /* number of the received operand, where this rank's is `me` (by rank) or 0 */
+    bool last;        /* it is the last turn of its window */
 };
 
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
@@ -54,14 +51,14 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_wait(e);
 }
 
-/* The slot of operand number i; the accumulator precedes the slots. */
+/* Return the slot of operand number i. The accumulator precedes the slots. */
 static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 {
     return data_at(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
 }
 
-/* Receive operand number i. If the own operand is one of the first two, the other is reduced with
- * it on arrival; if there are two in all, that is the result. */
+/* Receive operand number i. If the operand of this rank is one of the first two, the other one is
+ * reduced with it on arrival. If there are only two, that is the result. */
 static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
                            const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
 {
@@ -76,14 +73,14 @@ static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv(e, from, i == 0 ? acc : intake_operand(in, i), in->blocks, 0);
 }
 
-/* Return whether operand number i needs no reduction after its arrival: it is reduced on arrival or
- * starts the accumulator. */
+/* Return whether operand number i needs no reduction after its arrival, because it is reduced on
+ * arrival or starts the accumulator. `own` is the number of this rank's operand. */
 static bool comes_reduced(uint32_t own, uint32_t i)
 {
     return i == 0 || (i == 1 && own < 2);
 }
 
-/* Reduce operands from number *i up to before `end`, at most `most`, and advance *i. */
+/* Reduce operands from number *i to `end` - 1, at most `most` of them, and advance *i. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g,
                             const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
                             uint32_t most)
@@ -113,7 +110,7 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
     uint32_t sent = in->sends == TWILL_INTAKE_ALL ? g->blocks : g->blocks / g->size;
     enum twill_space from = TWILL_SRC;
     if (g->size == 2 && in->sends == TWILL_INTAKE_ALL) {
-        /* The first reduction is the last one: in place it would overwrite what is being sent. */
+        /* The first reduction is the last one and would overwrite what is sent in place. */
         from = TWILL_TMP;
         twill_emit_copy(e, data_at(from, g->first), data_at(TWILL_SRC, g->first), 0, g->blocks, 0);
     }
@@ -123,7 +120,7 @@ void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
         if (in->sends != TWILL_INTAKE_NOTHING)
             twill_emit_send(e, g->rank[turn.to], data_at(from, out), sent, 0);
         receive_intake(e, g, in, own, turn.operand, g->rank[turn.from]);
-        /* A window without anything to reduce is merged with the next. */
+        /* A window with nothing to reduce is merged with the next. */
         uint32_t ends = turn.operand + 1 + (turn.operand + 1 == own);
         if (k + 2 < g->size && (!turn.last || comes_reduced(own, ends - 1)))
             continue;

@@ -5,9 +5,9 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* Exchange shards. From SRC: each member's shard to that member. From DST: the own shard to all
- * members. Received into the sender's shard of DST; the own one must be there already. Ends with
- * nothing posted. */
+/* Exchange shards. From SRC, each member sends to every other member the shard of that member. From
+ * DST, it sends its own shard to all others. Data arrive in the sender's shard of DST, where this
+ * rank's own shard must be already. Ends with nothing posted. */
 void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
                          enum twill_space from);
 
@@ -15,17 +15,18 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 
 /* A reduction of what all members of a group contribute, received raw, operand by operand. */
 struct twill_intake {
-    uint32_t first, blocks; /* blocks to reduce; FINAL into DST */
-    bool by_rank;           /* in the order of the group; else the own first, then leftwards */
+    uint32_t first, blocks; /* blocks to reduce, FINAL into DST */
+    bool by_rank;           /* in the order of the group; else its own first, then leftwards */
     enum {
         TWILL_INTAKE_NOTHING,
         TWILL_INTAKE_SHARD,
         TWILL_INTAKE_ALL
-    } sends; /* what each member sends of its SRC */
-    /* Offset of the scratch in TMP: TWILL_INTAKE_COPIES times the blocks, `stride` blocks apart. */
+    } sends; /* the part of its SRC that each member sends */
+    /* Offset in TMP of the scratch, TWILL_INTAKE_COPIES copies of the blocks, `stride` apart. */
     uint32_t tmp, stride;
 };
 #define TWILL_INTAKE_COPIES (2u * TWILL_EXCHANGE_WINDOW + 1)
+/* Exchange contributions as `in` says, reduce those received, and store the result in DST. */
 void twill_emit_intake(struct twill_emitter *e, const struct twill_group *g,
                        const struct twill_intake *in);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K-nomial trees: their shape, reducing and gathering up, and scattering down. */
+/* K-nomial trees. This file has their shape, reducing and gathering up, and scattering down. */
 #include "algorithms/patterns/knomial.h"
 
 uint32_t twill_tree_me(const struct twill_tree *t)
@@ -12,8 +12,8 @@ uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v)
     return t->group->rank[(v + t->root) % t->group->size];
 }
 
-/* Return the weight of v's lowest non-zero digit; for the root the first power that is not below
- * the size. */
+/* Return the weight of the lowest non-zero digit of v. For the root, return the first power of the
+ * radix that is not below the size. */
 static uint32_t weight(const struct twill_tree *t, uint32_t v)
 {
     uint32_t w = 1;
@@ -22,7 +22,6 @@ static uint32_t weight(const struct twill_tree *t, uint32_t v)
     return w;
 }
 
-/* Return the size of the subtree of v, with v. */
 static uint32_t subtree_size(const struct twill_tree *t, uint32_t v)
 {
     return (uint32_t)twill_min(weight(t, v), t->group->size - v);
@@ -82,7 +81,7 @@ void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, 
     const uint32_t *node = e->world->node;
     uint32_t me = twill_tree_me(t);
     uint32_t some[1 + TWILL_STEP_PEERS] = {e->rank}, n = 1;
-    /* Start with the next rank: not all ranks of a node should read the same line at once. */
+    /* Start with the next rank, so that not all ranks of a node read the same line at once. */
     for (uint32_t i = 1; i <= g->size; i++) {
         uint32_t v = (me + i) % g->size, rank = twill_tree_rank(t, v);
         if (v != me && node[rank] == node[e->rank] && !number_delivers(t, up, last, me, v))
@@ -99,9 +98,8 @@ uint32_t twill_tree_window(const struct twill_tree *t)
     return t->credit > 0 ? t->credit : TWILL_TREE_WINDOW;
 }
 
-/* Flow control on the way up: grant `count` children from the i-th on to send, with a message
- * without data. It costs less than it saves where the receiver is short of buffers or its link of
- * queues (incast). */
+/* Let `count` children from the i-th on send, by messages without data. This pays on the way up
+ * where many senders overflow the receiver's buffers or the queue of its link (incast). */
 static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
                         uint32_t count)
 {
@@ -111,7 +109,7 @@ static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uin
             twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
 }
 
-/* Wait for the parent's grant. */
+/* Wait for the grant of the parent, if this rank needs one. */
 static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), parent = twill_tree_parent(t, me), i = 0;
@@ -123,20 +121,18 @@ static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
     twill_emit_wait(e);
 }
 
-/* Reduce up a k-nomial tree: a rank reduces its children's partials into its own in ascending
- * order, so that number v's partial is that of v, v+1, ... Messages are reduced on arrival, without
- * being stored.
- *
- * If the order is by rank, the tree's root is rank 0, which then sends the final result, in its
- * TMP, to the collective's root. */
+/* A reduction goes up a k-nomial tree. A rank reduces the partials of its children into its own in
+ * ascending order, so that the partial of number v covers v, v+1, ... Messages are reduced on
+ * arrival, without being stored. If the order is by rank, the root of the tree is rank 0, which
+ * then sends the final result, in its TMP, to the root of the collective. */
 
-/* Return PARTIAL if number v sends a partial, 0 if it sends its own raw data. */
+/* Return PARTIAL if number v sends a partial, or 0 if it sends only its raw data. */
 static unsigned message_kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
     return from == TWILL_TMP || subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
 
-/* Reduce the children's messages; the root's result is in `to`. */
+/* Reduce the messages of the children. The root stores the result in `to`, others send it up. */
 static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, enum twill_space to)
 {
@@ -181,11 +177,10 @@ void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_wait(e);
 }
 
-/* Gather up a k-nomial tree and scatter down one. A subtree's shards are consecutive, so they are
- * one message, or two where they pass the last position. Shards that are not at their destination
- * yet are in TMP. */
+/* Gathers go up a k-nomial tree and scatters go down. The shards of a subtree are consecutive, so
+ * they are one message, or two where they wrap around. Shards on their way are in TMP. */
 
-/* Send or receive the blocks of v's subtree, as one message or two. */
+/* Send or receive the blocks of the subtree of v, as one message or two. */
 static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t, uint32_t v,
                             uint32_t peer, bool sends, enum twill_space space)
 {
@@ -193,7 +188,7 @@ static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t,
     uint32_t each = g->blocks / g->size, first = (v + t->root) % g->size;
     struct twill_range range[2];
     uint32_t ranges = twill_ring_ranges(range, g->size, first, subtree_size(t, v));
-    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what arrived last goes first */
+    for (uint32_t i = ranges; i-- > 0;) { /* on the way up, what arrived last is sent first */
         twill_operand at = data_at(space, g->first + range[i].first * each);
         if (sends)
             twill_emit_send(e, twill_tree_rank(t, peer), at, range[i].length * each, 0);

@@ -1,57 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K-nomial trees and the patterns that use them. Internal to algorithms/.
- *
- * Members are numbered from the root: number 0 is the root, number v is the group's member (root +
- * v) % size. A number's parent is the number with its lowest non-zero digit, to the base `radix`,
- * set to 0. So the subtree of v consists of consecutive numbers from v on. */
+/* K-nomial trees and the patterns that use them. Internal to algorithms/. Members are numbered from
+ * the root. Number 0 is the root, and number v is member (root + v) % size of the group. The parent
+ * of a number is the number with its lowest non-zero digit, to the base `radix`, set to 0. The
+ * subtree of v therefore consists of consecutive numbers from v on. */
 #ifndef TWILL_KNOMIAL_H
 #define TWILL_KNOMIAL_H
 
 #include "algorithms/schedule/emit.h"
 
-/* A tree over a group; the emitting rank is the group's `me`. */
+/* A tree over a group, whose `me` is the emitting rank. */
 struct twill_tree {
-    const struct twill_group *group; /* its shards are by position: `shard` is NULL */
+    const struct twill_group *group; /* its shards are by position, as `shard` is NULL */
     uint32_t root;                   /* position in the group */
-    uint32_t radix; /* at least 2; from the group's size on all others are the root's children */
+    uint32_t radix; /* at least 2; if it is the size or more, all others are children of the root */
     uint32_t
-        credit; /* children of a rank that may send at once, the others wait for credit; 0: all */
+        /* children that may send at once while others wait for credit, or 0 for all */
+        credit;
 };
 
 /* Return the number of messages with children that are posted at a time. */
 uint32_t twill_tree_window(const struct twill_tree *t);
-/* Messages posted before a WAIT: enough to overlap, few enough not to overrun a receiver. */
+/* Messages posted before a WAIT, enough to overlap and few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16
 
-/* Return this rank's number; the rank of number v. */
+/* Return the number of this rank in the tree, the rank of number v, and the parent of v. */
 uint32_t twill_tree_me(const struct twill_tree *t);
 uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
-/* Return the number of children of v; the i-th child, in ascending order. */
+/* Return the number of children of v, and the number of its i-th child in ascending order. */
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
 
-/* Ensure that no rank ends before all ranks of its node have started, where the tree's messages do
- * not prove it: on the way down they prove that ancestors have started, on the way up that
- * descendants have. `last`: position of a member that receives from all in the end, beside the
- * root. */
+/* Ensure that no rank ends before all ranks of its node have started, where the messages of the
+ * tree do not prove it. On the way down they prove that ancestors have started, on the way up that
+ * descendants have. Call enter before and leave after the messages. `last` is the position of a
+ * member that finally receives from all others, as the root does. */
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 
-/* Reduce all members' `from` (SRC, or a partial in TMP), in the order of the numbers, into DST of
- * the member at position `last`, which need not be the root. Uses TMP for group->blocks; ends with
- * nothing posted. */
+/* Reduce `from` of all members (SRC, or a partial in TMP), ordered by number, into DST of the
+ * member at position `last`, which need not be the root. Uses TMP. Ends with nothing posted. */
 void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, uint32_t last);
-/* Gather every member's blocks, which are in `own` (SRC or TMP), into DST of the root. Those of
- * several members are collected in TMP. The root's own blocks, if in TMP, must be in DST already.
- */
+/* Gather the blocks of every member, which are in `own` (SRC or TMP), into DST of the root. Those
+ * of several members are collected in TMP. If `own` is TMP, the root has its own in DST already. */
 void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space own);
-/* Scatter the root's SRC: every member's blocks into its DST, through TMP where they are of several
- * members. Returns whether sends are still posted. */
+/* Scatter SRC of the root. The blocks of every member go into its DST, through TMP at ranks that
+ * forward blocks. Returns whether sends are still posted. */
 bool twill_emit_tree_scatter(struct twill_emitter *e, const struct twill_tree *t);
 
 #endif

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipelines of blocks along trees.
- *
- * Steps follow a virtual clock: block c leaves depth d at time c + height - d on its way up, and at
- * time c + height + d on its way down. What a rank sends and receives at one time is posted
- * together, after a WAIT if it depends on earlier messages; both ends of a message post it at the
- * same time, so there is no cyclic wait. A block is forwarded at the time after its arrival. */
+/* Pipelines of blocks along trees. Steps follow a virtual clock. Block c leaves depth d at time c +
+ * height - d on its way up, and at time c + height + d on its way down. What a rank sends and
+ * receives at one time is posted together, after a WAIT if it depends on earlier messages. Both
+ * ends of a message post it at the same time, so there is no cyclic wait. A block is forwarded at
+ * the time after its arrival. */
 #include "algorithms/patterns/pipeline.h"
 
+/* The arguments of twill_emit_pipeline(). */
 struct pipeline {
     const struct twill_pipe_tree *up, *down;
     uint32_t first, blocks;
     enum twill_space result;
 };
 
-/* Compute the block that is `delay` behind the clock; false if there is none. */
+/* Compute the block that is `delay` after the clock. Returns false if there is none. */
 static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {
     *block = p->first + time - delay;
     return time >= delay && time - delay < p->blocks;
 }
 
-/* Receive from the children: the first one's operand is reduced with SRC on arrival, the second
- * one's is received beside it. */
+/* Receive from the children. The operand of the first one is reduced with SRC on arrival; that of
+ * the second is stored in a second copy of the blocks. */
 static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     bool ends = p->up->depth == 0;
@@ -39,6 +39,7 @@ static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, u
     }
 }
 
+/* Reduce the operand of the second child, which has arrived, into the partial. */
 static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     if (p->up->children > 1)
@@ -57,6 +58,8 @@ static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint
                         leaf ? 0 : TWILL_STEP_PARTIAL);
 }
 
+/* Post what a rank receives from its parent and sends to its children at this time of the way down,
+ * which starts at time `start`. */
 static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
                       uint32_t start)
 {

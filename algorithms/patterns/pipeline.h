@@ -6,34 +6,34 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* A rank's position in a tree that blocks are pipelined along. */
+/* The position of a rank in a tree along which blocks are pipelined. */
 struct twill_pipe_tree {
-    uint32_t depth, height; /* of this rank, 0: the root; of the deepest rank */
-    uint32_t parent;        /* its rank; unset if depth is 0 */
+    uint32_t depth, height; /* of this rank (0 for the root), and of the deepest rank */
+    uint32_t parent;        /* its rank, unset if depth is 0 */
     uint32_t children;
     struct {
         uint32_t rank;
-        bool first;   /* its operand precedes this rank's */
-        bool partial; /* has children of its own */
+        bool first;   /* its operand precedes that of this rank */
+        bool partial; /* it has children itself */
     } child[2];
 };
-/* Pipeline `blocks` blocks from `first` on: reduce them up a tree, then broadcast them down a tree,
- * either of which may be NULL. The root of `up`, which has at most one child, leaves the FINAL
- * value in `result`; the root of `down` sends `result`; all others receive into DST. TMP: one copy
- * of the blocks, two where a rank has two children. Ends with nothing posted. */
+/* Pipeline `blocks` blocks from `first` on. They are reduced up a tree, then broadcast down a tree,
+ * and either tree may be NULL. The root of `up`, which has at most one child, leaves the FINAL
+ * value in `result`. The root of `down` sends `result`, and all others receive into DST. Uses one
+ * copy of the blocks in TMP, or two where a rank has two children. Ends with nothing posted. */
 void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *up,
                          const struct twill_pipe_tree *down, uint32_t first, uint32_t blocks,
                          enum twill_space result);
 
-/* A binary tree over the positions of a group, counted from the root's. Each position has a node in
- * it: node 0 is the root; its child is the highest power of two, the root of an in-order binary
- * tree, in which odd nodes are leaves. */
+/* A binary tree over the positions of a group, counted from that of the root. Each position has a
+ * node. Node 0 is the root. Its child, the highest power of two below `size`, is the root of an
+ * in-order binary tree in which odd nodes are leaves. `kind` maps positions to nodes. */
 struct twill_two_shape {
     uint32_t size;
     enum { TWILL_TWO_PLAIN, TWILL_TWO_SHIFTED, TWILL_TWO_MIRRORED } kind;
 };
 
-/* Both trees, over the world from position `root`. */
+/* Two trees over the world from position `root`, and whether data go up, down or both. */
 struct twill_two_trees {
     struct twill_two_shape tree[2];
     const struct twill_world *world;
@@ -41,15 +41,15 @@ struct twill_two_trees {
     bool ordered, up, down;
 };
 
-/* Return the trees for the collective and the order; the caller sets `root`. */
+/* Return the trees for the collective and the order. The caller sets `root`. */
 struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
                                           const struct twill_shape *shape);
-/* Return the position of a rank, counted from the root's. */
+/* Return the position of a rank, counted from that of the root. */
 uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
-/* Return the emitting rank's position in a tree with its root at the group's position `root`. */
+/* Return the place of the emitting rank in a tree whose root is at position `root` of the group. */
 struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
                                        uint32_t root);
-/* A twill_emit_knows_fn: whether the messages of either tree prove that `other` has started. */
+/* A twill_emit_knows_fn. Returns whether messages of either tree prove that `other` has started. */
 bool twill_two_knows(const void *user, uint32_t rank, uint32_t other);
 
 #endif

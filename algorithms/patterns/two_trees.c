@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two binary trees over one group: parents and children. double_tree.c explains their use. */
+/* The parents and children of two binary trees over one group. double_tree.c explains their use. */
 #include "algorithms/patterns/pipeline.h"
 
 static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
@@ -24,7 +24,7 @@ static uint32_t parent_of(const struct twill_two_shape *t, uint32_t node)
     return up < t->size ? up : node ^ bit;
 }
 
-/* Store a node's children and return their number. */
+/* Store the children of a node and return their number. */
 static uint32_t children_of(const struct twill_two_shape *t, uint32_t node, uint32_t child[2])
 {
     uint32_t bit = node & -node, count = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emitter: appends steps, splits those that exceed a step's fields, and makes the schedule. */
+/* The emitter. It appends steps, splits those that exceed a field, and makes the schedule. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -69,7 +69,8 @@ static void append_step(struct twill_emitter *e, struct twill_step step)
     list->steps[list->count++] = step;
 }
 
-/* Move the steps into the schedule and free what else the emitter holds, also on failure. */
+/* Move the steps into `schedule`. Frees everything else that the emitter holds, also on failure.
+ * Returns TWILL_ERR_MEMORY if an allocation failed here or earlier. */
 static twill_status finish(struct twill_emitter *e, struct twill_schedule *schedule,
                            struct twill_error *error)
 {
@@ -123,11 +124,11 @@ twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
     return finish(&e, schedule, error);
 }
 
-/* Append a step, split where it has more blocks than a step's field holds; the peer of a message
- * splits it alike. */
+/* Append a step. If it has more blocks than its field can hold, append several steps; the peer of a
+ * message splits it in the same way. */
 static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
-    if (blocks == 0) /* a message without data: no operand */
+    if (blocks == 0) /* a message without data has no operand */
         step.dst = step.src = 0;
     do {
         step.blocks = (uint16_t)twill_min(blocks, UINT16_MAX);
@@ -276,7 +277,7 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
 {
     struct twill_step step = {.op = TWILL_STEP_AWAIT, .flags = (uint8_t)flags};
     step.ordinal = (uint16_t)ordinal;
-    /* Start with the next rank: not all ranks of a node should read the same line at once. */
+    /* Start with the next rank, so that not all ranks of a node read the same line at once. */
     for (uint32_t i = 1; i < g->size; i++) {
         step.peer[step.nsrc++] = (uint16_t)g->rank[(g->me + i) % g->size];
         if (step.nsrc == TWILL_STEP_PEERS || i + 1 == g->size) {
@@ -298,7 +299,7 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 
 /* --- WAITs by what steps access, AWAITs by what messages prove -------------------------------- */
 
-/* The blocks of this rank that a step accesses through one operand. */
+/* The blocks of this rank that a step accesses through one of its operands. */
 struct step_touch {
     unsigned space;
     uint32_t first, blocks;
@@ -311,7 +312,8 @@ static bool touches_overlap(const struct step_touch *a, const struct step_touch 
            b->first < a->first + a->blocks;
 }
 
-/* SRC counts as DST, which it is in place. */
+/* Return what an operand of a step touches. SRC counts as DST, because in place it is the same
+ * memory. An operand in the memory of a peer touches no blocks of this rank. */
 static struct step_touch touch_of(const struct twill_step *step, twill_operand operand, bool write)
 {
     unsigned space = twill_operand_space(operand);
@@ -321,6 +323,7 @@ static struct step_touch touch_of(const struct twill_step *step, twill_operand o
                                .write = write};
 }
 
+/* Store what a step touches in `touch` and return the number of entries used, at most 2. */
 static unsigned step_touches(const struct twill_step *step, struct step_touch touch[2])
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
@@ -332,6 +335,7 @@ static unsigned step_touches(const struct twill_step *step, struct step_touch to
     return count;
 }
 
+/* Return whether two steps touch the same blocks and at least one of them writes. */
 static bool steps_conflict(const struct twill_step *a, const struct twill_step *b)
 {
     struct step_touch x[2], y[2];
@@ -348,9 +352,9 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
-/* Move the step that needs the WAIT to the mark: the steps between could not go before the WAIT
- * either. Not past a message in the same direction with the same peer, because messages match in
- * order. */
+/* Move the step that needs the WAIT to the mark, because the steps between them could not precede
+ * the WAIT in any case. Leave it where it is if that would move it past a message in the same
+ * direction with the same peer, because messages match in order. */
 static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];
@@ -365,7 +369,7 @@ static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 void twill_emit_insert_wait(struct twill_emitter *e, size_t mark)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
-    size_t posted = 0, end = list->count, needs = list->count; /* the first step that needs it */
+    size_t posted = 0, end = list->count, needs = list->count; /* first step that needs the WAIT */
     if (mark == end)
         return;
     for (size_t i = mark; i > 0 && list->steps[i - 1].op != TWILL_STEP_WAIT; i--) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as plain data: what each operation may contain, how a buffer is divided into blocks,
- * release. */
+/* Schedules as plain data. This file has the table of what each operation may contain, the division
+ * of a buffer into blocks, and the release of schedules. */
 #include "algorithms/schedule/schedule.h"
 #include "algorithms/schedule/step_table.h"
 
@@ -95,9 +95,9 @@ void twill_schedule_derive(struct twill_schedule *schedule)
     }
 }
 
-/* Match AWAITs of the `ordinal`-th SIGNAL from step i of lane 0 on, in the order of
- * twill_emit_await(), until they name all other ranks once. Returns the step after them, or 0 if
- * they do not match. */
+/* Match AWAITs of the `ordinal`-th SIGNAL, starting at step i of lane 0, until they have named all
+ * other ranks once in the order of twill_emit_await(). Returns the index of the step after them, or
+ * 0 if they do not match. */
 static uint32_t behind_awaits(const struct twill_schedule *schedule, uint32_t i, uint32_t ordinal,
                               uint32_t rank, uint32_t size)
 {
@@ -137,7 +137,8 @@ void twill_schedule_destroy(struct twill_schedule *schedule)
 void twill_block_range(size_t count, size_t element, uint32_t blocks, uint32_t i, size_t *first,
                        size_t *length)
 {
-    /* Blocks of whole cache lines if there is one for each block, else of elements. */
+    /* A block consists of whole cache lines if there are enough for every block to have one.
+     * Otherwise it consists of elements. */
     size_t unit = element > 0 && element < TWILL_CACHE_LINE ? TWILL_CACHE_LINE / element : 1;
     size_t units = count / unit + (count % unit != 0);
     if (units < blocks) {

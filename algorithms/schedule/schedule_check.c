@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Check one rank's schedule as plain data: every step is well formed, every range inside its space,
- * every field that an operation does not use zero. What the steps compute together is for the
- * verifier (verify/). */
+/* Checks the schedule of one rank as plain data. Every step must be well formed, every range must
+ * be inside its space, and every field that an operation does not use must be zero. The verifier
+ * (verify/) checks what the schedules of all ranks compute together. */
 #include "algorithms/algorithms.h"
 #include "algorithms/schedule/step_table.h"
 
-/* The schedule under check and what it is checked against. */
+/* The schedule under check and what it is checked against. Check functions return NULL, or the
+ * fault as the end of a sentence such as "step 3 has FIRST without ACC". */
 struct check {
     const struct twill_schedule *schedule;
     const struct twill_world *world;
@@ -27,6 +28,8 @@ static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned spa
     }
 }
 
+/* Check one operand. `own` and `peer` are the spaces that it may access, without and with the PEER
+ * bit, as one bit per enum twill_space. */
 static const char *check_operand(const struct check *c, const struct twill_step *step,
                                  twill_operand operand, unsigned own, unsigned peer)
 {
@@ -98,7 +101,7 @@ static bool is_buffer(unsigned space)
     return space == TWILL_SRC || space == TWILL_DST;
 }
 
-/* Check that the owner holds these blocks of SRC or DST. */
+/* Check that the owner holds these blocks, if they are of SRC or DST. */
 static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
                               const struct twill_step *step, twill_operand operand)
 {
@@ -149,7 +152,7 @@ static const char *check_partials(const struct twill_step *step)
     return NULL;
 }
 
-/* Check what shards of different sizes do not allow: see `vector` in struct twill_shape. */
+/* Check what shards of different sizes do not permit. See `vector` in struct twill_shape. */
 static const char *check_vector(const struct check *c, const struct twill_step *step)
 {
     uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
@@ -169,7 +172,7 @@ static const char *check_vector(const struct check *c, const struct twill_step *
     return NULL;
 }
 
-/* FETCHED: peers' memory can be read, not written. */
+/* Check that FETCHED does not write to the memory of peers, which can only be read. */
 static const char *check_fetched(const struct check *c, const struct twill_step *step)
 {
     bool fetched = c->shape->protocol == TWILL_PROTOCOL_FETCHED;

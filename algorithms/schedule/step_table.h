@@ -1,31 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each step operation contains: one table for the checker and for schedules as text. Internal
- * to algorithms/. */
+/* The table of what each step operation contains, for the checker and for schedules as text.
+ * Internal to algorithms/. */
 #ifndef TWILL_STEP_TABLE_H
 #define TWILL_STEP_TABLE_H
 
 #include "algorithms/schedule/schedule.h"
 
-/* The fields that one operation uses; constant. */
+/* The fields that one operation uses. Constant. */
 struct twill_step_shape {
     const char *name;
-    const char *peers;           /* the word before them in text; NULL: has no peers */
-    uint16_t dst, src;           /* bit per enum twill_space it may access; 0: no operand */
-    uint16_t dst_peer, src_peer; /* the spaces allowed with the PEER bit */
-    uint8_t flags;               /* flags that it may have */
-    bool posts;
+    const char *peers; /* the word before the peers in text, or NULL if it has no peers */
+    /* bit per enum twill_space that it may access, 0 if it has no such operand */
+    uint16_t dst, src;
+    uint16_t dst_peer, src_peer; /* the same for operands with the PEER bit */
+    uint8_t flags;               /* enum twill_step_flags that it may have */
+    bool posts;                  /* its message remains posted until the next WAIT of the lane */
 };
 
-/* op < TWILL_STEP_OP_COUNT */
+/* Return the entry of an operation, which must be below TWILL_STEP_OP_COUNT. */
 const struct twill_step_shape *twill_step_shape(unsigned op);
+/* Return a name such as "SHARED", or "?" if there is no such space. */
 const char *twill_space_name(unsigned space);
 /* Return the number of peers that a step names. */
 unsigned twill_step_peers(const struct twill_step *step);
-/* Return the bytes of `blocks` blocks from the operand's first on, of a message of `count` elements
- * with shards of one size. */
+/* Return the number of bytes of `blocks` blocks from the first block of the operand. The message
+ * has `count` elements of `element` bytes, in shards of one size. */
 uint64_t twill_step_bytes(const struct twill_schedule *schedule, twill_operand operand,
                           uint32_t blocks, size_t count, size_t element);
-/* Recompute most_posted and uses_imm. */
+/* Recompute most_posted and uses_imm from the steps. */
 void twill_schedule_derive(struct twill_schedule *schedule);
 
 #endif

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Count from schedules what moves between ranks: see traffic.h. */
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/schedule/step_table.h"
 #include "lib/base/lists.h"

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Count from schedules the bytes that move between ranks.
+/* Counts the bytes that move between ranks according to their schedules.
  *
- * A message moves its bytes from sender to receiver. An operand in a peer's memory moves them from
- * that peer when it is read, and to it when it is written: SRC, DST, SHARED and IMM of a rank are
- * in the rank's NUMA node, because it touched them first. What caches save (a line that a
- * neighbour has fetched already) or add (a line that is fetched to be written) is not counted, nor
- * are flags. */
+ * A message moves its bytes from the sender to the receiver. An operand in the memory of a peer
+ * moves its bytes from that peer when it is read, and to that peer when it is written. The SRC,
+ * DST, SHARED and IMM of a rank are in its own NUMA node, because it touched them first. Caches may
+ * save transfers (of a line that a neighbour has already fetched) or add some (a line that is
+ * fetched to be written). Neither is counted, and flags are not counted either. */
 #ifndef TWILL_TRAFFIC_H
 #define TWILL_TRAFFIC_H
 
 #include "algorithms/algorithms.h"
 #include "algorithms/select/machine_model.h"
 
-/* Call fn for every move of one rank's schedule of `count` elements, all shards together, shards of
- * one size. A message is reported by its sender's schedule only. */
+/* Call fn for every move in the schedule of one rank. The message has `count` elements, all shards
+ * together, in shards of one size. A message is reported only for the schedule of its sender. */
 typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_t bytes);
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         struct twill_element_kind elements, twill_traffic_fn fn, void *user);
 
-/* Add the bytes that a rank's schedule moves, in both directions, to bytes[class of link]. */
+/* Add to bytes[class of link] the bytes that the schedule of a rank moves, in both directions. */
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,
                             struct twill_element_kind elements);

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates the candidates and their cost curves. */
 #include "algorithms/select/candidates.h"
 #include "lib/base/lists.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Message sizes at which prices are computed; in between they are nearly linear. */
+/* Message sizes at which prices are computed. In between they are nearly linear. */
 static const size_t steps_at[] = {0,         512,     8 << 10,  64 << 10,
                                   512 << 10, 4 << 20, 64 << 20, (size_t)1 << 30};
 enum {
     CURVE_STEPS = TWILL_ARRAY_LENGTH(steps_at),
     MEASURED_MOST = TWILL_CURVE_POINTS - TWILL_ARRAY_LENGTH(steps_at) - 1
 };
-/* Assumed bytes of a shard in gather, scatter and alltoall with vector, whose total no rank knows.
- */
+/* Assumed bytes of a shard in gather, scatter and alltoall with vector (total unknown). */
 #define GUESSED_SHARD ((size_t)4 << 10)
 #define SHARING_RANKS 8 /* see price_most() */
 
@@ -52,7 +50,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
     return point->falls ? point->picoseconds - more : point->picoseconds + more;
 }
 
-/* Compute the rates between the points; the last point continues the rate before it. */
+/* Compute the rates between the points. The last point continues the preceding rate. */
 static void compute_rates(struct twill_candidate *c)
 {
     for (unsigned i = 0; i + 1 < c->points; i++) {
@@ -99,15 +97,14 @@ uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_ma
     return twill_candidate_cost(&near, bytes);
 }
 
-/* Scale a price beyond the measured sizes by measured/priced, both taken at the nearest measured
- * size. */
+/* Scale a price beyond the measured sizes by measured/priced, both at the nearest measured size. */
 static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
 {
     uint64_t scale = twill_min((size_t)(measured * 256 / (priced + 1)), 1u << 16);
     return price / 256 * scale + price % 256 * scale / 256;
 }
 
-/* Build the curve: prices below the least measured size, the measurements, prices above. */
+/* Build the curve from prices below the smallest measured size, measurements, and prices above. */
 static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], unsigned steps,
                   const struct twill_measured *measured, size_t count)
 {
@@ -137,7 +134,7 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
 
 /* --- gathering -------------------------------------------------------------------------------- */
 
-/* Set the sizes that a candidate can be used for. */
+/* Set the range of sizes for which a candidate can be used. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
@@ -150,14 +147,15 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
         c->least = TWILL_MAPPED_BYTES;
 }
 
-/* Indices into steps_at: where latency dominates, and where bandwidth does. */
+/* Indices into steps_at of a size where latency dominates, and of one where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
 
 /* The prices of a candidate. Ranks that share prices exchange it as words. */
 struct priced {
-    uint64_t unsupported; /* the world is too large for a schedule's fields: nothing else is set */
+    /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
+    uint64_t unsupported;
     uint64_t fingerprint;
-    uint64_t price[CURVE_STEPS]; /* at steps_at; 0 where it is not needed */
+    uint64_t price[CURVE_STEPS]; /* at steps_at, 0 where it is not needed */
 };
 _Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
 
@@ -169,13 +167,13 @@ struct gathering {
     const struct twill_tuning *tuning;
     const struct twill_select_request *like;
     const struct twill_price_records *records; /* shared with other ranks, or NULL */
-    uint64_t key;                              /* hash of what all prices here depend on */
+    uint64_t key; /* hash of everything on which the prices here depend */
 };
 
-/* Return the largest message that a candidate may be chosen for by its cost. Where eight ranks or
- * more share an interface slower than their memory, an allreduce above 64 KiB must be hierarchical:
- * flat algorithms, which do not distinguish the ranks of a node, differ from it by less than the
- * model is exact. With measurements there is no limit. */
+/* Return the largest message, in bytes, for which a candidate may be chosen by its cost. Where
+ * eight ranks or more share an interface slower than their memory, an allreduce above 64 KiB must
+ * be hierarchical. Flat algorithms, which do not distinguish the ranks of a node, differ from it by
+ * less than the error of the model. With measurements there is no limit. */
 static size_t price_most(const struct gathering *g, const struct twill_candidate *c)
 {
     const struct twill_world *world = g->world;
@@ -193,8 +191,8 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* Return whether the algorithm with its default parameter is at least as cheap, at the small and at
- * the large size. */
+/* Return whether the default parameter of the algorithm is no dearer at the small and large
+ * size. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
@@ -210,8 +208,8 @@ static bool is_beaten(const struct gathering *g, const struct twill_algorithm *a
     return false;
 }
 
-/* Return whether the algorithm with its default parameter takes more than twice the time of
- * others, at the small and at the large size: then no parameter makes it the best. */
+/* Return whether the algorithm with its default parameter takes more than twice the time of others
+ * at both the small and the large size. In that case no parameter makes it the best. */
 static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
                         enum twill_protocol protocol)
 {
@@ -255,8 +253,8 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Return how many sizes of steps_at a candidate has prices at: those it can be chosen for, and one
- * beyond. */
+/* Return the number of sizes of steps_at at which a candidate has prices, which are those for which
+ * it can be chosen and one beyond. */
 static unsigned count_steps(const struct twill_candidate *c, enum twill_collective collective)
 {
     unsigned steps = 1;
@@ -265,7 +263,7 @@ static unsigned count_steps(const struct twill_candidate *c, enum twill_collecti
     return steps;
 }
 
-/* Compute a candidate's prices, unless those gathered so far show that it is not needed. */
+/* Compute the prices of a candidate, unless those gathered so far show that it is not needed. */
 static twill_status compute_prices(struct priced *priced, const struct gathering *g,
                                    const struct twill_candidate *c, struct twill_error *error)
 {
@@ -299,7 +297,7 @@ size_t twill_candidate_place(const struct twill_candidate *c)
     return place;
 }
 
-/* Return the key of a candidate's prices in the records, never 0. */
+/* Return the key of the prices of a candidate in the records, never 0. */
 static uint64_t price_key(const struct gathering *g, const struct twill_candidate *c)
 {
     uint64_t key = twill_hash_mix(g->key, twill_candidate_place(c) << 8 | c->shape.protocol);
@@ -308,9 +306,9 @@ static uint64_t price_key(const struct gathering *g, const struct twill_candidat
     return key | 1;
 }
 
-/* Get a candidate's prices: computed by another rank, or here, which then gives them to the others.
- * `helping`: they are not needed here now, so do nothing if another rank computes them. Errors and
- * delays of other ranks do not matter, as all compute the same. */
+/* Get the prices of a candidate. Either another rank has computed them, or they are computed here
+ * and given to the others. If `helping`, they are not needed here now, so do nothing if another
+ * rank computes them. Errors and delays of other ranks do not matter, as all compute the same. */
 static twill_status find_prices(struct priced *priced, const struct gathering *g,
                                 const struct twill_candidate *c, bool helping,
                                 struct twill_error *error)
@@ -353,8 +351,8 @@ static twill_status add_candidate(void *user, const struct twill_candidate *new,
     return TWILL_OK;
 }
 
-/* Return the prices of the first candidate with measurements of this protocol, and that candidate;
- * or NULL. */
+/* Return the prices of the first candidate with measurements of this protocol, and that candidate,
+ * or NULL if there is none. */
 static const struct priced *measured_of(const struct gathering *g, enum twill_protocol protocol,
                                         const struct twill_candidate **candidate)
 {
@@ -367,9 +365,10 @@ static const struct priced *measured_of(const struct gathering *g, enum twill_pr
     return NULL;
 }
 
-/* Correct the prices of candidates without measurements by the ratio of cost to price of one that
- * was measured with the same protocol: the model errs alike for all algorithms of a protocol. They
- * are made an eighth dearer, so that a measured one wins unless they are clearly cheaper. */
+/* Correct the prices of candidates without measurements by the ratio of cost to price of a
+ * candidate measured with the same protocol, because the model errs alike for all algorithms of a
+ * protocol. They become an eighth dearer, so that measured ones win unless these are far
+ * cheaper. */
 static void correct_prices(const struct gathering *g)
 {
     for (size_t i = 0; i < g->all->count; i++) {
@@ -386,7 +385,7 @@ static void correct_prices(const struct gathering *g)
     }
 }
 
-/* Parameters to try for algorithms that take one number; 0 is their default. */
+/* Parameters to try for algorithms that take one number, where 0 is their default. */
 static const uint16_t tried_parameters[] = {0, 2, 4, 8};
 
 /* Call fn for an algorithm with each protocol and parameter that applies. */
@@ -414,7 +413,7 @@ static twill_status visit_algorithm(const struct twill_algorithm *a,
     return TWILL_OK;
 }
 
-/* Sort by the order of the registry; stable within an algorithm. */
+/* Sort by the order of the registry, stable within an algorithm. */
 static void sort_candidates(struct twill_candidates *all)
 {
     for (size_t i = 1; i < all->count; i++) {
@@ -427,7 +426,7 @@ static void sort_candidates(struct twill_candidates *all)
     }
 }
 
-/* What look_for_measurements() looks in, and whether it has found some. */
+/* Where look_for_measurements() looks, and whether it has found some. */
 struct measurements {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
@@ -462,7 +461,7 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
     return twill_hash_mix(hash, (uint64_t)like->type);
 }
 
-/* Compute the prices of a candidate unless another rank does. Those of other parameters than the
+/* Compute the prices of a candidate unless another rank does. Prices for parameters other than the
  * default are often not needed. */
 static twill_status help_candidate(void *user, const struct twill_candidate *c,
                                    struct twill_error *error)
@@ -471,8 +470,7 @@ static twill_status help_candidate(void *user, const struct twill_candidate *c,
     return c->shape.parameter[0] == 0 ? find_prices(&unused, user, c, true, error) : TWILL_OK;
 }
 
-/* Compute prices that no other rank computes. Ranks begin at different algorithms, so that all
- * their cores help. */
+/* Compute prices that no other rank computes. Ranks begin at different algorithms. */
 static twill_status help_others(struct gathering *g, struct twill_error *error)
 {
     size_t count = 0;
@@ -486,7 +484,7 @@ static twill_status help_others(struct gathering *g, struct twill_error *error)
     return TWILL_OK;
 }
 
-/* Algorithms that distinguish the ranks of a node go first: price_most() of others needs them. */
+/* Algorithms that distinguish the ranks of a node go first, for price_most() of others. */
 twill_status twill_candidates_visit(const struct twill_world *world,
                                     const struct twill_select_request *like,
                                     const struct twill_algorithm *only, twill_candidate_fn fn,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The candidates for a call: every algorithm, protocol and parameter that applies to a world, each
- * with a curve of cost over message size, from measurements where there are any, else from the
+/* The candidates for a call are every algorithm, protocol and parameter that applies to a world.
+ * Each has a curve of cost over message size, from measurements where there are any, else from the
  * price. Internal to this folder. */
 #ifndef TWILL_CANDIDATES_H
 #define TWILL_CANDIDATES_H
@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define TWILL_CURVE_POINTS 48
-/* Most bytes of an allreduce that algorithms may be chosen for which do not distinguish the ranks
- * of a node: see price_most() in candidates.c. */
+/* Most bytes of an allreduce for which algorithms may be chosen that do not distinguish the ranks
+ * of a node. See price_most() in candidates.c. */
 #define TWILL_FLAT_MOST ((size_t)64 << 10)
 
 /* A point of a piecewise linear curve. */
@@ -20,16 +20,16 @@ struct twill_curve_point {
     size_t bytes;
     uint64_t picoseconds;
     uint64_t rate; /* picoseconds per KiB to the next point, without its sign */
-    bool falls;    /* the next point is cheaper: the rate is negative */
+    bool falls;    /* the rate is negative, as the next point is cheaper */
 };
 
 /* One algorithm with one protocol and one set of parameters. */
 struct twill_candidate {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape; /* with root 0 */
-    size_t least, most;       /* message sizes it can be used for, in bytes */
-    size_t price_most;        /* most bytes it is chosen for by cost: see price_most() */
-    size_t measured;          /* measurements in its curve; 0: the curve is the price */
+    size_t least, most;       /* message sizes for which it can be used, in bytes */
+    size_t price_most;        /* most bytes for which it is chosen by cost, see price_most() */
+    size_t measured;          /* number of measurements in its curve, 0 if the curve is the price */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
@@ -40,14 +40,14 @@ struct twill_candidates {
     bool vector;
     enum twill_order order;
     struct twill_element_kind elements;
-    const struct twill_algorithm *only; /* candidates of this algorithm; NULL: of all */
+    const struct twill_algorithm *only; /* the algorithm of the candidates, or NULL for all */
     size_t count;
     struct twill_candidate *candidate;
 };
 
 /* Create the candidates for requests like `like`, in the order of the registry, of one algorithm or
- * of all (`only` is NULL). Of several with equal schedules only the first is kept. `records`: what
- * other ranks have priced, or NULL. */
+ * of all (`only` is NULL). If several have equal schedules only the first is kept. `records` has
+ * the prices of other ranks, or is NULL. */
 twill_status
 twill_candidates_create(struct twill_candidates **candidates, const struct twill_world *world,
                         const struct twill_tuning *tuning, const struct twill_select_request *like,
@@ -56,27 +56,28 @@ twill_candidates_create(struct twill_candidates **candidates, const struct twill
 void twill_candidates_destroy(struct twill_candidates *candidates);
 
 /* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that
- * applies to requests like `like` with root 0, in the order in which candidates are gathered. What
- * fn gets has no points; most of them never become candidates. Ends with the first error. */
+ * applies to requests like `like` with root 0, in the order in which candidates are gathered. The
+ * candidates that fn gets have no points, and most never become candidates. Ends with the first
+ * error and returns it. */
 typedef twill_status (*twill_candidate_fn)(void *user, const struct twill_candidate *candidate,
                                            struct twill_error *error);
 twill_status twill_candidates_visit(const struct twill_world *world,
                                     const struct twill_select_request *like,
                                     const struct twill_algorithm *only, twill_candidate_fn fn,
                                     void *user, struct twill_error *error);
-/* Return whether one of these has measurements. */
+/* Return whether one of the algorithms that twill_candidates_visit() finds has measurements. */
 bool twill_candidates_are_measured(const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_select_request *like,
                                    const struct twill_algorithm *only);
-/* Return a hash of what the prices of candidates depend on, besides the world. */
+/* Return a hash of everything on which the prices of candidates depend, besides the world. */
 uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
-/* Return the place of the candidate's algorithm in the registry. */
+/* Return the place of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
 
-/* Get the candidates for a request from the chooser's cache, or create them. The chooser keeps
- * ownership; the pointer is valid until the next request of another kind. */
+/* Get the candidates for a request from the cache of the chooser, or create them. The chooser keeps
+ * ownership. The pointer is valid until the next request of another kind. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
                                       const struct twill_algorithm *only,
@@ -85,8 +86,8 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
 
 /* Return the cost in picoseconds, which is continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
-/* Return the same for a candidate without measurements, from the two prices that it depends on.
- * Where it is above `most` it may be TWILL_PRICE_NEVER. */
+/* Return the same for a candidate without measurements, from the two prices on which it depends. If
+ * it is above `most` it may be TWILL_PRICE_NEVER. */
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
 
@@ -96,7 +97,7 @@ twill_request_elements(const struct twill_select_request *request)
     return (struct twill_element_kind){request->type, request->narrow};
 }
 
-/* Return the access to peers' buffers (enum twill_access) that the algorithm needs for a shape. */
+/* Return the access to buffers of peers (enum twill_access) that an algorithm needs for a shape. */
 static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,
                                          const struct twill_shape *shape)
 {
@@ -107,8 +108,8 @@ static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm
                                                        : 0u;
 }
 
-/* Return the access that the choice may rely on. With several nodes it is 0, as nodes may differ:
- * see twill_select_request. */
+/* Return the access on which the choice may rely. With several nodes it is 0, as nodes may differ
+ * (see struct twill_select_request). */
 static inline unsigned twill_request_access(const struct twill_world *world,
                                             const struct twill_select_request *request)
 {
@@ -118,8 +119,8 @@ static inline unsigned twill_request_access(const struct twill_world *world,
            (request->fetched ? TWILL_ACCESS_FETCHED : 0u);
 }
 
-/* Return whether the candidate can be used for this size with this access. Does not check the root:
- * call twill_algorithm_applies() for that. */
+/* Return whether the candidate can be used for this size with this access. It does not check the
+ * root, for which twill_algorithm_applies() must be called. */
 static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
                                          unsigned access)
 {
@@ -127,15 +128,15 @@ static inline bool twill_candidate_takes(const struct twill_candidate *candidate
     return bytes >= candidate->least && bytes <= candidate->most && (needs & ~access) == 0;
 }
 
-/* Return whether the candidate may be chosen by its cost, without a user override
- * (TWILL_ALGORITHM) that names it: it takes the bytes, and its price is trusted at this size. */
+/* Return whether the candidate may be chosen by its cost, without a user override (TWILL_ALGORITHM)
+ * that names it. It must take the bytes, and its price must be trusted at this size. */
 static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
                                             unsigned access)
 {
     return bytes <= candidate->price_most && twill_candidate_takes(candidate, bytes, access);
 }
 
-/* Return whether the candidate is what was chosen, but for the root. */
+/* Return whether the candidate is what was chosen, ignoring the root. */
 static inline bool twill_candidate_is(const struct twill_candidate *c,
                                       const struct twill_choice *choice)
 {
@@ -144,19 +145,19 @@ static inline bool twill_candidate_is(const struct twill_candidate *c,
            memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
 }
 
-/* Return the message size to choose for: that of the request, or a guess where no rank knows it
- * (see `vector` of struct twill_shape). */
+/* Return the message size to choose for. It is that of the request, or a guess where no rank knows
+ * it (see `vector` in struct twill_shape). */
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request);
 
-/* Return the largest message, in bytes, whose blocks fit IMM. */
+/* Return the largest message, in bytes, whose blocks fit into IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
 
 /* --- early_choice.c --------------------------------------------------------------------------- */
 
-/* Choose what all candidates would give for this request (see twill_candidates_create()), by the
- * model. Sets choice->algorithm and the shape's protocol; *decided becomes false where only all
- * candidates tell. `records`: the choices of other ranks, or NULL. */
+/* Make the choice that all candidates would give for this request (see twill_candidates_create()),
+ * by the model. Sets choice->algorithm and the protocol of the shape. *decided becomes false where
+ * only all candidates can tell. `records` has the choices of other ranks, or is NULL. */
 twill_status twill_choose_early(struct twill_choice *choice, bool *decided,
                                 const struct twill_world *world, const struct twill_tuning *tuning,
                                 const struct twill_select_request *request,

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first call of a shape waits for its choice, and to price all candidates at all sizes takes
- * 0.1 s for 64 ranks. But most of them are far from the best: this prices one form (an algorithm
- * with a protocol and a parameter) after the other, at the sizes around the request only, unless
- * the own work of the first or the middle rank takes longer than the best so far.
- *
- * The result is what all candidates would give. They are the forms that are looked at here, without
- * those whose parameter does not pay, and those whose schedules repeat an earlier form's. So where
- * the cheapest form has no parameter, and repeats none, it is the cheapest candidate. In other
- * cases, and where something was measured, nothing is decided. */
+/* The first call of a shape waits for its choice, and pricing all candidates at all sizes takes 0.1
+ * s for 64 ranks. But most of them are far from the best. This file prices one form (an algorithm
+ * with a protocol and a parameter) after the other, at the sizes around the request only. It skips
+ * a form if the work of the first or the middle rank alone takes longer than the best so far. The
+ * result is what all candidates would give. They are the forms considered here, without those whose
+ * parameter does not pay, and those whose schedules repeat an earlier form. So where the cheapest
+ * form has no parameter and repeats none, it is the cheapest candidate. In other cases, and where
+ * something was measured, nothing is decided. */
 #include "algorithms/select/candidates.h"
 #include "lib/base/lists.h"
 
-/* The largest size that candidates are priced at. */
+/* The largest size at which candidates are priced. */
 #define LARGEST ((size_t)1 << 30)
-/* Below this many ranks, all prices take no longer than a few early choices. */
+/* With fewer ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
 
+/* The state of search_forms(). */
 struct early_search {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
     const struct twill_select_request *request;
     size_t bytes;
-    struct twill_candidate best; /* the cheapest so far, without points */
-    uint64_t cost;               /* its cost in picoseconds; TWILL_PRICE_NEVER: none yet */
-    bool certain;                /* it is a candidate */
+    struct twill_candidate best; /* the cheapest form so far, without points */
+    uint64_t cost; /* its cost in picoseconds, TWILL_PRICE_NEVER if there is none yet */
+    bool certain;  /* it is known to be a candidate */
 };
 
 static bool form_applies(const struct early_search *s, const struct twill_candidate *c)
@@ -34,8 +34,8 @@ static bool form_applies(const struct early_search *s, const struct twill_candid
            twill_algorithm_applies(c->algorithm, s->world, &shape);
 }
 
-/* Compute what a form costs. *cost may be TWILL_PRICE_NEVER where that is above the best so far, or
- * the form has no price. */
+/* Compute the cost of a form. *cost is TWILL_PRICE_NEVER if the form has no price, and may be so if
+ * the cost is above the best so far. */
 static twill_status price_form(uint64_t *cost, const struct early_search *s,
                                const struct twill_candidate *c, struct twill_error *error)
 {
@@ -52,9 +52,9 @@ static twill_status price_form(uint64_t *cost, const struct early_search *s,
     return TWILL_OK;
 }
 
-/* Return whether the work of two ranks shows that a form costs more than the best so far. Of ranks
- * that share a core, each works at least as long as the one of the two that has less to do: in most
- * trees the last rank. */
+/* Return whether the work of two ranks shows that a form costs more than the best so far. Ranks
+ * that share a core are assumed to work at least as long as the one of the two that has less to do,
+ * which in most trees is the last rank. */
 static bool is_dearer(const struct early_search *s, const struct twill_candidate *c)
 {
     const struct twill_machine_model *model = &s->tuning->model;
@@ -63,7 +63,7 @@ static bool is_dearer(const struct early_search *s, const struct twill_candidate
     for (unsigned i = 0; i < 2 && s->cost != TWILL_PRICE_NEVER && least <= s->cost; i++) {
         if (twill_price_least(&work[i], c->algorithm, s->world, rank[i], &c->shape, model, s->bytes,
                               twill_request_elements(s->request), NULL) != TWILL_OK)
-            return false; /* and price_form() says why */
+            return false; /* price_form() will say why */
         least = model->start + twill_max(work[0], work[1]) + twill_min(work[0], work[1]) * others;
     }
     return least > s->cost;
@@ -81,14 +81,14 @@ static twill_status try_form(void *user, const struct twill_candidate *c, struct
         s->cost = cost;
         s->certain = c->shape.parameter[0] == 0;
     } else if (cost == s->cost && cost != TWILL_PRICE_NEVER) {
-        /* Of equals the first of the registry is chosen, unless it repeats an earlier one. */
+        /* Among equals the first of the registry is chosen, unless it repeats an earlier one. */
         s->certain &= twill_candidate_place(c) >= twill_candidate_place(&s->best);
     }
     return TWILL_OK;
 }
 
-/* Search for the choice. words: the place of its algorithm plus 1, and its protocol, as ranks share
- * it; 0: not decided. */
+/* Search for the choice. Sets words[0] to the place of its algorithm plus 1 and words[1] to its
+ * protocol, as ranks share it, or leaves words[0] at 0 if nothing is decided. */
 static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct twill_world *world,
                                  const struct twill_tuning *tuning,
                                  const struct twill_select_request *request,
@@ -108,9 +108,8 @@ static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct
     return TWILL_OK;
 }
 
-/* Return whether this pays, and the choice is the cheapest by the prices around this size. With
- * several nodes there is more to it (price_most(), map_instead()), and above LARGEST prices are
- * extrapolated. */
+/* Return whether an early choice pays, and is the cheapest by the prices around this size. Several
+ * nodes need more (price_most(), map_instead()), and prices above LARGEST are extrapolated. */
 static bool can_decide(const struct twill_world *world, const struct twill_select_request *request)
 {
     size_t bytes = twill_request_bytes(world, request);

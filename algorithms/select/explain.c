@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Explains a choice. */
 #include "algorithms/select/explain.h"
 #include "algorithms/schedule/traffic.h"
 #include "algorithms/select/candidates.h"
@@ -66,7 +65,7 @@ static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct 
     return false;
 }
 
-/* Return why an algorithm is no candidate. */
+/* Return the reason why an algorithm is not a candidate. */
 static const char *reason(const struct twill_algorithm *a, const struct twill_world *world,
                           const struct twill_select_request *request)
 {
@@ -87,7 +86,7 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
 }
 
 /* Return whether a node may run this mapped candidate in place of the staged one that all nodes
- * chose: see map_instead(). */
+ * chose. See map_instead(). */
 static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *request, size_t bytes)
 {
@@ -245,7 +244,7 @@ static twill_status put_narrowing(struct writer *w, struct twill_chooser *choose
     return TWILL_OK;
 }
 
-/* Return where the cost that decided comes from. */
+/* Return the source of the cost that decided, which is the model or measurements. */
 static const char *decided_by(const struct twill_candidates *all, const struct twill_choice *choice,
                               const struct twill_tuning *tuning)
 {

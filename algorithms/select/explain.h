@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Explains a choice: what twill-info --why and the log print. */
+/* Explains a choice, for twill-info --why and the log. */
 #ifndef TWILL_EXPLAIN_H
 #define TWILL_EXPLAIN_H
 
 #include "algorithms/select/tuning_file.h"
 
-#define TWILL_WHY_QUESTION 1024 /* bytes of a question, with its 0 */
-#define TWILL_WHY_MOVES    1024u
+#define TWILL_WHY_QUESTION 1024  /* bytes of a question, including its 0 */
+#define TWILL_WHY_MOVES    1024u /* most ranks of a world whose moves are counted */
 
-/* Make the choice for a request, and explain it into *text, which the caller frees. Lines end with
- * a newline, their fields are separated by tabs, times are in picoseconds, candidates are sorted by
- * cost:
+/* Make the choice for a request, and explain it in *text, which the caller frees. On failure *text
+ * is NULL. Lines end with a newline, and tabs separate their fields. Times are in picoseconds, and
+ * candidates are sorted by cost. The first word of a line is one of:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
  *     hierarchy  levels other than nodes and ranks, if any: see twill_world_summarize()
@@ -33,9 +33,9 @@ twill_status twill_why(char **text, struct twill_choice *choice, const struct tw
 #define TWILL_WHY_NAME 96
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
 
-/* Print half a sentence for the log: the name of a choice that the chooser made for this request,
- * why, its cost and the next best candidate. Allocates nothing if the chooser has seen such a
- * request before. */
+/* Print half a sentence for the log, with the name of a choice that the chooser made for this
+ * request, the reason, its cost and the next best candidate. Allocates nothing if the chooser has
+ * seen such a request before. */
 void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
                       const struct twill_world *world, const struct twill_tuning *tuning,
                       const struct twill_select_request *request,

@@ -1,46 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in machine models, and the fields of a model by name.
  *
- * auto: the common case, nodes with one or two packages and Ethernet. The constants within a node
- * were measured with 2 ranks on 2 cores of a virtual Zen 5: 0.44 us for a synchronisation including
- * the call, 55 ps per byte staged, 10 to 14 mapped. A message on a node is matched and copied
- * through slots (some 6 GB/s), so reading memory in place is preferred. Between nodes: twill's tcp
- * over a virtual link between two cores of a Sapphire Rapids, 4 to 5 us for half a round trip, most
- * of it in the kernel on both sides, and 4.5 GB/s. The cores move these bytes themselves, so two
- * concurrent rings hide nothing behind each other (measured with 2 ranks, cubic, us: 64 KiB 37
- * against 27 for one ring; 512 KiB 127 and 115; bbr 456 and 126).
+ * auto is the common case, nodes with one or two packages and Ethernet. The constants within a node
+ * were measured with 2 ranks on 2 cores of a virtual Zen 5. They are 0.44 us for a synchronisation
+ * including the call, and per byte 55 ps staged and 10 to 14 ps mapped. A message on a node is
+ * matched and copied through slots (some 6 GB/s), so reading memory in place is preferred. Between
+ * nodes they are those of twill's tcp over a virtual link between two cores of a Sapphire Rapids.
+ * Half a round trip takes 4 to 5 us, most of it in the kernel on both sides, and the rate is 4.5
+ * GB/s. The cores move these bytes themselves, so two concurrent rings hide nothing behind each
+ * other (with 2 ranks and cubic, 64 KiB take 37 us, against 27 us with one ring).
  *
  * Fetching by a system call (process_vm_readv) is modelled as slow, so that it is chosen only where
- * measurements say that it pays (TWILL_TUNING): 10 to 11 GB/s each way and 1.15 us a call on a
- * virtual Sapphire Rapids, 14 to 17 GB/s on Zen 5. On the former, between two ranks, an in-place
- * allgather is faster fetched than staged from 64 KiB to 64 MiB (1 MiB: 24 to 62 us, staged 62 to
- * 92), an allreduce of 16 MiB in most runs. Not measured on KNL.
+ * measurements say that it pays (TWILL_TUNING). It reaches 10 to 11 GB/s each way and takes 1.15 us
+ * a call on a virtual Sapphire Rapids. There, between two ranks, an in-place allgather is faster
+ * fetched than staged from 64 KiB to 64 MiB, and an allreduce of 16 MiB in most runs. It was not
+ * measured on KNL.
  *
- * Within a node, the port that the ranks of a unit share is the limit. Its values are vendors'
- * figures, one way: 40 GB/s between packages (two or three UPI or xGMI links), 50 between a core
- * complex of EPYC and its I/O die, 60 between quadrants of a mesh. They have not been checked on
- * hardware: only their order matters, and calibration can set them (link.node.port).
+ * Within a node, the limit is the port that the ranks of a unit share. Its values are figures of
+ * vendors, one way. They are 40 GB/s between packages (two or three UPI or xGMI links), 50 between
+ * a core complex of EPYC and its I/O die, and 60 between quadrants of a mesh. They have not been
+ * checked on hardware. Only their order matters, and calibration can set them (link.node.port).
  *
- * Converting f32 to a float of 8 or 16 bits and back takes as long for all four: 8.6 to 9.3 GB/s of
- * CPU time on 4 MiB by a core of a virtual Emerald Rapids with AVX-512 (64 KiB: f16 24, bf16 23,
- * f8e4m3 13, f8e5m2 14; 32 MiB, while other programs used the memory: 4).
+ * Converting f32 to a float of 8 or 16 bits and back takes the same time for all four types. A core
+ * of a virtual Emerald Rapids with AVX-512 converts 8.6 to 9.3 GB/s on 4 MiB.
  *
- * fattree, fattree2, fattree4: nodes like those of auto on InfiniBand EDR, a fat tree whose leaf
- * switches (the groups of TWILL_LAYOUT) have as many links upwards as downwards, a half or a
- * quarter of them. Not measured: 100 Gbit/s by the standard, hence 12 GB/s, and a message of
- * some 1.6 us, of which a switch takes 0.1 and the two sides most. What an oversubscribed switch
- * lets through is divided among the ranks behind it, so it is the gap of the link between groups.
+ * fattree, fattree2 and fattree4 have nodes like those of auto on InfiniBand EDR. The leaf switches
+ * of the fat tree (the groups of TWILL_LAYOUT) have as many links upwards as downwards, half or a
+ * quarter of them. These models were not measured. The standard has 100 Gbit/s, hence 12 GB/s, and
+ * a message of some 1.6 us, of which a switch takes 0.1 and the two sides most. The rate of an
+ * oversubscribed switch is divided among the ranks behind it, so it is the gap of the link between
+ * groups.
  *
- * theta: KNL 7230 on Aries. From measurements: 0.71 million messages per second and rank, hence an
- * overhead of 1.41 us; injection of 6.1 to 7.1 GB/s from one rank, hence a gap of 1/6.6 ns, and 7.8
- * GB/s from a node with four or more; STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM) shared by 64
- * cores, hence some 5 GB/s for a copy by one core; a message on the node is copied twice, into a
- * slot and out of it (8 GB/s out of a cache that both cores share). One number is fitted, the
- * latency: such that recursive doubling, which MPICH uses, of 8 bytes on 12 nodes with one rank
- * each costs the measured 33.6 us. It exceeds a ping-pong's latency as it includes waiting for each
- * other. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares 24 and 48
- * nodes with the measurements. Converting was not measured: it is two passes at the speed of a
- * reduction of 16-bit floats. */
+ * theta is KNL 7230 on Aries, from measurements. A rank sends 0.71 million messages per second,
+ * hence an overhead of 1.41 us. One rank injects 6.1 to 7.1 GB/s, hence a gap of 1/6.6 ns, and four
+ * or more inject 7.8 GB/s from a node. STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM) is shared by
+ * 64 cores, hence some 5 GB/s for a copy by one core. A message on the node is copied twice, into a
+ * slot and out of it (8 GB/s out of a cache that both cores share). One number, the latency, is
+ * fitted. With it, recursive doubling, which MPICH uses, of 8 bytes on 12 nodes with one rank each
+ * costs the measured 33.6 us. It exceeds the latency of a ping-pong because it includes waiting for
+ * each other. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares 24 and 48
+ * nodes with the measurements. Converting was not measured and is taken as two passes at the speed
+ * of a reduction of 16-bit floats. */
 #include "algorithms/select/machine_model.h"
 #include "lib/base/lists.h"
 
@@ -50,11 +50,10 @@
 
 #define NS   UINT64_C(1000)
 #define US   UINT64_C(1000000)
-#define MB_S UINT64_C(1024000000) /* MB_S / x: picoseconds per KiB at x MB/s */
-#define GB_S UINT64_C(1024000)    /* GB_S / x: picoseconds per KiB at x GB/s */
+#define MB_S UINT64_C(1024000000) /* MB_S / x is picoseconds per KiB at x MB/s */
+#define GB_S UINT64_C(1024000)    /* GB_S / x is picoseconds per KiB at x GB/s */
 
-/* Memory limits the rate, so it hardly depends on the type; but narrow floats are widened and
- * narrowed. */
+/* Memory limits the rate, so it hardly depends on the type, but narrow floats are converted. */
 #define REDUCE_RATES(wide, integer, narrow, tiny)                                                  \
     {                                                                                              \
         TWILL_TYPES(RATE, (wide, integer, narrow, tiny))                                           \
@@ -69,7 +68,7 @@
 #define RATE_NARROW_16(wide, integer, narrow, tiny) (narrow)
 #define RATE_NARROW_8(wide, integer, narrow, tiny)  (tiny)
 
-/* What ordinary nodes have in common, whatever connects them. */
+/* The part that ordinary nodes have in common, whatever connects them. */
 #define ORDINARY_LINKS                                                                             \
     [TWILL_LINK_TILE] = {300 * NS,  250 * NS,   GB_S / 8,           250 * NS,                      \
                          GB_S / 50, GB_S / 150, .fetched = GB_S / 8},                              \
@@ -105,7 +104,7 @@
     .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
     .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
 
-/* `ratio`: bytes that leave a group (a leaf switch) have 1 / ratio of the links. */
+/* A fat tree. Bytes that leave a group (a leaf switch) have 1 / ratio of the links. */
 #define FAT_TREE(tree, ratio)                                                                      \
     {                                                                                              \
         .name = tree,                                                                              \
@@ -198,7 +197,7 @@ const char *twill_link_class_name(enum twill_link_class link)
     return (unsigned)link < TWILL_LINK_COUNT ? names[link] : "?";
 }
 
-/* The links inside a node are numbered as the levels. */
+/* The links inside a node have the same numbers as the levels. */
 #define LINK_AGREES(NOUN, name, noun, with)                                                        \
     _Static_assert((int)TWILL_LINK_##NOUN == (int)TWILL_LEVEL_##NOUN, #NOUN);
 TWILL_LEVELS_INSIDE_NODE(LINK_AGREES, )

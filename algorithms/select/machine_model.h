@@ -1,65 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine model of the price: LogGP parameters per class of link, the costs of shared memory,
- * and the speed at which a rank copies and reduces. Integers: picoseconds, and picoseconds per KiB.
- * Plain data with named fields, so that a file can set them and ranks can compare them. */
+/* The machine model of the price. It has LogGP parameters per class of link, the costs of shared
+ * memory, and the speed at which a rank copies and reduces. All numbers are integers, in
+ * picoseconds or in picoseconds per KiB. They are plain data with named fields, so that a file can
+ * set them and ranks can compare them. */
 #ifndef TWILL_MACHINE_MODEL_H
 #define TWILL_MACHINE_MODEL_H
 
 #include "algorithms/world/world.h"
 
-/* The class of a link between two ranks: the smallest unit that holds both. */
+/* The class of a link between two ranks, named after the smallest unit that holds both. */
 enum twill_link_class {
     TWILL_LINK_TILE,
     TWILL_LINK_L3,
     TWILL_LINK_NUMA,
     TWILL_LINK_PACKAGE,
     TWILL_LINK_NODE,
-    TWILL_LINK_NETWORK, /* another node of the same group */
-    TWILL_LINK_GROUP,   /* a node of another group */
+    TWILL_LINK_NETWORK, /* between nodes of the same group */
+    TWILL_LINK_GROUP,   /* between nodes of different groups */
     TWILL_LINK_COUNT
 };
+/* Return a name such as "package" or "network", or "?" if there is no such class. */
 const char *twill_link_class_name(enum twill_link_class link);
+/* Return the class of the link between two ranks. */
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
-/* Return the level whose units a link inside a node connects: the highest known level below it, or
- * TWILL_LEVEL_COUNT if none is known. */
+/* Return the level whose units a link inside a node connects, which is the highest known level
+ * below it. Returns TWILL_LEVEL_COUNT if none is known or the link leaves the node. */
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
+/* The costs of one class of link. */
 struct twill_link_cost {
-    /* A message: picoseconds, and picoseconds per KiB. */
+    /* A message, in picoseconds and in picoseconds per KiB. */
     uint64_t overhead; /* of the core, on each side */
-    uint64_t latency;  /* between the sender's overhead and the receiver's */
+    uint64_t latency;  /* between the overhead of the sender and that of the receiver */
     uint64_t gap;      /* per KiB */
-    /* Shared memory, on a node only; per KiB unless said otherwise. */
+    /* Shared memory, on a node only, per KiB unless said otherwise. */
     uint64_t signal;  /* picoseconds from raising a flag until the peer sees it */
-    uint64_t shared;  /* reading a peer's SHARED */
-    uint64_t mapped;  /* reading or writing a peer's SRC or DST */
-    uint64_t fetched; /* reading a peer's SRC or DST by a system call */
-    uint64_t port;    /* one way between a unit and others, all its ranks together; 0: no limit */
+    uint64_t shared;  /* reading SHARED of a peer */
+    uint64_t mapped;  /* reading or writing SRC or DST of a peer */
+    uint64_t fetched; /* reading SRC or DST of a peer by a system call */
+    /* one way between a unit and others, for all its ranks together, or 0 if unlimited */
+    uint64_t port;
 };
 
+/* A machine model, constant while it is in use. */
 struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
     /* Picoseconds. */
     uint64_t start;     /* a call */
     uint64_t addresses; /* exchanging the addresses of all buffers of a node */
-    uint64_t fetch;     /* a system call that reads a peer's memory, without the bytes */
+    uint64_t fetch;     /* a system call that reads memory of a peer, without the bytes */
     uint64_t step;      /* decoding a step */
     uint64_t raise;     /* raising a flag */
     uint64_t poll;      /* reading a flag that is up */
     uint64_t turn;      /* a switch between ranks that share a core */
     /* Picoseconds per KiB. */
-    uint64_t copy;                     /* private memory */
-    uint64_t bounce;                   /* into SHARED of this rank */
-    uint64_t convert;                  /* f32 to a float of 8 or 16 bits and back; of f32 */
-    uint64_t interface;                /* a node's network interface, all its ranks together */
+    uint64_t copy;      /* private memory */
+    uint64_t bounce;    /* into SHARED of this rank */
+    uint64_t convert;   /* f32 to a float of 8 or 16 bits and back, per KiB of f32 */
+    uint64_t interface; /* the network interface of a node, for all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* of an operand that is reduced into another */
-    uint64_t moves; /* 1: the cores move messages between nodes, as with TCP; else 0 */
-    /* The executor's segments, in bytes: through SHARED on one node at most `segment` in all and
-     * `segment_rank` per rank (0: no limit), across the network `segment_net`; and how many are in
-     * flight. */
+    uint64_t moves; /* 1 if the cores move messages between nodes, as with TCP, else 0 */
+    /* The segments of the executor, in bytes. Through SHARED on one node they have at most
+     * `segment` in all and `segment_rank` per rank (0 for no limit), across the network
+     * `segment_net`. `window` segments are in flight. */
     uint64_t segment, segment_rank, segment_net, window;
-    uint64_t crowd; /* ranks that share each core of a node; 0 or 1: every rank has its own */
+    /* ranks that share each core of a node, or 0 or 1 if every rank has its own core */
+    uint64_t crowd;
 };
 
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
@@ -68,10 +75,11 @@ static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
     return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
 }
 
-/* Return a built-in model, "auto" first; NULL past the end. */
+/* Return a built-in model, "auto" first, or NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
+/* Return the built-in model with this name, or NULL if there is none. */
 const struct twill_machine_model *twill_machine_model_find(const char *name);
-/* Print the names of the models, "auto, theta". Returns text. */
+/* Print the names of the models, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
 
 /* Get the name of field `index`, such as "link.network.latency", and its address. Returns false

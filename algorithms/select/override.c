@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parses TWILL_ALGORITHM. */
 #include "algorithms/select/override.h"
 #include "lib/base/plural.h"
 
@@ -8,7 +7,7 @@
 
 enum {
     SLIP = 5,  /* edit distance from which on a name is no misspelling of another */
-    SHOWN = 40 /* letters of an entry in a message, so that it has place for all names */
+    SHOWN = 40 /* letters of an entry in a message, so that all names fit */
 };
 
 struct text_view {
@@ -41,7 +40,7 @@ static unsigned algorithms(void)
     return n;
 }
 
-/* Return the index of a name, or -1. */
+/* Return the index of a name, or -1 if there is none. */
 static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -50,8 +49,8 @@ static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned
     return -1;
 }
 
-/* Return which of the names name(0) .. name(count - 1) is most like text; NULL if none is near,
- * which one never is that differs in more than half of the letters. */
+/* Return the most similar of the names name(0) .. name(count - 1), or NULL if none is near. A name
+ * that differs in more than half of the letters is never near. */
 static const char *nearest_name(const char *text, size_t length, const char *(*name)(unsigned),
                                 unsigned count)
 {
@@ -90,7 +89,7 @@ static twill_status refuse_override(struct twill_error *error,
                            (int)twill_min((size_t) override->length, SHOWN), override->text, text);
 }
 
-/* Fail because text is none of the names: suggest the nearest, or list them. */
+/* Fail because text is none of the names. The message suggests the nearest one, or lists all. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
@@ -131,7 +130,7 @@ size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
     return used;
 }
 
-/* Read what is between the brackets. */
+/* Read the range between the brackets. */
 static twill_status read_range(struct twill_override *override, struct text_view text,
                                struct twill_error *error)
 {
@@ -179,7 +178,7 @@ static twill_status read_collective(struct twill_override *override, struct text
                              error));
         colon = end + 1;
     } else if (override->collective < 0) {
-        /* Names of algorithms may have a colon, too: distinguish a misspelt collective. */
+        /* Names of algorithms may also have a colon, so recognize a misspelt collective. */
         struct text_view whole = {rest->at, head};
         if (lookup(whole, algorithm_name, algorithms()) < 0 &&
             nearest_name(name.at, name.length, collective_name, TWILL_COLLECTIVE_COUNT) &&

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* User overrides of the choice: the value of TWILL_ALGORITHM. Entries are separated by ";":
+/* User overrides of the choice, which are the value of TWILL_ALGORITHM. Entries are separated by
+ * ";":
  *
  *     [COLLECTIVE[RANGE]:]NAME[=PARAMETERS][@PROTOCOL]
  *     allreduce[0-64K]:recursive_doubling;allreduce[64K-]:torus=4x6@staged;alltoall:bruck;ring
  *
- * COLLECTIVE is a twill_collective_name(). RANGE is "[FROM-TO]" in bytes of the whole message (what
- * twill-bench calls size), both included, with K, M or G (binary); FROM defaults to 0, TO to no
- * limit. NAME is an algorithm's, or "auto": no override. PARAMETERS are numbers from 1 with x
- * between them, or what the algorithm's parse() reads. PROTOCOL is how the ranks of a node exchange
- * data.
+ * COLLECTIVE is a twill_collective_name(). RANGE is "[FROM-TO]" in bytes of the whole message
+ * (which twill-bench calls size), both included, with K, M or G (binary). FROM defaults to 0, TO to
+ * no limit. NAME is that of an algorithm, or "auto" for no override. PARAMETERS are numbers from 1
+ * with x between them, or a text for parse() of the algorithm. PROTOCOL is how the ranks of a node
+ * exchange data.
  *
  * An entry for the collective takes precedence over one for all, a later entry over an earlier one.
- * An entry for all does not apply to collectives that the algorithm cannot do. Every entry's
- * spelling is checked, used or not: TWILL_ERR_CONFIG names TWILL_ALGORITHM and the entry. */
+ * An entry for all does not apply to collectives that the algorithm cannot do. The spelling of
+ * every entry is checked, used or not, and TWILL_ERR_CONFIG names TWILL_ALGORITHM and the entry. */
 #ifndef TWILL_OVERRIDE_H
 #define TWILL_OVERRIDE_H
 
@@ -20,24 +21,25 @@
 
 /* One entry. */
 struct twill_override {
-    const char *text; /* the entry, inside the parsed text; not terminated */
+    const char *text; /* the entry, inside the parsed text, not terminated */
     int length;
-    int collective;                          /* -1: all that the algorithm does */
-    size_t least, most;                      /* bytes */
-    const struct twill_algorithm *algorithm; /* NULL: auto */
-    int protocol;                            /* -1: any */
+    int collective;                          /* -1 for all that the algorithm does */
+    size_t least, most;                      /* message sizes to which it applies, in bytes */
+    const struct twill_algorithm *algorithm; /* NULL for "auto" */
+    int protocol;                            /* -1 for any */
     uint16_t parameter[TWILL_PARAMETERS];
 };
 
-/* Parse text into an array, which the caller frees; NULL and 0 if there is no entry. The entries
- * point into text, which must outlive them. */
+/* Parse text into an array, which the caller frees. It is NULL with a count of 0 if there is no
+ * entry. The entries point into text, which must outlive them. Returns TWILL_OK, TWILL_ERR_CONFIG
+ * or TWILL_ERR_MEMORY. */
 twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,
                                    const char *text, struct twill_error *error);
 /* Return the entry that applies to a call, or NULL. */
 const struct twill_override *twill_override_find(const struct twill_override *overrides,
                                                  size_t count, enum twill_collective collective,
                                                  size_t bytes);
-/* Parse a size such as 64K. Returns the characters used, 0 if there is no number. */
+/* Parse a size such as 64K. Returns the characters used, or 0 if it is no number or too large. */
 size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes);
 
 #endif

@@ -7,7 +7,6 @@
 
 /* --- the work of a step ----------------------------------------------------------------------- */
 
-/* Return the bytes of a step's blocks. */
 static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->call.rest > 0
@@ -25,13 +24,13 @@ static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t ra
                                      : twill_link_between(p->world, rank, peer);
 }
 
-/* Return whether the core itself moves the bytes of a message: on a node, and with TCP. */
+/* Return whether the core itself moves the bytes of a message, as on a node and with TCP. */
 static bool core_moves(const struct twill_pricing *p, uint8_t link)
 {
     return link < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
-/* Return how long the core takes to read or write an operand, if ports do not hold it up. */
+/* Return how long the core takes to read or write an operand, if ports do not delay it. */
 static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_operand operand,
                             uint32_t peer, uint8_t link, uint64_t bytes)
 {
@@ -79,7 +78,7 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
 
 /* --- running a step --------------------------------------------------------------------------- */
 
-/* Take a resource for `time`, not before `start`. Returns when it is free again. */
+/* Take a resource for `time`, not before `start`. Returns the time at which it is free again. */
 static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t time)
 {
     r->busy += time;
@@ -92,8 +91,8 @@ static struct twill_price_resource *core_of(const struct twill_pricing *p,
     return &p->rank[p->rank[lane->place].core].use.of[TWILL_PRICE_CORE];
 }
 
-/* Occupy the core of the lane's rank. On a shared core a rank that has waited gets its turn first;
- * ranks that are not run do as much as the one that is run for them. */
+/* Occupy the core of the rank of the lane. On a shared core a rank that has waited first needs its
+ * turn. If ranks are run one by one, the others of the core are assumed to do the same work. */
 static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     if (p->call.model->crowd > 1) {
@@ -116,7 +115,6 @@ static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint
 
 static void heap_put(struct twill_pricing *p, uint32_t lane);
 
-/* Make the lanes that wait for a step ready. */
 static void wake(struct twill_pricing *p, uint32_t at)
 {
     int32_t l = p->step[at].waiter;
@@ -125,9 +123,9 @@ static void wake(struct twill_pricing *p, uint32_t at)
         heap_put(p, (uint32_t)l);
 }
 
-/* Pass what a rank reads or writes of a peer's memory in another unit through the ports of both
- * units. Returns when it has passed; 0 if ports do not matter. Messages do not use the ports, as
- * the cores are their limit. */
+/* Charge what a rank reads or writes in another unit to the memory ports of both units. Returns the
+ * time at which the transfer is complete, or 0 if ports do not matter. Messages do not use the
+ * ports, as the cores are their limit. */
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
                            twill_operand operand, uint32_t peer, bool writes)
 {
@@ -149,7 +147,6 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     return twill_price_later(out, take(&to[TWILL_PRICE_INTO + level], start, time));
 }
 
-/* Run a COPY or REDUCE. */
 static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at].step;
@@ -173,8 +170,9 @@ static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
     return at;
 }
 
-/* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled; TWILL_PRICE_LATER after
- * setting the lane's time to when they are up; else a step to wait for. */
+/* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled. Returns
+ * TWILL_PRICE_LATER after setting the time of the lane to that at which they are up. Otherwise
+ * returns a step to wait for. */
 static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at].step;
@@ -204,21 +202,20 @@ static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 
 /* --- messages --------------------------------------------------------------------------------- */
 
-/* Return the use of the interface of the rank at a place: the port of its node. */
+/* Return the use of the interface of the rank at a place, which is the port of its node. */
 static struct twill_price_use *interface_of(const struct twill_pricing *p, uint32_t place)
 {
     return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
-/* Return how long the bytes of a message occupy an interface. */
 static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 {
     return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];
 }
 
-/* Let an interface take in for `time` what is there from `first` on: where it is idle before the
- * last message, as another rank of the node may have posted its receive earlier, else behind that.
- * Returns when that is done. Of the times that are idle only the last is remembered. */
+/* Let an interface receive for `time` a message that is there from `first` on, and return when that
+ * is done. It uses an idle time before the last message if it fits, as another rank of the node may
+ * have posted its receive earlier. Otherwise it follows the last message. */
 static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t time)
 {
     uint64_t early = twill_price_later(first, in->idle) + time;
@@ -231,8 +228,8 @@ static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t 
     return in->end = twill_price_later(in->end, first) + time;
 }
 
-/* Let the message of SEND `at` arrive: through the interface of the receiving node and the link of
- * the rank, behind those that have arrived there. `place` is of either rank. */
+/* Let the message of SEND `at` arrive through the interface of the receiving node and the link of
+ * the rank, after those that have arrived there. `place` is that of either rank. */
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);
@@ -246,10 +243,10 @@ static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
     wake(p, at);
 }
 
-/* Run a SEND. Between nodes a message takes its turn at the receiving side when it has been sent
- * and its receive is posted: that of a rank which is ahead must not delay what the receiver waits
- * for first. (In the order of sending, an allreduce by halving took a third longer or not, from one
- * number of nodes to the next.) */
+/* Run a SEND. Between nodes, a message uses the receiving side once it has been sent and its
+ * receive is posted, so that the message of a rank which is ahead does not delay one that the
+ * receiver needs first. (In the order of sending, an allreduce by halving took a third longer or
+ * not, from one number of nodes to the next.) */
 static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     uint32_t at = lane->at;
@@ -274,7 +271,6 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
         arrive(p, lane->place, at);
 }
 
-/* Post a RECV. */
 static void run_receive(struct twill_pricing *p, const struct twill_price_lane *lane)
 {
     int32_t sent = p->step[lane->at].match;
@@ -284,9 +280,10 @@ static void run_receive(struct twill_pricing *p, const struct twill_price_lane *
         arrive(p, lane->place, (uint32_t)sent);
 }
 
-/* Run a WAIT: complete what was posted, in order. Returns TWILL_PRICE_NONE; the SEND of the first
- * RECV that has not been sent; or TWILL_PRICE_LATER if the next message is still in flight, after
- * setting the lane's time to its arrival: other lanes may use the core until then. */
+/* Run a WAIT, which completes what was posted, in order. Returns TWILL_PRICE_NONE when all is
+ * complete, or the SEND of the first RECV that has not been sent. If the next message is still in
+ * flight, it sets the time of the lane to its arrival, until which other lanes may use the core,
+ * and returns TWILL_PRICE_LATER. */
 static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     for (uint32_t i = lane->posted; i < lane->at; i++) {
@@ -347,7 +344,7 @@ static uint32_t heap_take(struct twill_pricing *p)
     return first;
 }
 
-/* Run the lane's next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
+/* Run the next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
 static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     int32_t missing = TWILL_PRICE_NONE;
@@ -427,7 +424,7 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     while (p->queued > 0) {
         uint32_t l = heap_take(p);
         struct twill_price_lane *lane = &p->lane[l];
-        if (lane->time > p->call.most) /* as all other lanes are */
+        if (lane->time > p->call.most) /* and so are all other lanes */
             return TWILL_PRICE_NEVER;
         int32_t missing = run_lane(p, l);
         if (missing >= 0) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates pricings: chooses the ranks that are run, emits their schedules, and finds what each step
- * waits for. */
+/* Creates pricings. Chooses ranks to run, emits their schedules and matches their steps. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/select/price_internal.h"
 
@@ -11,12 +10,11 @@
 #define PRICE_PATIENCE 32u
 /* Factor on the budget of steps for one node that represents all, as that price is exact. */
 #define NODE_BUDGET 4u
-/* From this many ranks per node on, the number of messages is ignored when nodes are compared: the
- * bytes that leave the node decide. One node may then represent others that send in two messages,
- * where block numbers wrap round, what it sends in one. */
+/* With this number of ranks per node or more, the number of messages is ignored when nodes are
+ * compared, and only the bytes that leave the node matter. One node may then represent others that
+ * send in two messages, where block numbers wrap around, what it sends in one. */
 #define MANY_RANKS 8u
 
-/* Release what belongs to the unit, to prepare another one. */
 static void drop_unit(struct twill_pricing *p)
 {
     free(p->rank);
@@ -64,8 +62,8 @@ static void choose_unit(struct twill_pricing *p, enum twill_price_unit unit)
     }
 }
 
-/* Return the rank at a place of the unit: the first, the middle and the last one of the world; of
- * the last node; or any. */
+/* Return the rank at a place of the unit. With RANKS the places are the first, the middle and the
+ * last rank of the world, with NODE they are the ranks of the last node, else all ranks. */
 static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
 {
     const struct twill_world *w = p->world;
@@ -74,7 +72,7 @@ static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
     return p->unit == TWILL_PRICE_NODE ? twill_world_member(w, w->nodes - 1, place) : place;
 }
 
-/* Return whether there are several nodes with equally many ranks, placed alike, and no groups. */
+/* Return whether there are several nodes, all with the same ranks and units, and no groups. */
 static bool is_regular(const struct twill_world *w)
 {
     for (uint32_t n = 1; n < w->nodes; n++)
@@ -92,9 +90,9 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
-/* Get a hash of what a rank's schedule does: by kind of step, and whether it is between nodes, the
- * number of steps and that of blocks, times operands. Of a rank that is run by itself only the
- * steps count. */
+/* Get a hash of the schedule of a rank. It covers, by kind of step and whether it is between nodes,
+ * the number of steps and that of blocks times operands. For a rank that is run by itself only the
+ * number of steps of each kind counts. Also gets the number of steps. */
 static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
                             const struct twill_price_query *q, uint32_t rank)
 {
@@ -121,9 +119,9 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
     return TWILL_OK;
 }
 
-/* Compare three ranks of the unit with those at the same places of three other units; those that
- * are run by themselves with each other. *fits becomes false if profiles differ, or if there are
- * too many steps by far. */
+/* Compare three ranks of the unit with those at the same places of three other units, or ranks that
+ * are run by themselves with each other. *fits is false if profiles differ or steps are far too
+ * many. */
 static twill_status compare_units(struct twill_pricing *p, const struct twill_price_query *q,
                                   uint64_t steps, bool *fits)
 {
@@ -150,7 +148,7 @@ static twill_status compare_units(struct twill_pricing *p, const struct twill_pr
 
 /* --- schedules -------------------------------------------------------------------------------- */
 
-/* Set the facts that are the same for all ranks, by a rank's schedule. */
+/* Set the facts that are the same for all ranks, from the schedule of one rank. */
 static void set_facts(struct twill_pricing *p, const struct twill_price_query *q, uint32_t rank,
                       const struct twill_schedule *s)
 {
@@ -159,11 +157,11 @@ static void set_facts(struct twill_pricing *p, const struct twill_price_query *q
     p->facts.blocks = s->blocks;
     p->facts.fetches =
         algorithm->protocols != 0 && q->shape->protocol == TWILL_PROTOCOL_FETCHED && peers;
-    /* A schedule that begins with a barrier on the node exchanges the addresses in that. */
+    /* A schedule that begins with a barrier on the node exchanges the addresses in it. */
     p->facts.exchanges =
         peers && (p->world->nodes > 1 || twill_schedule_entry_steps(s, rank, p->world->size) == 0);
-    /* The executor's segments: large ones across the network and for messages, small ones through
-     * SHARED, none if buffers are mapped or fetched, unless there is scratch. */
+    /* The executor uses large segments across the network and for messages, and small ones through
+     * SHARED. It uses none if buffers are mapped or fetched, unless there is scratch. */
     p->facts.segments = p->world->nodes > 1 || algorithm->protocols == 0 ? TWILL_PRICE_SEGMENTS_NET
                         : q->shape->protocol >= TWILL_PROTOCOL_MAPPED && s->tmp_blocks == 0
                             ? TWILL_PRICE_SEGMENTS_NONE
@@ -174,7 +172,7 @@ static void set_facts(struct twill_pricing *p, const struct twill_price_query *q
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
 
-/* Return the class of link from a rank to the peers of its step, itself excepted, or MIXED. */
+/* Return the class of the link from a rank to the peers of its step except itself, or MIXED. */
 static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step)
 {
@@ -192,7 +190,7 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     return class;
 }
 
-/* Append a rank's steps and lanes. Returns false if out of memory. */
+/* Append the steps and lanes of a rank. Returns false if out of memory. */
 static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
 {
     uint32_t rank = p->rank[place].rank, steps = p->steps + s->count;
@@ -221,7 +219,7 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     return true;
 }
 
-/* Let each port have the place of the first rank of its unit. */
+/* Give each port the place of the first rank of its unit. Returns false if out of memory. */
 static bool number_ports(struct twill_pricing *p)
 {
     const struct twill_world *w = p->world;
@@ -251,7 +249,7 @@ static bool allocate_ranks(struct twill_pricing *p)
     return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p);
 }
 
-/* Emit the schedules of the unit. Returns TWILL_PENDING if they have too many steps. */
+/* Emit the schedules of the unit. Returns TWILL_PENDING if they have more than `most` steps. */
 static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_query *q,
                               uint64_t most)
 {
@@ -295,9 +293,10 @@ static void link_flags(struct twill_pricing *p)
 
 /* The messages of one (from, to, lane) and distance in units. */
 struct message_channel {
-    uint64_t key;            /* plus 1; 0: free */
-    int32_t first;           /* SEND that the next RECV may match */
-    uint64_t sent, received; /* blocks: up to the end of `first`, 0: none; received so far */
+    uint64_t key;  /* plus 1, or 0 if free */
+    int32_t first; /* SEND that the next RECV may match */
+    /* blocks up to the end of `first` (0 if none), and blocks received so far */
+    uint64_t sent, received;
 };
 
 struct channel_table {
@@ -318,10 +317,10 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
     return &t->channel[at];
 }
 
-/* Return the channel that message i of a place takes. A message to the unit `hop` away stands for
- * the one that comes in from the unit as far away on the other side. If no rank of the unit sends
- * what this one receives, the two units exchange messages, and the unit's own is the peer's. A rank
- * that is run by itself receives when it sends, whoever its peers are. */
+/* Return the channel of message i of a place. A message to the unit `hop` away represents the one
+ * that comes in from the unit equally far away on the other side. If no rank of the unit sends what
+ * this one receives, the two units exchange messages, and the peer's message is like that of this
+ * unit. A rank that is run by itself receives when it sends, whoever its peers are. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {
@@ -336,7 +335,7 @@ static struct message_channel *channel_at(const struct twill_pricing *p,
     return c->sent > 0 ? c : channel_of(t, other, place, hop, step->lane);
 }
 
-/* Return the blocks of a message, 1 for an empty one. */
+/* Return the number of blocks of a message, 1 for an empty one. */
 static uint32_t weight_of(const struct twill_pricing *p, int32_t i)
 {
     return p->step[i].step.blocks > 0 ? p->step[i].step.blocks : 1;
@@ -361,7 +360,7 @@ static bool step_receives(const struct twill_pricing *p, uint32_t i)
     return p->step[i].step.op != TWILL_STEP_SEND && twill_step_shape(p->step[i].step.op)->posts;
 }
 
-/* Match each RECV with a SEND of its channel, in order, by blocks: a unit may send in one message
+/* Match each RECV with a SEND of its channel, in order, by blocks. A unit may send in one message
  * what another receives in two, so a RECV matches the SEND that brings its last block. Returns
  * whether all are matched. */
 static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
@@ -384,8 +383,8 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
     return all;
 }
 
-/* Find what each step waits for: the SEND of a RECV, the SIGNALs and PUT_IMMs of an AWAIT. Returns
- * TWILL_PENDING if the unit has a message that no rank sends. */
+/* Find what each step waits for, which is the SEND of a RECV and the SIGNALs and PUT_IMMs of an
+ * AWAIT. Returns TWILL_PENDING if a rank of the unit receives a message that no rank sends. */
 static twill_status match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};
@@ -398,7 +397,7 @@ static twill_status match(struct twill_pricing *p)
     list_sends(p, &t);
     bool all = match_receives(p, &t);
     free(t.channel);
-    /* Let each SEND know the first RECV that waits for it, or none. */
+    /* Link each SEND to the first RECV that waits for it, if any. */
     for (uint32_t i = 0; i < p->steps; i++)
         if (p->step[i].step.op == TWILL_STEP_SEND)
             p->step[i].match = TWILL_PRICE_NONE;
@@ -410,8 +409,8 @@ static twill_status match(struct twill_pricing *p)
 
 /* --- creating --------------------------------------------------------------------------------- */
 
-/* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more,
- * or cannot represent the others. */
+/* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more
+ * steps or cannot represent the other units. */
 static twill_status prepare_unit(struct twill_pricing *p, const struct twill_price_query *q,
                                  enum twill_price_unit unit, uint64_t steps)
 {
@@ -472,7 +471,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
     const struct twill_price_query query = {algorithm, shape, error};
     struct twill_schedule root;
     *pricing = NULL;
-    /* One is checked: schedules are checked again before they are executed. */
+    /* Only one is checked, because schedules are checked again before they are executed. */
     TWILL_TRY(error, twill_schedule_emit(&root, algorithm, world, shape->root, shape, error));
     bool is_long = root.count > steps;
     twill_schedule_destroy(&root);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Least units and ranks of the first sample: its quarter still has 2 units that communicate. */
+/* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 
@@ -14,15 +14,15 @@ static bool is_power(uint32_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Return half the units. What is no power of two stays so, as algorithms then do more work. */
+/* Return half the units. A number that is not a power of two does not become one, because
+ * algorithms do more work then. */
 static uint32_t halve(uint32_t units)
 {
     uint32_t half = units / 2;
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Create a world of `units` of the world's nodes, or of the ranks of its only node, evenly spaced.
- */
+/* Create a world of `units` evenly spaced nodes of the world, or ranks if it has only one node. */
 static twill_status shrink(struct twill_world *small, const struct twill_world *world,
                            uint32_t units, struct twill_error *error)
 {
@@ -52,13 +52,13 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     return status;
 }
 
-/* Prepare the samples: the smallest part of the world that has enough units and ranks, half of it,
- * and half of that. */
+/* Prepare the samples, which are the smallest part of the world that has enough units and ranks,
+ * half of it, and half of that. Returns TWILL_PENDING if there is no such part. */
 static twill_status prepare_samples(struct twill_price_scale *scale, const struct twill_pricing *p,
                                     const struct twill_price_query *q, uint64_t steps)
 {
     uint32_t units = scale->units, each = p->world->size / units, next;
-    /* A grid's sides divide the number of ranks: other numbers of ranks say nothing about it. */
+    /* The sides of a grid divide the number of ranks, so other numbers say nothing about it. */
     if (q->algorithm->parameters == 2)
         return TWILL_PENDING;
     for (; (next = halve(units)) >= SAMPLE_LEAST && next * each >= SAMPLE_RANKS; units = next)
@@ -82,8 +82,8 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
     return TWILL_OK;
 }
 
-/* Estimate what leaves a node, in 1024ths of the message: the least that one of three ranks of the
- * middle node sends to other nodes, times the ranks of the node. */
+/* Estimate the bytes that leave a node, in 1024ths of the message. It is the least that one of
+ * three ranks of the middle node sends to other nodes, times the ranks of the node. */
 static twill_status find_leaving(uint64_t *leaving, const struct twill_world *world,
                                  const struct twill_price_query *q)
 {
@@ -133,8 +133,8 @@ twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct tw
 
 /* --- prices ----------------------------------------------------------------------------------- */
 
-/* Rates of growth, in 256ths: what a doubling adds, relative to the doubling before it. Prices of
- * small worlds are too uneven to measure the rate, so the nearest of these is taken. */
+/* Rates of growth, in 256ths, which are what a doubling adds relative to the preceding doubling.
+ * Prices of small worlds are too uneven to measure the rate, so the nearest of these is taken. */
 enum {
     GROWTH_LESS = 128,
     GROWTH_LITTLE_LESS = 181,
@@ -143,7 +143,7 @@ enum {
     GROWTH_TWICE = 512
 };
 
-/* Return the rate for the price of no bytes: a chain of twice as many ranks takes twice as long. */
+/* Return the rate for the price of no bytes. A chain of twice as many ranks takes twice as long. */
 static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 {
     return 5 * now > 8 * before     ? GROWTH_TWICE
@@ -152,7 +152,7 @@ static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 }
 
 /* Return the rate for what the bytes add, from what the last doubling added and the one before it
- * (0: not known). `rounds` is the rate of rate_of_rounds(). */
+ * (0 if unknown). `rounds` is the rate of rate_of_rounds(). */
 static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
@@ -165,13 +165,12 @@ static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
     return before > 0 ? rounds : GROWTH_SAME;
 }
 
-/* Return a - b, at least 0. */
 static uint64_t more(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;
 }
 
-/* Return what is added from the first sample to the world, by the samples' prices `at`. */
+/* Return what is added from the first sample to the world, by the prices `at` of the samples. */
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = rate == GROWTH_SAME ? more(at[0], at[2]) / 2 : more(at[0], at[1]);

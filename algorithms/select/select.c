@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chooses the algorithm of a call: the user's override, else the cheapest candidate. It uses only
- * integers and only what all ranks know, so that all ranks choose alike.
- *
- * There are no thresholds: at every size the curves of all candidates are compared. The curves are
- * continuous, hence so is the least cost, except at the sizes where a candidate starts or ceases to
- * apply (IMM, mapped buffers). */
+/* Chooses the algorithm of a call, which is that of the user override, else the cheapest candidate.
+ * It uses only integers and only what all ranks know, so that all ranks choose alike. There are no
+ * thresholds. At every size the curves of all candidates are compared. The curves are continuous,
+ * hence so is the least cost, except at the sizes where a candidate starts or ceases to apply (IMM,
+ * mapped buffers). */
 #include "algorithms/select/candidates.h"
 #include "lib/base/plural.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Requests that are decided early: of one kind, and of all. A program with more gets tables, where
- * a further size takes no time. */
+/* Numbers of requests that are decided early, of one kind and of all. A program with more gets
+ * tables, with which a further size takes no time. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
-/* A request, and its choice if it could be decided without all candidates. */
+/* A request, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
     struct twill_choice choice; /* algorithm and shape only */
@@ -26,9 +25,9 @@ struct early {
 struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
-    struct twill_tuning *own; /* if none was given */
+    struct twill_tuning *own; /* made here if none was given */
     struct twill_tuning
-        crowded; /* where ranks share cores; the measurements are those of another */
+        crowded; /* where ranks share cores, with the measurements of another tuning */
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
@@ -36,7 +35,8 @@ struct twill_chooser {
     struct early early[EARLY];
     unsigned early_count;
     struct twill_candidates *table[TABLES]; /* most recently used first */
-    struct twill_select_request last_query; /* of twill_mapping_matters(), and its answer */
+    /* of twill_mapping_matters(), whose answer is `matters` */
+    struct twill_select_request last_query;
     bool has_query;
     unsigned matters;
 };
@@ -109,7 +109,7 @@ static bool is_table_for(const struct twill_candidates *table,
            table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
-/* Return a request for which all candidates are those of `request`. */
+/* Return a request with the same candidates as `request`, without a type that has no effect. */
 static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;
@@ -144,8 +144,7 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     return TWILL_OK;
 }
 
-/* Choose without all candidates, which takes a fraction of the time. *decided: that was possible.
- */
+/* Choose without all candidates, in a fraction of the time. Sets *decided if that was possible. */
 static twill_status choose_early(struct twill_choice *choice, bool *decided,
                                  struct twill_chooser *chooser,
                                  const struct twill_select_request *request,
@@ -178,8 +177,8 @@ static twill_status choose_early(struct twill_choice *choice, bool *decided,
 }
 
 /* Replace a staged choice by its mapped variant if that is cheaper. Nodes may differ in whether
- * their buffers are mapped but must exchange the same messages, so with several nodes the choice is
- * made as if nothing were mapped, and then changed within the node only. */
+ * their buffers are mapped but must exchange the same messages. With several nodes the choice is
+ * therefore made as if nothing were mapped, and then changed within the node only. */
 static void map_instead(struct twill_choice *choice, const struct twill_candidate *staged,
                         const struct twill_candidates *all,
                         const struct twill_select_request *request)
@@ -195,8 +194,7 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     }
 }
 
-/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none takes
- * the request. */
+/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none fits. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
                             const struct twill_algorithm *algorithm,
@@ -256,8 +254,8 @@ static twill_status refuse_choice(const struct twill_override *override,
         TWILL_PLURAL(world->size), world->nodes, TWILL_PLURAL(world->nodes), names);
 }
 
-/* Return whether a size is one that the protocol is for. The limits of FLAT and MAPPED are near to
- * where the prices of direct cross, with 2 to 128 ranks on a node. */
+/* Return whether a size suits the protocol. The limits of FLAT and MAPPED are close to where the
+ * prices of direct cross, with 2 to 128 ranks on a node. */
 static bool protocol_suits(enum twill_protocol protocol, const struct twill_world *world,
                            const struct twill_select_request *request)
 {
@@ -273,8 +271,8 @@ static bool protocol_suits(enum twill_protocol protocol, const struct twill_worl
     return true;
 }
 
-/* Choose the first protocol that suits this size with which the override's algorithm does this
- * shape; FLAT, if there is none. */
+/* Choose the first protocol that suits this size with which the algorithm of the override does this
+ * shape, or FLAT if there is none. Returns false if it does not do it with FLAT either. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)
@@ -291,8 +289,8 @@ static bool choose_protocol(struct twill_choice *choice, const struct twill_over
     return twill_algorithm_applies(override->algorithm, world, &choice->shape);
 }
 
-/* Return whether the override's algorithm does the collective in its simplest form: root 0, equal
- * shards, any order; with the override's protocol, or any. */
+/* Return whether the algorithm of the override does the collective in its simplest form (root 0,
+ * equal shards, any order), with the protocol of the override, or any. */
 static bool does_at_all(const struct twill_override *override, const struct twill_world *world,
                         enum twill_collective collective)
 {
@@ -313,7 +311,7 @@ static bool has_parameters(const struct twill_override *override)
     return memcmp(override->parameter, none, sizeof(none)) != 0;
 }
 
-/* Choose by an override. TWILL_PENDING: its algorithm does not do this call. */
+/* Choose by an override. Returns TWILL_PENDING if its algorithm does not do this call. */
 static twill_status apply_choice(struct twill_choice *choice, struct twill_chooser *chooser,
                                  const struct twill_override *override,
                                  const struct twill_select_request *request,
@@ -348,7 +346,7 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
     bool unfetched = protocols && override->protocol == TWILL_PROTOCOL_FETCHED && !request->fetched;
     bool alone = world->size == 1; /* there is no memory of peers */
     if ((unmapped && world->nodes > 1) || ((unmapped || unfetched) && alone)) {
-        choice->shape.protocol = TWILL_PROTOCOL_STAGED; /* other nodes may have theirs mapped */
+        choice->shape.protocol = TWILL_PROTOCOL_STAGED; /* other nodes may have mapped buffers */
         return twill_algorithm_applies(choice->algorithm, world, &choice->shape) ? TWILL_OK
                                                                                  : TWILL_PENDING;
     }
@@ -394,13 +392,13 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                               chooser->world->nodes, TWILL_PLURAL(chooser->world->nodes));
 }
 
-/* Return the access to peers' buffers that the choice for this request uses. */
+/* Return the access to buffers of peers that the choice for this request uses. */
 static unsigned access_used(struct twill_chooser *chooser,
                             const struct twill_select_request *request)
 {
     struct twill_choice choice;
     struct twill_error ignored = {.status = TWILL_OK};
-    /* The caller's own twill_select() reports the error. */
+    /* The twill_select() of the caller reports the error. */
     if (twill_select(&choice, chooser, request, &ignored) != TWILL_OK)
         return 0;
     return twill_shape_needs(choice.algorithm, &choice.shape);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads tuning files. */
 #include "algorithms/select/tuning_file.h"
 
 #include <stdio.h>
@@ -40,7 +39,7 @@ static twill_status split_line(struct reader *r, const char *line, size_t length
     return TWILL_OK;
 }
 
-/* Read a decimal number; a number of bytes may end in K, M or G. */
+/* Read a decimal number. A number of bytes may end in K, M or G. Returns false if malformed. */
 static bool read_quantity(const char *text, bool bytes, uint64_t *value)
 {
     size_t length = strlen(text), number = 0;
@@ -103,7 +102,7 @@ static twill_status read_model(struct reader *r)
     return ENTRY_REFUSE(r, "\"%s\" is not a field of a machine", r->word[1]);
 }
 
-/* Read an algorithm in the syntax of TWILL_ALGORITHM: "ring", "torus=4x6@staged". */
+/* Read an algorithm in the syntax of TWILL_ALGORITHM, such as "ring" or "torus=4x6@staged". */
 static twill_status read_candidate(struct reader *r, struct twill_measured *m)
 {
     struct twill_override *override;
@@ -209,7 +208,7 @@ static int compare_entries(const void *left, const void *right)
     return a->bytes != b->bytes ? (a->bytes < b->bytes ? -1 : 1) : 0;
 }
 
-/* Sort; of entries for the same case keep the fastest. */
+/* Sort the measurements, and keep only the fastest of those for the same case. */
 static void sort_entries(struct twill_tuning *t)
 {
     size_t kept = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tuning: a machine model and a table of measurements. As text, what `twill-bench --calibrate`
- * writes and TWILL_TUNING names:
+/* Tuning is a machine model and a table of measurements. As text, it is what `twill-bench
+ * --calibrate` writes and TWILL_TUNING names:
  *
  *     twill-tuning 1
  *     # blank lines and comments are skipped
@@ -11,7 +11,7 @@
  *         algorithm[=parameters][@protocol], nodes x ranks of the fullest, bytes, picoseconds (f32)
  *
  * On worlds of its shape a measurement takes precedence over the price. Between two measurements
- * time is interpolated; beyond them the price is scaled to match the nearest. */
+ * the time is interpolated. Beyond them the price is scaled to match the nearest. */
 #ifndef TWILL_TUNING_FILE_H
 #define TWILL_TUNING_FILE_H
 
@@ -25,9 +25,9 @@
 struct twill_measured {
     enum twill_collective collective;
     const struct twill_algorithm *algorithm;
-    int protocol; /* -1: it has none */
+    int protocol; /* -1 if it has none */
     uint16_t parameter[TWILL_PARAMETERS];
-    uint32_t nodes, ranks; /* of the fullest node */
+    uint32_t nodes, ranks; /* ranks of the fullest node */
     size_t bytes;
     uint64_t picoseconds;
 };
@@ -36,29 +36,32 @@ struct twill_tuning {
     struct twill_machine_model model;
     struct twill_measured *measured; /* sorted by all members, bytes last */
     size_t count;
-    char source[64]; /* of the measurements: "TWILL_TUNING", "the timings of x.tuning", "" */
+    /* of the measurements, such as "TWILL_TUNING" or "the timings of x.tuning", or "" */
+    char source[64];
 };
 
-/* Create a tuning from text, or with text NULL from the model alone. machine is a name for
- * twill_machine_model_find(); with NULL or "auto" the text may name another one. `file` is what
- * messages call the text. TWILL_ERR_CONFIG: the message says file and line. */
+/* Create a tuning from text, or from the model alone if text is NULL. `machine` is a name for
+ * twill_machine_model_find(). If it is NULL or "auto" the text may name another one. `file` is the
+ * name of the text in messages. Returns TWILL_OK, TWILL_ERR_CONFIG with file and line in the
+ * message, or TWILL_ERR_MEMORY. */
 twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
                                  const char *text, const char *file, struct twill_error *error);
 void twill_tuning_destroy(struct twill_tuning *tuning);
 
-/* Return a hash for ranks to compare: with equal hashes they choose alike. Never 0. */
+/* Return a hash for ranks to compare, never 0. Ranks with equal hashes choose alike. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
 
 /* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
- * are, from *first on. */
+ * are, starting at *first, which is NULL if there are none. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* The machine that a tuning file is for; its measurements are used on no other. */
+/* The machine of a tuning file, whose measurements are not used on any other. */
 struct twill_tuning_key {
-    char cpu[64];      /* vendor, family and model number by CPUID; "": unknown, matches no file */
-    uint64_t l2_bytes; /* of one core's L2 cache */
+    /* vendor, family and model number by CPUID, or "" if unknown, which matches no file */
+    char cpu[64];
+    uint64_t l2_bytes; /* of the L2 cache of one core */
     uint32_t cores;    /* of the node */
 };
 
@@ -67,7 +70,7 @@ struct twill_tuning_key {
 /* Print the key as the words after "for" in a file. */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
 
-/* Return whether the text of a file has a line "for" of this machine. Reads nothing else of it. */
+/* Return whether the text of a file has a line "for" of this machine. Ignores the rest of it. */
 bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 
 #endif

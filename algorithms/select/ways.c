@@ -26,7 +26,7 @@ twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *c
                        twill_request_elements(request), error);
 }
 
-/* Bytes of all shards that a rank converts: what it has of the source and of the result. */
+/* Return the bytes that a rank converts, the mean of its shares of the source and of the result. */
 static uint64_t converted_bytes(const struct twill_world *world,
                                 const struct twill_select_request *request)
 {
@@ -58,7 +58,8 @@ twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twil
         twill_rate_time(conversion_rate > 0 ? conversion_rate : tuning->model.convert,
                         converted_bytes(world, request));
     narrowing->pays = narrowing->narrow + narrowing->conversion <
-                      narrowing->wide - narrowing->wide / 16; /* less is within a price's error */
+                      /* less is within the error of a price */
+                      narrowing->wide - narrowing->wide / 16;
     return TWILL_OK;
 }
 
@@ -92,7 +93,7 @@ twill_status twill_dense_price(struct twill_dense *dense, const struct twill_den
     TWILL_TRY(error,
               twill_dense_price_collective(&gather, pricing, TWILL_ALLGATHER, factors, error));
     double product = (double)dense->samples * (double)elements * 1e-6 * (double)rates->million;
-    /* An update needs the sum of this rank's shard only. */
+    /* An update needs the sum of only the shard of this rank. */
     double shares = updates ? 1 : (double)ranks;
     dense->reduce_ps = (uint64_t)((double)reduce * rates->reality + product);
     dense->gather_ps = (uint64_t)((double)gather * rates->reality + product * shares);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the schedules of all ranks together, several times over, and checks values, messages,
- * progress and happens-before. The caller is part of it: it writes its buffers right
- * before a run starts and right after it ends. */
+/* Runs the schedules of all ranks together, several times, and checks values, messages, progress
+ * and happens-before. The caller takes part in a run. It writes its buffers right before the run
+ * starts and right after it ends. */
 #include "algorithms/verify/verify.h"
 #include "lib/base/plural.h"
 
@@ -18,7 +18,7 @@ static twill_status schedules_no_memory(const struct twill_checker *c)
                       c->world->size);
 }
 
-/* Merge what the first lane of a rank knows into its other lanes. */
+/* Merge what the first lane of a rank knows into the others. Returns false if out of memory. */
 static bool join_lanes(struct twill_checker *c, struct twill_process *first)
 {
     for (uint32_t l = 1; l < c->schedules[first->rank].lanes; l++)
@@ -27,8 +27,8 @@ static bool join_lanes(struct twill_checker *c, struct twill_process *first)
     return true;
 }
 
-/* Have the caller write what this rank holds of SRC and DST: fail if an access of this or another
- * run races with that. If `fresh`, SRC then holds inputs. */
+/* Let the caller write to the SRC and DST of this rank. Fails if an access of this or another run
+ * races with that. If `fresh`, SRC then holds new inputs, and DST nothing. */
 static twill_status caller_writes(struct twill_checker *c, struct twill_process *p, bool fresh)
 {
     uint32_t other = TWILL_NO_RANK;
@@ -53,13 +53,13 @@ static twill_status caller_writes(struct twill_checker *c, struct twill_process 
     return TWILL_OK;
 }
 
-/* Before a run of an eager schedule, wait until all ranks of the node have started the run that is
+/* Before a run of an eager schedule, check that all ranks of the node have started the run that is
  * copies - window before it, as the executor does, and merge their clocks at that start. Returns
- * TWILL_OK, TWILL_PENDING or TWILL_ERR_MEMORY. */
+ * TWILL_OK, TWILL_PENDING if a rank has not started that run, or TWILL_ERR_MEMORY. */
 static twill_status follow(const struct twill_checker *c, struct twill_process *first, uint32_t run)
 {
     uint32_t ahead = c->copies - c->window;
-    if (!c->schedules[first->rank].eager || run < ahead || ahead == 0) /* 0: no copy is reused */
+    if (!c->schedules[first->rank].eager || run < ahead || ahead == 0) /* if 0, no copy is reused */
         return TWILL_OK;
     for (uint32_t r = 0; r < c->world->size; r++)
         if (c->world->node[r] == c->world->node[first->rank] && c->next_run[r] <= run - ahead)
@@ -75,7 +75,7 @@ static twill_status follow(const struct twill_checker *c, struct twill_process *
     return TWILL_OK;
 }
 
-/* Start the next run of a rank if its slot is free. */
+/* Start the next run of a rank if its slot is free and follow() permits it. */
 static twill_status begin_process(struct twill_checker *c, uint32_t rank)
 {
     uint32_t run = c->next_run[rank], slot = run % c->window;
@@ -90,7 +90,7 @@ static twill_status begin_process(struct twill_checker *c, uint32_t rank)
     c->next_run[rank]++;
     c->lanes_left[slot * c->world->size + rank] = schedule->lanes;
     if (run > 0) {
-        /* Runs of a rank start in order, though they overlap. */
+        /* The runs of a rank start in order, though they overlap. */
         uint32_t before =
             c->process[twill_checker_process(c, (run - 1) % c->window, rank, 0)].position;
         uint32_t time = *run_started(c, run - 1, rank);
@@ -112,9 +112,9 @@ static twill_status begin_process(struct twill_checker *c, uint32_t rank)
                : schedules_no_memory(c);
 }
 
-/* Check that a rank ends only after others have started: all ranks for a collective that
- * synchronises, else all of the node unless the schedule is eager (the reuse of copies of SHARED
- * relies on it). */
+/* Check that a rank ends only after others have started. These are all ranks in a collective that
+ * synchronises. Otherwise they are those of the node, unless the schedule is eager, because the
+ * reuse of copies of SHARED relies on it. */
 static twill_status check_started(const struct twill_checker *c, const struct twill_process *p)
 {
     bool all = twill_collective_facts(c->shape->collective)->joins;
@@ -130,7 +130,7 @@ static twill_status check_started(const struct twill_checker *c, const struct tw
     return TWILL_OK;
 }
 
-/* Return what is wrong with the value in a block of a rank's DST at the end, or NULL. */
+/* Return what is wrong with the value in a block of DST of a rank at the end, or NULL. */
 static const char *judge_value(const struct twill_checker *c, const struct twill_process *p,
                                uint32_t block, uint32_t number)
 {
@@ -171,7 +171,7 @@ static twill_status values_check(struct twill_checker *c, const struct twill_pro
     return TWILL_OK;
 }
 
-/* End a lane; with the last one end the rank's run, and check it. */
+/* End a lane. If it is the last one of the rank, end the run of the rank and check it. */
 static twill_status end_lane(struct twill_checker *c, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
@@ -187,7 +187,7 @@ static twill_status end_lane(struct twill_checker *c, struct twill_process *p)
     return join_lanes(c, first) ? TWILL_OK : schedules_no_memory(c);
 }
 
-/* Run a process as far as it gets; set *moved if it does a step. */
+/* Run a process as far as possible. Sets *moved if it does a step. */
 static twill_status advance_process(struct twill_checker *c, struct twill_process *p, bool *moved)
 {
     while (p->at < p->end) {
@@ -264,9 +264,9 @@ static twill_status run_processes(struct twill_checker *c)
     return check_rest(c);
 }
 
-/* Return how many runs to check: until every copy of what the ranks of a node share has been
- * reused. Without shared memory runs do not affect each other: leftover messages are found after
- * any run, and posted operations end with their run. */
+/* Return how many runs to check, so that every copy shared by the ranks of a node is reused.
+ * Without shared memory runs do not affect each other. Leftover messages are found after any run,
+ * and posted operations end with their run. */
 static uint32_t runs_of(const struct twill_checker *c)
 {
     for (uint32_t r = 0; r < c->world->size && !c->fingerprint; r++) {
@@ -303,7 +303,7 @@ static twill_status verifier_run(struct twill_checker *c)
         TWILL_TRY(c->error, check_schedule(c, r));
     c->runs = runs_of(c);
     c->shard_blocks = c->blocks / c->schedules[0].shards;
-    /* In an alltoall block b of SRC is not block b of DST: the library copies SRC first. */
+    /* In an alltoall block b of SRC is not block b of DST, and the library copies SRC first. */
     c->in_place = c->in_place && c->shape->collective != TWILL_ALLTOALL;
     twill_status status = twill_checker_open(c) ? run_processes(c) : schedules_no_memory(c);
     twill_checker_close(c);

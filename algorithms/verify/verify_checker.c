@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker: set-up and release; cells, channels, clocks, failures. */
+/* Set-up and release of the checker, and its cells, channels, clocks and failures. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the cells of a space of a rank: each instance in flight has its own SRC, DST and TMP;
- * SHARED and IMM have `copies` that instances alternate between. */
+/* Return the number of cells of a space of a rank. Each instance in flight has its own SRC, DST and
+ * TMP. Instances alternate between `copies` of SHARED and IMM. */
 static size_t space_cells(const struct twill_checker *c, uint32_t rank, unsigned space)
 {
     switch (space) {
@@ -238,7 +238,7 @@ bool twill_checker_snapshot(const struct twill_checker *c, struct twill_snapshot
 }
 
 /* Return a set with the same ranks that no other process shares, and drop the reference to `known`.
- * NULL: out of memory. */
+ * Returns NULL if out of memory. */
 static struct twill_known_ranks *unshare_ranks(const struct twill_checker *c,
                                                struct twill_known_ranks *known)
 {
@@ -255,6 +255,7 @@ static struct twill_known_ranks *unshare_ranks(const struct twill_checker *c,
     return made;
 }
 
+/* Add the ranks of `known` to those that a process knows. Returns false if out of memory. */
 static bool learn_ranks(const struct twill_checker *c, struct twill_process *p,
                         const struct twill_known_ranks *known)
 {
@@ -306,7 +307,7 @@ bool twill_checker_join(const struct twill_checker *c, struct twill_process *p,
     return known == NULL || known == p->known || learn_ranks(c, p, known);
 }
 
-/* Return the process at this position in p's clock. */
+/* Return the process at this position in the clock of p. */
 static const struct twill_process *known_as(const struct twill_checker *c,
                                             const struct twill_process *p, uint32_t position)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's memory: cells that record their last write and the reads since. */
+/* The memory of the verifier, whose cells record their last write and the reads since then. */
 #include "algorithms/verify/verify.h"
 
 #include <stdlib.h>
@@ -30,8 +30,8 @@ static const char *check_write(const struct twill_cell *cell, const uint32_t *cl
     return "is not ordered after the write";
 }
 
-/* Look for a read of the process among the last few. A process may have several entries: looking
- * through the thousands of readers that a cell may have, for each of them, would take minutes. */
+/* Return a read of the process if it is among the last few, or NULL. A process may thus have
+ * several entries. Searching all of the thousands of readers of a cell would take minutes. */
 static struct twill_read *find_read(const struct twill_cells *m, const struct twill_cell *cell,
                                     uint32_t process)
 {
@@ -42,7 +42,7 @@ static struct twill_read *find_read(const struct twill_cells *m, const struct tw
     return NULL;
 }
 
-/* Return the index of a free read, or 0. */
+/* Return the index of a free read, or 0 if out of memory. */
 static uint32_t alloc_read(struct twill_cells *m)
 {
     uint32_t i = m->free;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checker: what each kind of step does. */
+/* The part of the checker that does each kind of step. */
 #include "algorithms/schedule/step_table.h"
 #include "algorithms/verify/verify.h"
 
@@ -10,7 +10,7 @@ struct cell_place {
     uint32_t rank, block;
 };
 
-/* Return the place of block i of an operand; with PEER it is that of the step's peer number k. */
+/* Return the place of block i of an operand. With PEER it is that of peer number k of the step. */
 static struct cell_place operand_place(const struct twill_process *p, const struct twill_step *step,
                                        twill_operand operand, unsigned k, uint32_t i)
 {
@@ -41,7 +41,7 @@ static twill_status expect_value(const struct twill_checker *c, const struct twi
                      TWILL_NO_RANK);
 }
 
-/* Read a place into *value, by an access that ends at `time`. */
+/* Read a place into *value, with an access that ends at `time`. */
 static twill_status load_cell(struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, bool partial, uint32_t time,
                               uint32_t *value)
@@ -73,9 +73,9 @@ static twill_status claim_cell(struct twill_checker *c, const struct twill_proce
     return why == NULL ? TWILL_OK : fail_step(c, p, place, why, other);
 }
 
-/* Return whether the value is as large as the block. Blocks at one position of their shards are
- * equally large, unless shards differ (vector); what a rank gets in an alltoall is as large as the
- * sender's shard for it. */
+/* Return whether the value is as large as the block. Blocks at the same position of their shards
+ * are equally large, unless shards differ (vector). In an alltoall a block is as large as the shard
+ * of the sender for this rank. */
 static bool fits(const struct twill_checker *c, const struct cell_place *place,
                  const struct twill_value *value)
 {
@@ -160,7 +160,7 @@ static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
         struct cell_place src = operand_place(p, step, step->src, 0, i);
         bool same = reduces && twill_checker_cell(c, p, p->rank, src.space, src.block) ==
                                    twill_checker_cell(c, p, p->rank, dst.space, dst.block);
-        /* The read comes first; if source and destination are the same cell, it ends here. */
+        /* The read comes first. If source and destination are the same cell, it ends here. */
         if (reduces)
             TWILL_TRY(c->error, load_cell(c, p, &src, step_has(step, TWILL_STEP_PARTIAL_OWN),
                                           same ? p->clock[p->position] : TWILL_OPEN, &unused));
@@ -169,8 +169,8 @@ static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
-/* Return whether all that was posted is complete. A SEND completes when its RECV is posted, as if
- * there were no buffering: what ends so ends with any buffering. */
+/* Return whether everything that was posted is complete. A SEND completes when its RECV is posted,
+ * as if there were no buffering. A schedule that ends under this rule ends with any buffering. */
 static bool can_complete(struct twill_checker *c, const struct twill_process *p)
 {
     uint32_t ticket = 0;
@@ -198,7 +198,7 @@ static void close_blocks(struct twill_checker *c, const struct twill_process *p,
     }
 }
 
-/* Store or reduce what a message brought. */
+/* Store or reduce the values of a message. */
 static twill_status deliver_message(struct twill_checker *c, struct twill_process *p,
                                     const struct twill_step *step,
                                     const struct twill_message *message)
@@ -304,7 +304,7 @@ static twill_status store_imm(struct twill_checker *c, struct twill_process *p,
     return snapshot(c, p, c->clocks.imm);
 }
 
-/* Append the values that a REDUCE or COPY takes for block i, in order, to the *count in operand. */
+/* Append the values that a REDUCE or COPY takes for block i, in order, to the *count operands. */
 static twill_status load_operands(struct twill_checker *c, const struct twill_process *p,
                                   const struct twill_step *step, uint32_t i, uint32_t *operand,
                                   uint32_t *count)
@@ -319,7 +319,7 @@ static twill_status load_operands(struct twill_checker *c, const struct twill_pr
         TWILL_TRY(c->error, load_cell(c, p, &dst, partial, now, &operand[(*count)++]));
     for (unsigned k = 0; k < sources; k++) {
         struct cell_place src = operand_place(p, step, step->src, k, i);
-        /* OWN_SRC: this rank's SRC in place of another space is raw. */
+        /* With OWN_SRC, SRC of this rank replaces another space and is raw. */
         bool raw = src.space != twill_operand_space(step->src);
         TWILL_TRY(c->error, load_cell(c, p, &src, !raw && step_has(step, TWILL_STEP_PARTIAL), now,
                                       &operand[(*count)++]));
@@ -329,7 +329,7 @@ static twill_status load_operands(struct twill_checker *c, const struct twill_pr
     return TWILL_OK;
 }
 
-/* REDUCE and COPY. */
+/* Do a REDUCE or COPY. */
 static twill_status combine_step(struct twill_checker *c, struct twill_process *p,
                                  const struct twill_step *step)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The verifier's values: expressions over inputs, numbered so that equal expressions have equal
- * numbers. A reduction of many operands is a chain of reductions of two from the left, as REDUCE
- * defines it: however it was divided into steps, equal bits have equal numbers. */
+/* The values of the verifier, expressions over inputs that are numbered so that equal expressions
+ * have equal numbers. A reduction of many operands is a chain of reductions of two from the left,
+ * as REDUCE defines it. Equal bits thus have equal numbers, whatever the division into steps. */
 #include "algorithms/verify/verify.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ void twill_values_close(struct twill_values *v)
     free(v->bucket);
 }
 
-/* Return a new value with an empty set, or 0. */
+/* Return a new value with an empty set, or 0 if out of memory. */
 static uint32_t add_value(struct twill_values *v, struct twill_value value)
 {
     if (v->count >= v->capacity) {
@@ -47,7 +47,7 @@ static uint32_t add_value(struct twill_values *v, struct twill_value value)
     return v->count++;
 }
 
-/* Return a pseudo-random number for a rank's input. */
+/* Return a pseudo-random number for an input of a rank. */
 static uint64_t number_of(uint32_t rank, uint32_t block)
 {
     uint64_t h = ((uint64_t)rank << 32 | block) + 0x9e3779b97f4a7c15u;
@@ -56,7 +56,7 @@ static uint64_t number_of(uint32_t rank, uint32_t block)
     return h ^ h >> 31;
 }
 
-/* Return whether each rank's input is in the value exactly once. */
+/* Return whether the input of each rank is in the value exactly once. */
 static bool is_whole(const struct twill_values *v, const struct twill_value *value)
 {
     uint64_t sum = 0;
@@ -88,7 +88,7 @@ static uint32_t hash_value(uint32_t left, uint32_t right, unsigned state)
     return (uint32_t)(h >> 32);
 }
 
-/* Grow the table if there are more values than buckets. */
+/* Grow the table if there are more values than buckets. Returns false if out of memory. */
 static bool rehash_values(struct twill_values *v)
 {
     if (v->count <= v->buckets)
@@ -112,8 +112,8 @@ static bool rehash_values(struct twill_values *v)
     return true;
 }
 
-/* Find or create the value `left op right`, or with right 0 `left` in another state. Returns 0 if
- * out of memory. */
+/* Find or create the value `left op right`, or `left` in another state if `right` is 0. Returns its
+ * number, or 0 if out of memory. */
 static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right,
                            enum twill_value_state state)
 {
@@ -148,7 +148,7 @@ static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right
     return id;
 }
 
-/* Return why these two must not be reduced, or NULL. */
+/* Return the reason why these two must not be reduced, or NULL. */
 static const char *operands_conflict(const struct twill_values *v, uint32_t left, uint32_t right)
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];

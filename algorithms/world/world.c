@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Build the world from node labels and levels. */
 #include "algorithms/world/world.h"
 #include "lib/base/lists.h"
 
@@ -11,6 +10,7 @@ static twill_status world_no_memory(uint32_t size, struct twill_error *error)
     return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
 }
 
+/* A rank and its label, to be sorted by label and then by rank. */
 struct labelled {
     uint64_t label;
     uint32_t rank;
@@ -36,7 +36,8 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
     }
 }
 
-/* Number the nodes by lowest rank and fill in the arrays; world->node holds leaders on entry. */
+/* Number the nodes by their lowest rank and fill in the arrays. On entry world->node holds the
+ * lowest rank of the node of each rank. */
 static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;
@@ -54,7 +55,7 @@ static void ranks_number(struct twill_world *world)
         world->member[world->node_first[world->node[r]] + world->local[r]] = r;
 }
 
-/* Sort `order` by one level; stable within each unit. */
+/* Sort `order` by the units of a level, stable within each unit. first: [size + 1] scratch. */
 static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t *first)
 {
     uint32_t *sorted = world->position;
@@ -68,8 +69,8 @@ static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t
     memcpy(world->order, sorted, world->size * sizeof(*sorted));
 }
 
-/* Fill in `order` and `position`: ranks of each unit of each level are contiguous, so that a ring
- * enters and leaves every unit once. first: [size + 1] scratch. */
+/* Fill in `order` and `position`. The ranks of each unit of each level become contiguous, so that a
+ * ring enters and leaves every unit once. first: [size + 1] scratch. */
 static void arrange_ranks(struct twill_world *world, uint32_t *first)
 {
     memcpy(world->order, world->by_rank, world->size * sizeof(*world->order));
@@ -116,8 +117,8 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
     return TWILL_OK;
 }
 
-/* Return the unit of the next known level above that contains a rank's unit of this level. Groups
- * contain whole nodes; nothing contains groups. */
+/* Return the unit of the next known level above that contains the unit of a rank in this level.
+ * Groups contain whole nodes, and no unit contains groups, for which 0 is returned. */
 static uint32_t holder_of(const struct twill_world *world, unsigned level, uint32_t rank)
 {
     for (unsigned above = level + 1; above < TWILL_LEVEL_NODE; above++)
@@ -126,7 +127,8 @@ static uint32_t holder_of(const struct twill_world *world, unsigned level, uint3
     return level < TWILL_LEVEL_NODE ? world->node[rank] : 0;
 }
 
-/* Number the units of a level by their lowest ranks: same label, same containing unit. */
+/* Store in `unit` the unit of each rank in a level. Ranks are in one unit if they have the same
+ * label and the same containing unit. Units are numbered by their lowest rank. sorted: scratch. */
 static void number_units(const struct twill_world *world, unsigned level, const uint32_t *label,
                          struct labelled *sorted, uint32_t *unit)
 {

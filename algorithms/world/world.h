@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The world: which ranks are on which node, and in which units of the levels below and above nodes.
- * It is equal on every rank, so every rank derives the same schedules. */
+/* The world says which ranks are on which node, and in which units of the levels below and above
+ * nodes. It is equal on every rank, so every rank derives the same schedules. */
 #ifndef TWILL_WORLD_H
 #define TWILL_WORLD_H
 
 #include "lib/base/base.h"
 
-#define TWILL_WORLD_MAX_RANKS 65535 /* a step names ranks in 16 bits */
+#define TWILL_WORLD_MAX_RANKS 65535 /* a step has 16 bits for a rank */
 
-/* The placement of all ranks of a communicator. Built by twill_world_create() and
- * twill_world_set_level(), constant afterwards; the owner calls twill_world_destroy(), which frees
- * the arrays. */
+/* The placement of all ranks of a communicator. twill_world_create() and twill_world_set_level()
+ * build it, and it is constant afterwards. The owner calls twill_world_destroy(). */
 struct twill_world {
     uint32_t size;
-    uint32_t nodes;       /* numbered by their lowest rank */
+    uint32_t nodes;       /* number of nodes, which are numbered by their lowest rank */
     uint32_t *node;       /* [size] node of a rank */
     uint32_t *local;      /* [size] index of a rank among the ranks of its node, ascending */
     uint32_t *node_size;  /* [nodes] number of ranks */
@@ -22,61 +21,66 @@ struct twill_world {
     uint32_t *by_rank;    /* [size] 0, 1, 2, ... */
     uint32_t *order;    /* [size] ranks, group by group, node by node, and so on down the levels */
     uint32_t *position; /* [size] index of a rank in `order` */
-    /* [size] each: the unit of a rank; TWILL_LEVEL_NODE is in `node` instead. A unit of a lower
-     * level is inside one unit of the next. NULL: unknown; then below the node every rank is a unit
-     * of its own, and all nodes are one group. */
+    /* [size] each, the unit of a rank, except that `node` has those of TWILL_LEVEL_NODE. A unit of
+     * a lower level is inside one unit of the next. NULL if unknown. Then every rank is a unit if
+     * the level is below the node, and all nodes are one group otherwise. */
     uint32_t *unit[TWILL_LEVEL_COUNT];
-    bool by_messages; /* data goes by messages on a node, too, not through SHARED or peers' buffers.
-                         Set by the owner, false at first */
+    bool by_messages; /* ranks of a node also communicate by messages, not through SHARED or
+                         buffers of peers. Set by the owner, false at first */
 };
 
-/* Build a world from a node label per rank: any numbers, equal on the same node. */
+/* Build a world. Ranks are on the same node if their labels, which may be any numbers, are equal.
+ * Returns TWILL_OK, TWILL_ERR_ARGUMENT if size is out of range, or TWILL_ERR_MEMORY. */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error);
-/* Set the unit of a level that each rank is in: any labels, equal in the same unit; units are
- * numbered by their lowest rank. Levels nest, in whichever order they are set: units are split at
- * the boundaries of levels above, and a group holds whole nodes. Not for TWILL_LEVEL_NODE. The
- * world is unchanged on failure. */
+/* Set the unit of a level for each rank. Ranks are in the same unit if their labels, which may be
+ * any numbers, are equal. Units are numbered by their lowest rank. Levels nest, whatever the order
+ * in which they are set. Units are split at the boundaries of levels above, and a group holds whole
+ * nodes. TWILL_LEVEL_NODE cannot be set. On failure the world is unchanged. */
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
+/* Free the arrays and set the world to zeros. */
 void twill_world_destroy(struct twill_world *world);
-/* Return the largest, and the smallest, number of ranks on a node. */
+/* Return the largest, or the smallest, number of ranks on a node. */
 uint32_t twill_world_widest(const struct twill_world *world);
 uint32_t twill_world_narrowest(const struct twill_world *world);
-/* Parse "2x2" (nodes x ranks), or a list "4+2+1", into a label per rank: in the order of their
- * numbers, or with ":cyclic" behind it dealt out in turn. Fails unless the ranks add up to size;
- * the message names the variable TWILL_LAYOUT=nodes. */
+/* Parse "2x2" (nodes x ranks) or a list "4+2+1" into a label per rank. Ranks fill one node after
+ * the other, or are dealt out to the nodes cyclically if ":cyclic" follows. Returns
+ * TWILL_ERR_CONFIG with a message that names TWILL_LAYOUT=nodes if the text is malformed or the
+ * ranks do not add up to size. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 
-/* Parse "2x3" (groups x nodes), or a list, into a label per node, for TWILL_LAYOUT=groups. */
+/* Parse "2x3" (groups x nodes) or a list into a label per node, for TWILL_LAYOUT=groups. Returns
+ * TWILL_ERR_CONFIG if the text is malformed or the nodes do not add up. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
 
-/* Create a world from a text: "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
- * "24x2x4x8" (nodes x packages x L3 caches x ranks), "4+2" (ranks of each node), or by name, each
- * the number inside one of the next larger:
- * "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2". */
+/* Create a world from a text. It is "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
+ * "24x2x4x8" (nodes x packages x L3 caches x ranks) or "4+2" (ranks of each node). It may also name
+ * the number of each unit inside the next larger one, as in
+ * "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2". Returns TWILL_ERR_ARGUMENT if the
+ * text is not of these forms or asks for too many ranks. */
 twill_status twill_world_declare(struct twill_world *world, const char *text,
                                  struct twill_error *error);
 
-/* "tile", "l3", "numa", "package", "node", "group" */
+/* Return "tile", "l3", "numa", "package", "node" or "group", or "?" if there is no such level. */
 const char *twill_level_name(twill_level level);
 
-/* Text that describes the levels: the numbers of groups, nodes, packages and so on, and their
- * ranks. A level is left out where it divides no unit of the level above; so are tiles of one rank
- * each (a core's L2 cache). */
+/* The following two functions print the number of groups, nodes, packages and so on, and their
+ * ranks. A level is omitted if it does not divide any unit of the level above. Tiles of one rank
+ * each (the L2 cache of a core) are omitted as well. */
 
-/* Print "2 groups x 24 nodes x 2 packages x 4-8 ranks": how many of each are in one of the
- * preceding level. Returns whether there is a level besides the node. */
+/* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks". Each number counts the units
+ * inside one of the preceding level. Returns whether there is a level besides the node. */
 bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
 
 #define TWILL_WORLD_TEXT_BYTES 4096
-/* Print a tree of at most 24 lines, each ended by a newline. Units with equal structure share a
- * line, unless there are few. */
+/* Print a tree of at most 24 lines, each of which ends with a newline. Units with equal structure
+ * share a line, unless there are few units. */
 void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
 
-/* Return the rank of the l-th member of a node. */
+/* Return the rank of the l-th member of a node, counted from 0. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {
     return w->member[w->node_first[node] + l];

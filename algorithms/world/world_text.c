@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds as text: declared shapes such as "2x2" and worlds such as "48x2x4x8", which need not
- * exist, are read; levels are printed. */
+/* Worlds as text. Declared shapes such as "2x2" and worlds such as "48x2x4x8", which need not
+ * exist, are parsed, and levels are printed. */
 #include "algorithms/world/world.h"
 #include "lib/base/lists.h"
 
@@ -15,8 +15,8 @@ const char *twill_level_name(twill_level level)
     return (unsigned)level < TWILL_LEVEL_COUNT ? names[level] : "?";
 }
 
-/* Parse a number of ranks or units from 1. Returns 0 if there is none, or if it is too large; *end
- * is behind its digits. */
+/* Parse a number of ranks or units, at least 1. Returns 0 if there is no number, or if it is 0 or
+ * too large. Sets *end to the first character after its digits. */
 static uint32_t read_count(const char *text, const char **end)
 {
     uint64_t value = 0;
@@ -25,7 +25,8 @@ static uint32_t read_count(const char *text, const char **end)
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
-/* Parse a shape: numbers of `each` per `container`, the names that messages use. */
+/* Parse the shape in `text` into labels of `size` ranks or nodes. `variable`, `container` and
+ * `each` are names for messages, such as "TWILL_LAYOUT=nodes", "node" and "rank". */
 static twill_status parse_shape(const char *variable, const char *container, const char *each,
                                 const char *text, uint32_t size, uint32_t *label,
                                 struct twill_error *error)
@@ -59,8 +60,7 @@ static twill_status parse_shape(const char *variable, const char *container, con
     return TWILL_OK;
 }
 
-/* Deal the ranks out to the nodes in turn, each of which keeps its number of ranks. count: zeros.
- */
+/* Deal the ranks out to the nodes cyclically. Each node keeps its number of ranks. count: zeros. */
 static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
 {
     uint32_t nodes = label[size - 1] + 1;
@@ -104,9 +104,9 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
 enum {
     DECLARED_RANKS = TWILL_LEVEL_COUNT,
     KEYS
-}; /* beyond the levels: ranks of the smallest unit */
+}; /* the key after the levels, for the number of ranks in the smallest unit */
 
-/* The number of each inside one of the next larger; 0: not given. */
+/* The number of units inside one of the next larger, for each key, or 0 if it is not given. */
 struct declared {
     uint32_t count[KEYS];
 };
@@ -123,7 +123,7 @@ static twill_status refuse_declaration(const char *text, const char *at, struct 
         text, quote, *at != '\0' ? at : "its end", quote, TWILL_WORLD_MAX_RANKS);
 }
 
-/* "48x2x4x8" */
+/* Parse a text such as "48x2x4x8". Returns false if it is malformed at *at. */
 static bool read_sizes(struct declared *d, const char *text, const char **at)
 {
     static const unsigned keys[3][4] = {
@@ -150,7 +150,7 @@ static bool read_sizes(struct declared *d, const char *text, const char **at)
     return numbers > 1 && **at == '\0';
 }
 
-/* Return the key that a name, singular or plural, stands for; KEYS if none. */
+/* Return the key with this name, singular or plural, or KEYS if there is none. */
 static unsigned find_shape_key(const char *name, size_t length)
 {
     for (unsigned key = 0; key < KEYS; key++) {
@@ -163,7 +163,7 @@ static unsigned find_shape_key(const char *name, size_t length)
     return KEYS;
 }
 
-/* "nodes=48,ranks=8" */
+/* Parse a text such as "nodes=48,ranks=8". Returns false if it is malformed at *at. */
 static bool read_names(struct declared *d, const char *text, const char **at)
 {
     for (*at = text;;) {
@@ -182,7 +182,7 @@ static bool read_names(struct declared *d, const char *text, const char **at)
     }
 }
 
-/* "4+2+1" */
+/* Create a world from a text such as "4+2+1". */
 static twill_status create_uneven(struct twill_world *world, const char *text,
                                   struct twill_error *error)
 {
@@ -206,10 +206,11 @@ static twill_status create_uneven(struct twill_world *world, const char *text,
     return status;
 }
 
+/* Create the world of a declaration. `label` is scratch for `ranks` numbers. */
 static twill_status create_declared(struct twill_world *world, const struct declared *d,
                                     uint32_t ranks, uint32_t *label, struct twill_error *error)
 {
-    uint32_t in[TWILL_LEVEL_COUNT]; /* ranks in one of each */
+    uint32_t in[TWILL_LEVEL_COUNT]; /* ranks in one unit of each level */
     uint32_t below = twill_max(d->count[DECLARED_RANKS], 1);
     for (unsigned level = 0; level < TWILL_LEVEL_COUNT; level++) {
         in[level] = below;
@@ -257,12 +258,11 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
 
 /* --- printing levels -------------------------------------------------------------------------- */
 
-/* In world->order the ranks of each unit of each level are contiguous, so a unit is a range of it.
- */
+/* In world->order the ranks of each unit of each level are contiguous, so a unit is a range. */
 
 enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
 
-/* The words of the text; names: those of twill_level_name(). */
+/* The nouns for levels in the text, while names are those of twill_level_name(). */
 #define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
 static const char *const nouns[] = {TWILL_LEVELS(LEVEL_TEXT, )};
 
@@ -272,7 +272,7 @@ struct tree {
     unsigned level[TWILL_LEVEL_COUNT], levels; /* levels that divide something, outermost first */
     const uint32_t
         *unit[TWILL_LEVEL_COUNT + 1]; /* unit of each rank; the last entry is the rank itself */
-    bool whole;                       /* also units with equal structure are printed one by one */
+    bool whole;                       /* units with equal structure are also printed one by one */
     char *text;
     size_t bytes, used, lines;
 };
@@ -286,7 +286,7 @@ static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ..
     t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
 }
 
-/* Return the unit at a depth of the i-th rank of the order; at the last depth, the rank. */
+/* Return the unit of the i-th rank of the order at a depth of the tree (at the last, the rank). */
 static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
 {
     return t->unit[depth][t->world->order[i]];
@@ -315,7 +315,7 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
     return t;
 }
 
-/* Return the end of the unit that starts at i. */
+/* Return the end of the unit that starts at index i of the order, at most `last`. */
 static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_t last)
 {
     uint32_t unit = unit_at(t, depth, i);
@@ -324,7 +324,7 @@ static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_
     return i;
 }
 
-/* Return whether two ranges of one length are divided alike. */
+/* Return whether two ranges of one length are divided in the same way from this depth down. */
 static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, uint32_t length)
 {
     for (; depth < t->levels; depth++)
@@ -335,7 +335,7 @@ static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, 
     return true;
 }
 
-/* Print "0-3,8-11", cut off with dots. */
+/* Print ranks such as "0-3,8-11", cut off with dots if there are too many. */
 static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char text[LIST_BYTES])
 {
     size_t used = 0;
@@ -377,7 +377,7 @@ static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t 
     print_tree(t, "\n");
 }
 
-/* Print the units of a range and what is inside them. Recursive: as deep as there are levels. */
+/* Print the units of a range and everything inside them. Recursive, as deep as there are levels. */
 static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t last)
 {
     uint32_t number = 0;
@@ -408,8 +408,8 @@ void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD
     put_range(&t, 0, 0, world->size);
 }
 
-/* Compute the least and most units of a depth (ranks at the last) in one unit of the depth above.
- */
+/* Compute the least and the largest number of units of a depth (ranks at the last depth) in one
+ * unit of the depth above. */
 static void count_units(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
 {
     uint32_t here = 0;
