@@ -81,16 +81,16 @@ enum twill_step_op {
 enum twill_step_flags {
     TWILL_STEP_FINAL = 1, /* REDUCE, RECV_REDUCE: the result is complete (AVG divides here) */
     TWILL_STEP_ACC = 2,   /* REDUCE: dst is the first operand */
-    TWILL_STEP_FIRST = 4, /* RECV_REDUCE: the message is the first operand. REDUCE with ACC:
-                             dst is the last operand, not the first (see ACC) */
-    /* REDUCE from SHARED|PEER or IMM|PEER: where peer[i] is this rank, read the block of its SRC
-     * instead, which then need not be copied (OWN_SRC) */
+    TWILL_STEP_FIRST = 4, /* RECV_REDUCE: the message is the first operand. REDUCE with ACC: dst
+                             is the last operand, not the first */
+    /* In a REDUCE from SHARED|PEER or IMM|PEER, read the block of SRC where peer[i] is this rank,
+     * so that it need not be copied */
     TWILL_STEP_OWN_SRC = 8,
     TWILL_STEP_IMM = 16, /* AWAIT: wait for IMM lines instead of signals */
-    /* SEND, RECV, RECV_REDUCE: the message is a partial. COPY, PUT_IMM, REDUCE: src is a partial
-     * (with OWN_SRC the SRC of this rank is raw nevertheless) */
+    /* In SEND, RECV and RECV_REDUCE the message is a partial. In COPY, PUT_IMM and REDUCE src is a
+     * partial (with OWN_SRC the SRC of this rank is raw nevertheless) */
     TWILL_STEP_PARTIAL = 32,
-    /* RECV_REDUCE: src is a partial. REDUCE with ACC: dst is already a partial, not raw (ACC) */
+    /* In RECV_REDUCE src is a partial. In REDUCE with ACC dst is already a partial, not raw */
     TWILL_STEP_PARTIAL_OWN = 64
 };
 
