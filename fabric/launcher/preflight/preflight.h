@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The preflight of twillrun --check: what is known of hosts, paths and ranks, and what the checks
- * find in it. The program twill-check runs in three roles: in front, where it collects and prints;
- * as an agent on each host; and as the ranks of a test job. */
+/* The preflight of twillrun --check, with all that is known about hosts, paths and ranks, and what
+ * the checks find in it. The program twill-check runs in three roles. It is the front, which
+ * collects and prints, an agent on each host, and the ranks of a test job. */
 #ifndef TWILL_PREFLIGHT_H
 #define TWILL_PREFLIGHT_H
 
@@ -17,11 +17,10 @@
 #define PREFLIGHT_CPUS      1024 /* CPUs of a host that are distinguished */
 #define PREFLIGHT_SECOND_NS UINT64_C(1000000000)
 #define PREFLIGHT_PROBE     65536 /* bytes sent over each connection */
-#define PREFLIGHT_REACH_NS                                                                         \
-    UINT64_C(3000000000) /* for a connection, and again for its data: longer than TCP's first      \
-                            repetition */
+/* Time for a connection, and again for its data, longer than TCP's first retransmission. */
+#define PREFLIGHT_REACH_NS UINT64_C(3000000000)
 
-/* What a host reports of itself. */
+/* The facts that a host reports about itself. */
 struct preflight_facts {
 #define PREFLIGHT_MEMBER(name) int64_t name;
     PREFLIGHT_NUMBERS(PREFLIGHT_MEMBER)
@@ -31,48 +30,49 @@ struct preflight_facts {
 #undef PREFLIGHT_MEMBER
 };
 
-/* A rank as bound on its host. */
+/* The CPUs of a rank, as it is bound on its host. */
 struct preflight_rank {
     bool known;
-    int cores;                 /* with a CPU that it may use */
-    char cpus[PREFLIGHT_TEXT]; /* that it may use, as "0-3,8" */
+    int cores;                 /* cores with a CPU that it may use */
+    char cpus[PREFLIGHT_TEXT]; /* CPUs that it may use, as "0-3,8" */
 };
 
 /* A host of the job. */
 struct preflight_host {
     char name[PREFLIGHT_TEXT];
     int ranks;
-    struct preflight_rank *rank; /* [ranks], by local rank */
-    bool answered;               /* facts are there */
-    char error[512];             /* why not */
+    struct preflight_rank *rank; /* [ranks] by local rank */
+    bool answered;               /* its facts have arrived */
+    char error[512];             /* why they have not */
     struct preflight_facts facts;
 };
 
-/* How a connection from one host to another went. */
+/* The result of a connection from one host to another. */
 enum preflight_reach {
     PREFLIGHT_UNTRIED,
     PREFLIGHT_GOOD,
-    PREFLIGHT_REFUSED,     /* an answer says no */
+    PREFLIGHT_REFUSED,     /* refused by an answer */
     PREFLIGHT_DROPPED,     /* no answer at all */
-    PREFLIGHT_UNREACHABLE, /* no route, or a router says so */
-    PREFLIGHT_STALLED,     /* connected, but 64 KiB do not arrive */
+    PREFLIGHT_UNREACHABLE, /* no route, or a router reports that */
+    PREFLIGHT_STALLED,     /* connected, but 64 KiB did not arrive */
     PREFLIGHT_FAILED,      /* anything else */
 };
 
 struct preflight_link {
+    /* A tried connection from one host to another. */
     enum preflight_reach reach;
     int error;       /* errno, or 0 */
-    int path_mtu;    /* as the kernel knows it; 0: unknown */
-    int64_t took_us; /* to connect */
+    int path_mtu;    /* as the kernel knows it; 0: not known */
+    int64_t took_us; /* time to connect */
 };
 
-/* Two ranks of the test job, a < b, as the library's messages went between them. */
+/* The results of two ranks of the test job, a < b, that exchanged messages of the library. */
 struct preflight_pair {
     int a, b;
-    double round_trip_us, megabytes; /* a second */
+    double round_trip_us, megabytes; /* MB/s */
 };
 
-/* The test job. */
+/* The test job and its results. */
 struct preflight_job {
     bool ran; /* all ranks have reported */
     char error[512];
@@ -80,18 +80,18 @@ struct preflight_job {
     bool wrong;          /* the allreduce had a wrong result on some rank */
     double allreduce_us; /* of 8 bytes, on the slowest rank */
     int ranks;
-    int *host; /* [ranks] index in struct preflight */
+    int *host; /* [ranks] index of its host in struct preflight */
     struct preflight_pair *pair;
     size_t pairs;
 };
 
-/* What a check has found, with the hosts of which it holds. */
+/* A finding of a check, with the hosts that it applies to. */
 struct preflight_finding {
     enum preflight_check check;
-    bool problem; /* else a warning */
+    bool problem; /* else it is a warning */
     bool *host;   /* [hosts] */
     char what[512];
-    const char *advice; /* static */
+    const char *advice; /* a static text */
 };
 
 /* All that is known. Owned by the front, or by a test. */
@@ -107,56 +107,53 @@ struct preflight {
     bool no_memory;
 };
 
-/* One check: its name, and what it stands for. */
+/* The name of a check, and what it looks for. */
 struct preflight_check_kind {
     const char *name, *help;
 };
 extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT];
 
-/* Allocate for this many hosts; names and ranks are the caller's to fill. False: no memory. */
+/* Allocate for this many hosts. The caller fills in names and ranks. False: there is no memory. */
 bool preflight_open(struct preflight *all, int hosts);
 void preflight_close(struct preflight *all);
 /* Run all checks. */
 void preflight_look(struct preflight *all);
-/* Count findings that are problems, or that are warnings. */
+/* Return the number of findings that are problems, or else warnings. */
 size_t preflight_count(const struct preflight *all, bool problems);
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
-/* Report whether both ends of a connection have answered. */
+/* Return whether a connection counts, because both ends have answered and listen. */
 bool preflight_link_counts(const struct preflight *all, int from, int to);
 const char *preflight_reach_name(enum preflight_reach reach);
 
-/* Parse a list of CPUs such as "0-3,8" into bits. False: malformed. */
+/* Parse a list of CPUs such as "0-3,8" into bits. Returns false if it is malformed. */
 bool preflight_cpus_parse(uint64_t bits[PREFLIGHT_CPUS / 64], const char *text);
-/* Print bytes with a binary unit, "64 KiB"; negative: "unlimited". */
+/* Write bytes with a binary unit, such as "64 KiB", or "unlimited" if negative. Returns text. */
 const char *preflight_bytes(char text[32], int64_t bytes);
-/* Print a measured value that is not negative with three digits, or all that are before the point.
- */
+/* Write a non-negative value with at least three digits, and return `text`. */
 const char *preflight_measure(char text[32], double value);
-/* Return the median of n > 0 values, which are sorted. */
+/* Return the median of n > 0 values, and sort them. */
 double preflight_median(double *value, size_t n);
-/* Return the median distance of n > 0 sorted values from their median. */
+/* Return the median distance of n > 0 values from their median. */
 double preflight_deviation(const double *value, size_t n, double median);
 
-/* --- output --------------------------------------------------------------------------------- */
-/* Print the page, or the same as JSON. Returns the exit code: 0 ready, 1 problems. */
+/* Print the results as a page, or as JSON. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_page(const struct preflight *all, FILE *out);
 int preflight_print_json(const struct preflight *all, FILE *out);
-/* Write the first line: "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
+/* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 
-/* --- the roles ------------------------------------------------------------------------------ */
-/* What the front is asked for. */
+/* The request to the front, from its command line. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */
-    const char *worker;   /* path of this program on the other hosts, and here */
-    const char *program;  /* the user's, or NULL */
+    const char *worker;   /* path of this program, here and on other hosts */
+    const char *program;  /* the user's program, or NULL */
     bool json;
-    const char *json_file; /* where JSON goes besides the page, or NULL: instead of it */
-    double timeout;        /* seconds, for a host to answer */
-    struct rlimit files;   /* limit of open files of the twillruns; the front has its most */
+    const char *json_file; /* file for JSON, so the page is also printed; or NULL */
+    double timeout;        /* seconds for a host to answer */
+    struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Collect what there is to know of the hosts. False: it could not be done at all. */
+/* Collect everything about the hosts. Returns false if that is not possible at all. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
 /* Answer the front on a host, until standard input ends. Returns the exit code. */
 int preflight_agent(const char *program);

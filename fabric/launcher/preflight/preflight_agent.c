@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An agent: started by twillrun as the ranks of one host. All say what they are bound to; the first
- * one answers the front's commands until its standard input ends:
+/* An agent of the preflight, which twillrun starts as the ranks of one host. All ranks report what
+ * they are bound to. The first one answers the front's commands until its standard input ends:
  *
  *      clock                                     the time here
  *      listen NAME ...                           listen at the address towards the first of these
- *      connect HOST ADDRESS PORT ...             connect to each, and say how that went */
+ *      connect HOST ADDRESS PORT ...             connect to each, and report the results */
 #include "fabric/launcher/preflight/preflight_agent.h"
 #include "fabric/host/local_address.h"
 #include "fabric/launcher/preflight/preflight_wire.h"
@@ -44,7 +44,7 @@ static void say_clock(void)
     preflight_say(object);
 }
 
-/* Listen where a rank of this host would: at TWILL_INTERFACE, or on the route to another host. */
+/* Listen where a rank of this host would, at TWILL_INTERFACE or on the route to another host. */
 static void begin_listening(struct preflight_agent *agent, char *names)
 {
     char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
@@ -123,7 +123,7 @@ static void handle_command(struct preflight_agent *agent, char *line)
         begin_connecting(agent, line + 7);
 }
 
-/* Read commands. False: the front has ended. */
+/* Read commands. Returns false if the front has ended. */
 static bool read_commands(struct preflight_agent *agent)
 {
     ssize_t n =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks: each looks at a host, or at the test job, and adds findings. Limits and sentences are
- * here. */
+/* The checks, each of which looks at a host or at the test job and adds findings. Limits and
+ * sentences are here. */
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 #include "lib/base/plural.h"
@@ -10,27 +10,25 @@
 #include <string.h>
 
 #define MIB            (INT64_C(1) << 20)
-#define MEMLOCK_RDMA   (1024 * MIB) /* a rank's registered buffers, at least */
+#define MEMLOCK_RDMA   (1024 * MIB) /* least registered buffers of a rank */
 #define MEMLOCK_LEAST  (1 * MIB)
-#define SHM_LEAST      (64 * MIB) /* what Docker gives by default */
+#define SHM_LEAST      (64 * MIB) /* Docker's default */
 #define MEMORY_EACH    (512 * MIB)
-#define NOFILE_SPARE   128 /* of a rank beside connections: files, memory, libraries */
-#define NOFILE_EACH    4   /* for each rank of the job: set-up, failure detector, both directions */
+#define NOFILE_SPARE   128 /* files, memory and libraries of a rank, besides connections */
+#define NOFILE_EACH    4   /* for each rank of the job, in set-up, detector, both directions */
 #define CLOCK_MOST_NS  INT64_C(100000000)
 #define TIMES_OFF      3  /* an outlier is off the median by this factor, */
 #define DEVIATIONS_OFF 12 /* by this number of median deviations (8 standard deviations), */
 #define MICROSECONDS   20 /* and a round trip by this time */
-#define FEWEST         3  /* pairs of a kind to judge by */
+#define FEWEST         3  /* fewest pairs of a kind to judge by */
 
-/* --- what most hosts have: the others differ from it -------------------------------------------
- */
-
+/* The values of most hosts, from which the others differ. */
 struct usual {
     const char *library_version, *library_digest, *program_digest, *key_digest, *thp;
-    int64_t mtu;     /* of equally frequent ones the largest; 0: none is known */
+    int64_t mtu;     /* the largest of the most frequent ones; 0: none is known */
     int64_t fastest; /* Mbit/s of an interface of the job */
-    int clocks;      /* that are known */
-    int clock;       /* host with the middle one of them; -1: none */
+    int clocks;      /* number of known clocks */
+    int clock;       /* host with the median clock; -1: none */
 };
 
 /* A check of a host, or of the test job. */
@@ -46,6 +44,7 @@ struct look {
     for (int i = 0; i < (all)->hosts; i++)                                                         \
         if ((all)->host[i].answered)
 
+/* Return the most frequent text that is not empty, of the member of facts at `offset`. */
 static const char *usual_text(const struct preflight *all, size_t offset)
 {
     const char *usual = "";
@@ -66,7 +65,7 @@ static const char *usual_text(const struct preflight *all, size_t offset)
     return usual;
 }
 
-/* Find the most frequent MTU, and the middle clock. */
+/* Find the most frequent MTU, the fastest interface and the median clock. */
 static void find_usual_numbers(const struct preflight *all, struct usual *usual)
 {
     int most = 0;
@@ -110,7 +109,7 @@ static struct usual find_usual(const struct preflight *all)
     return usual;
 }
 
-/* Return the finding of these words, made if it is not there; NULL: no memory. */
+/* Return the finding with these words, making it if need be, or NULL if there is no memory. */
 static struct preflight_finding *find_or_make(struct preflight *all,
                                               const struct preflight_finding *wanted)
 {
@@ -135,7 +134,7 @@ static struct preflight_finding *find_or_make(struct preflight *all,
 static void add(const struct look *look, bool problem, const char *advice, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* Add a finding. Those with equal words are one, of several hosts. */
+/* Add a finding. Findings with the same words become one, of several hosts. */
 static void add(const struct look *look, bool problem, const char *advice, const char *format, ...)
 {
     struct preflight_finding wanted = {.check = look->check, .problem = problem, .advice = advice};
@@ -394,8 +393,7 @@ static void report_connection(const struct look *look, int to)
     }
 }
 
-/* Visit the connections from the host of which both ends have answered. Returns whether there are
- * any. */
+/* Visit the connections from the host that count. Returns whether there are any. */
 static bool visit_links(const struct look *look, void (*visit)(const struct look *look, int to))
 {
     bool some = false;
@@ -451,7 +449,7 @@ static bool look_at_mtu(const struct look *look, const struct preflight_facts *f
     return look->usual->mtu > 0;
 }
 
-/* Report ranks that may run on just the CPUs of rank `local`, if they are more than its cores. */
+/* Report the ranks that have the same CPUs as rank `local`, if they are more than its cores. */
 static void report_crowd(const struct look *look, int local)
 {
     const struct preflight_rank *ranks = host_of(look)->rank, *one = &ranks[local];
@@ -517,7 +515,7 @@ static bool look_at_job(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Return what is compared: the round trip in us, or the time of a MB, as bandwidths end at 0. */
+/* Return the value to compare, a round trip in us or the time of a MB, as bandwidths end at 0. */
 static double pair_cost(const struct preflight_pair *pair, bool bandwidth)
 {
     return !bandwidth ? pair->round_trip_us : pair->megabytes > 0 ? 1 / pair->megabytes : 0;
@@ -586,7 +584,8 @@ static bool is_same_path(const struct preflight_job *job, const struct preflight
     return job->host[x->a] == job->host[y->a] && job->host[x->b] == job->host[y->b];
 }
 
-/* Of the outliers between two hosts, or on one, report the worst. */
+/* Report the worst of the outliers between two hosts, or on one. Returns whether there were enough
+ * pairs to judge. */
 static bool report_outliers(const struct look *look, bool bandwidth)
 {
     const struct preflight_job *job = &look->all->job;

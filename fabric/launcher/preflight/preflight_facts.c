@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a host says of itself: limits, memory, the library, the key. */
+/* The facts that a host reports about itself, such as limits, memory, the library and the key. */
 #include "fabric/auth/job_key.h"
 #include "fabric/launcher/preflight/preflight_agent.h"
 #include "numa/cgroup.h"
@@ -21,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Return a resource limit, or -1 if it is unlimited. */
 static int64_t find_limit(int what, bool hard)
 {
     struct rlimit limit;
@@ -47,7 +48,8 @@ static void find_shm(struct preflight_facts *facts)
     facts->shm_free_bytes = (int64_t)(shm.f_bavail * shm.f_frsize);
 }
 
-/* Let a child read this process: as between two ranks, the reader is no ancestor of the other. */
+/* Let a child read this process, as between two ranks the reader is no ancestor of the other.
+ * Returns 0, or the errno. */
 static int64_t try_cma(void)
 {
     volatile int secret = 4711;
@@ -77,7 +79,7 @@ static int64_t count_entries(const char *path)
     return entries;
 }
 
-/* Write the digest of a file's contents. Empty if it cannot be read. */
+/* Write the digest of a file's contents. It is empty if the file cannot be read. */
 static void digest_file(char text[PREFLIGHT_TEXT], const char *path)
 {
     uint8_t digest[TWILL_DIGEST_BYTES];
@@ -106,7 +108,7 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Find a program as execvp() does. Returns errno. */
+/* Find a program as execvp() does. Returns 0 or an errno. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -134,7 +136,7 @@ static void find_program(struct preflight_facts *facts, const char *program)
         digest_file(facts->program_digest, facts->program_path);
 }
 
-/* twillrun draws a key for each job; other launchers use the files. */
+/* Find out about keys. twillrun draws one for each job, and other launchers use the files. */
 static void find_key(struct preflight_facts *facts)
 {
     const char *job = getenv("TWILL_JOB"), *file = getenv("TWILL_KEY_FILE"), *home = getenv("HOME");
@@ -206,8 +208,7 @@ void preflight_interface_find(struct preflight_facts *facts, const char *root)
     read_text(facts->interface_duplex, sizeof(facts->interface_duplex), path);
 }
 
-/* Find the least memory limit of this process's cgroup and those above it, and what is used there.
- */
+/* Find the least memory limit of this process's cgroup and those above it, and the use there. */
 static void find_memory_limit(struct preflight_facts *facts, const char *root)
 {
     struct twill_cgroup group;

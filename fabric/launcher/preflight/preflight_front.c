@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front: starts an agent on each host by a twillrun of its own, so that one host that does not
- * answer does not keep the others from it, and asks them in turn. Then the test job. */
+/* The front of the preflight. It starts an agent on each host with a separate twillrun, so that a
+ * host that does not answer holds up no other, and asks them. Then it runs the test job. */
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "fabric/host/local_address.h"
 #include "lib/base/base.h"
@@ -11,27 +11,25 @@
 #include <string.h>
 #include <time.h>
 
-#define FACTS_NS                                                                                   \
-    (10 * PREFLIGHT_SECOND_NS) /* for facts, after twillrun's own limit for an answer */
+#define FACTS_NS     (10 * PREFLIGHT_SECOND_NS) /* for facts, after twillrun's own limit */
 #define REPLY_NS     (10 * PREFLIGHT_SECOND_NS) /* for a reply; name servers may be slow */
 #define CLOCK_NS     (3 * PREFLIGHT_SECOND_NS)
 #define CLOCK_ROUNDS 5
-#define JOB_NS                                                                                     \
-    (60 * PREFLIGHT_SECOND_NS) /* for the whole job, after twillrun's limit for its start */
-#define JOB_TIMEOUT "20"       /* seconds: its TWILL_TIMEOUT, unless the user has set it */
+#define JOB_NS       (60 * PREFLIGHT_SECOND_NS) /* for the job, after twillrun's own limit */
+#define JOB_TIMEOUT  "20" /* seconds, its TWILL_TIMEOUT unless the user has set it */
 
-/* A preflight as it runs. A local variable of preflight_collect(). */
+/* A running preflight, a local variable of preflight_collect(). */
 struct preflight_front {
     struct preflight *all;
     const struct preflight_request *request;
     struct preflight_program *program; /* [hosts] */
 };
 
-/* Arguments of a twillrun, each allocated. */
+/* The arguments of a twillrun, each allocated. */
 struct words {
     char **word; /* NULL-terminated */
     size_t count;
-    bool failed; /* no memory */
+    bool failed; /* there was no memory */
 };
 static void add_word(struct words *words, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -71,7 +69,8 @@ static void add_site(char *list, size_t bytes, const struct preflight_host *host
              host->name, six ? "]" : "", host->ranks);
 }
 
-/* Start a twillrun on hosts, whose ranks are this program in a role with an argument, or NULL. */
+/* Start a twillrun on hosts. Its ranks are this program in a role, with an argument or NULL.
+ * Returns false on failure. */
 static bool start_twillrun(struct preflight_program *program,
                            const struct preflight_request *request, const char *sites,
                            const char *role, const char *argument)
@@ -101,7 +100,7 @@ static int64_t real_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Keep the clock's difference of the round with the shortest way. */
+/* Keep the difference of the clocks from the round with the shortest time. */
 static void take_clock(struct preflight_front *front, int host, int64_t there_ns)
 {
     struct preflight_facts *facts = &front->all->host[host].facts;
@@ -168,7 +167,7 @@ static void take_reply(void *user, int index, int rank, struct json_object *obje
     front->program[index].owed--;
 }
 
-/* Wait for replies. A host that owes one in the end is not asked again. */
+/* Wait for replies. A host that still owes one at the end is not asked again. */
 static void await_replies(struct preflight_front *front, uint64_t time_ns)
 {
     preflight_programs_wait(front->program, front->all->hosts, twill_now() + time_ns, take_reply,
@@ -198,7 +197,7 @@ static bool start_agents(struct preflight_front *front)
     return true;
 }
 
-/* Ask a host for the time, which it is to say at once. */
+/* Ask each host for the time, which it answers at once. */
 static void ask_clocks(struct preflight_front *front)
 {
     for (int round = 0; round < CLOCK_ROUNDS; round++) {
@@ -214,7 +213,7 @@ static void ask_clocks(struct preflight_front *front)
     }
 }
 
-/* Have hosts first .. last - 1 listen, in the direction of one that answers to a name. */
+/* Make hosts first .. last - 1 listen, towards one of the others if `towards` is empty. */
 static void ask_to_listen(struct preflight_front *front, int first, int last, const char *towards)
 {
     const struct preflight *all = front->all;
@@ -238,7 +237,7 @@ static void ask_to_listen(struct preflight_front *front, int first, int last, co
     await_replies(front, REPLY_NS);
 }
 
-/* Have every host connect to every other. */
+/* Make every host connect to every other. */
 static void ask_to_connect(struct preflight_front *front)
 {
     const struct preflight *all = front->all;
@@ -260,7 +259,7 @@ static void ask_to_connect(struct preflight_front *front)
     await_replies(front, 2 * PREFLIGHT_REACH_NS + REPLY_NS);
 }
 
-/* Return how many connections of a host to and from chosen ones do not work. */
+/* Return how many connections between a host and the chosen ones do not work. */
 static int count_broken(const struct preflight *all, const bool *chosen, int host)
 {
     int broken = 0;
@@ -294,7 +293,7 @@ int preflight_job_choose(const struct preflight *all, bool *chosen)
     return ranks;
 }
 
-/* What the replies of the job's ranks go to. */
+/* The job whose ranks reply, a local variable of read_job(). */
 struct job_reader {
     struct preflight_job *job;
     struct preflight_program program;
@@ -341,7 +340,7 @@ static void take_result(void *user, int index, int rank, struct json_object *obj
     take_pairs(reader->job, rank, object);
 }
 
-/* List the chosen hosts for twillrun, and note which rank is where: they are filled in order. */
+/* List the chosen hosts for twillrun, and record each rank's host. They are filled in order. */
 static char *list_sites(struct preflight *all, const bool *chosen)
 {
     size_t bytes = (size_t)all->hosts * (PREFLIGHT_TEXT + 16) + 1;
@@ -413,13 +412,13 @@ static void ask_agents(struct preflight_front *front)
         first++;
     if (all->hosts == 1 || first == all->hosts)
         return;
-    /* As twillrun does: rank 0's host takes the way to any other, these the way to it. */
+    /* As with twillrun, rank 0's host takes the way to any other, and these the way to it. */
     ask_to_listen(front, first, first + 1, "");
     ask_to_listen(front, first + 1, all->hosts, all->host[first].facts.address);
     ask_to_connect(front);
 }
 
-/* Note which hosts are still silent, before their twillruns are ended. */
+/* Record which hosts are still silent, before their twillruns are ended. */
 static void note_silence(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {
@@ -431,7 +430,7 @@ static void note_silence(struct preflight_front *front)
     }
 }
 
-/* Say why the twillruns of other hosts have ended. */
+/* Record why the twillruns of other hosts have ended. */
 static void explain_silence(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front of a preflight: the twillruns that it starts, and what it makes of their answers. */
+/* The front of a preflight, with its twillruns and what it derives from their answers. */
 #ifndef TWILL_PREFLIGHT_FRONT_H
 #define TWILL_PREFLIGHT_FRONT_H
 
@@ -8,54 +8,52 @@
 
 #include <sys/types.h>
 
-/* twillruns that the front has started, one for each host, and later one for the test job. */
-
-/* A running twillrun. */
+/* A running twillrun. The front starts one for each host, and later one for the test job. */
 struct preflight_program {
     pid_t pid;        /* 0: not started, or ended */
     int in, out, err; /* its standard files; -1: closed */
     bool over;        /* its output has ended */
     char *line;       /* the incomplete line of output */
     size_t used, capacity;
-    char said[1024]; /* what it wrote to standard error, from the beginning */
+    char said[1024]; /* the beginning of its standard error */
     size_t said_used;
-    int owed;             /* replies that are due */
-    uint64_t sent_ns;     /* when the clock was asked for */
-    int64_t sent_real_ns; /* the same by this host's clock */
+    int owed;             /* number of replies that are due */
+    uint64_t sent_ns;     /* when it was asked for its clock */
+    int64_t sent_real_ns; /* the same time, by this host's real-time clock */
 };
 
-/* Handle a line's object from program `index`; rank is that of its job. Counts it in owed. */
+/* Handle the object of a line from program `index`. `rank` is the rank in its job. If it is a
+ * reply, reduce `owed`. */
 typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_object *object);
 
-/* Start a program with a limit of open files. word: its arguments, NULL-terminated. False: errno.
- */
+/* Start a program, with a limit of open files. `word` is its arguments, NULL-terminated. Returns
+ * false, with errno set, on failure. */
 bool preflight_program_start(struct preflight_program *program, const char *const *word,
                              const struct rlimit *files);
-/* Write a command to its standard input. */
+/* Write a command to its standard input. Gives up after a second. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
-/* Read the output of n programs until none owes a reply, or its output ended, or until_ns. */
+/* Read the output of n programs, until none owes a reply or its output has ended, or until_ns. */
 void preflight_programs_wait(struct preflight_program *program, int n, uint64_t until_ns,
                              preflight_line_fn handle, void *user);
-/* End the programs: first by closing their input, then by SIGTERM and SIGKILL. */
+/* End the programs, first by closing their input, then by SIGTERM and SIGKILL. */
 void preflight_programs_end(struct preflight_program *program, int n, uint64_t patience_ns);
-/* Write what a program wrote to standard error as one line, without twillrun's prefixes. */
+/* Write a program's standard error as one line, without twillrun's prefixes. */
 void preflight_program_said(const struct preflight_program *program, const char *host, char *text,
                             size_t bytes);
 
-/* Choose the hosts of the test job: those that answered, without those whose connections fail.
- * chosen: [hosts]. Returns their number of ranks. */
+/* Choose the hosts of the test job, which answered and have no broken connections to each other.
+ * `chosen` has [hosts] entries. Returns their number of ranks. */
 int preflight_job_choose(const struct preflight *all, bool *chosen);
 
-/* How the times of pairs of ranks are distributed. */
-
-/* Round trips in us, or times of a MB in s (the inverse of MB/s), of one kind of pairs. */
+/* The distribution of round trips (us), or of times for a MB (s, the inverse of MB/s), over the
+ * pairs of ranks on a host or between hosts. */
 struct preflight_spread {
     size_t pairs;
     double median, deviation; /* the median distance from the median */
     double worst;
 };
 
-/* Find it for pairs on a host (inside), or between hosts. False: there are none. */
+/* Compute it for pairs on a host (inside), or between hosts. Returns false if there are none. */
 bool preflight_spread_find(struct preflight_spread *spread, const struct preflight *all,
                            bool bandwidth, bool inside);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections between agents. The caller sends 64 KiB and waits for one byte: so a path that drops
- * large packets is found, too. Any process may connect; it can only have bytes counted. */
+/* Connections between agents. The caller sends 64 KiB and waits for one byte, so that a path that
+ * drops large packets is also found. Any process may connect, but only bytes are counted. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/preflight/preflight_agent.h"
 
@@ -16,14 +16,14 @@
 /* A connection that this agent tries. */
 struct preflight_attempt {
     int fd; /* -1: over */
-    int to; /* host */
+    int to; /* number of the host */
     bool connected;
     size_t sent;
     uint64_t start_ns, until_ns;
     struct preflight_link result;
 };
 
-static const char nothing[PREFLIGHT_PROBE]; /* what is sent */
+static const char nothing[PREFLIGHT_PROBE]; /* the data that is sent */
 
 int preflight_links_listen(struct preflight_links *links, const char *address)
 {
@@ -50,7 +50,7 @@ static void accept_callers(struct preflight_links *links)
     }
 }
 
-/* Read what a caller sent, and acknowledge the last of it. False: the connection is over. */
+/* Read from a caller, and acknowledge the last byte. Returns false if the connection is over. */
 static bool serve_caller(int fd, size_t *received)
 {
     char data[16384];
@@ -74,6 +74,7 @@ static void finish_attempt(struct preflight_attempt *attempt, enum preflight_rea
     attempt->fd = -1;
 }
 
+/* Finish an attempt with the result that an errno means. */
 static void fail_attempt(struct preflight_attempt *attempt, int error)
 {
     enum preflight_reach reach = PREFLIGHT_FAILED;
@@ -108,7 +109,7 @@ bool preflight_links_call(struct preflight_links *links, int to, const char *add
     return true;
 }
 
-/* Ask the kernel for the MTU of the path, which sending may have taught it. */
+/* Return the MTU of the path, which the kernel may have learnt from sending, or 0. */
 static int find_path_mtu(int fd)
 {
     struct twill_endpoint own;
@@ -122,7 +123,7 @@ static int find_path_mtu(int fd)
     return failed == 0 ? mtu : 0;
 }
 
-/* Progress of an attempt whose socket has an event. */
+/* Progress an attempt whose socket has an event. */
 static void move_attempt(struct preflight_attempt *attempt)
 {
     char answer;

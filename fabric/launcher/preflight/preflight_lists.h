@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lists of the preflight: its checks, and what is known of a host. Words, JSON keys and the
+/* The lists of the preflight, with its checks and the facts about a host. Words, JSON keys and the
  * manual page come from here. */
 #ifndef TWILL_PREFLIGHT_LISTS_H
 #define TWILL_PREFLIGHT_LISTS_H
 
-/* X(NOUN, name, ANSWERED_HOST, of, help): a check, in the order in which the page has them. The
- * name is its key in JSON; of says what look_at_<name>() (preflight_checks.c) looks at. */
+/* Each X(NOUN, name, of, help) is a check, in the order of the page. `name` is its key in JSON, and
+ * `of` is what look_at_<name>() in preflight_checks.c looks at. */
 #define PREFLIGHT_CHECKS(X)                                                                        \
     X(ANSWER, answer, HOST,                                                                        \
       "Every host starts this check by the launcher's own way, and answers in "                    \
@@ -56,7 +56,7 @@ enum preflight_check {
         PREFLIGHT_CHECK_COUNT
 };
 
-/* X(name): integers that a host reports of itself; -1 where there is none, unless said here. */
+/* Integers that a host reports about itself. -1 means none, unless noted here. */
 #define PREFLIGHT_NUMBERS(X)                                                                       \
     X(cpus)               /* online */                                                             \
     X(memory_bytes)       /* of the host */                                                        \
@@ -79,7 +79,7 @@ enum preflight_check {
     X(clock_ns)        /* ahead of the host of twillrun */                                         \
     X(clock_error_ns)  /* by which that may be wrong */
 
-/* X(name): texts that a host reports of itself; empty where there is none. */
+/* Texts that a host reports about itself, empty if there is none. */
 #define PREFLIGHT_TEXTS(X)                                                                         \
     X(system) /* kernel and machine */                                                             \
     X(thp)                                                                                         \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is known and found: memory, findings, and arithmetic. */
+/* The data of the preflight and its findings, with some arithmetic. */
 #include "fabric/launcher/preflight/preflight.h"
 
 #include <stdlib.h>

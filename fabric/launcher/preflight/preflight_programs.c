@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Start twillruns, write to them and read from them, always with a deadline. */
+/* Starts twillruns, writes to them and reads from them, always with a deadline. */
 #include "fabric/bootstrap/frames.h"
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
@@ -26,7 +26,7 @@ static _Noreturn void become(const char *const *word, const int files[3], pid_t 
 {
     bool good = setrlimit(RLIMIT_NOFILE, limit) == 0 && prctl(PR_SET_PDEATHSIG, SIGTERM) == 0 &&
                 getppid() == parent;
-    (void)signal(SIGPIPE, SIG_DFL); /* exec would pass on that the front ignores it */
+    (void)signal(SIGPIPE, SIG_DFL); /* exec would keep it ignored */
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (good)
@@ -81,7 +81,7 @@ void preflight_program_tell(struct preflight_program *program, const char *comma
             command += n;
             bytes -= (size_t)n;
         } else if (n == 0 || (errno != EAGAIN && errno != EINTR) || twill_now() >= until) {
-            return; /* it has ended, or does not read: its reply is then missing */
+            return; /* it has ended or does not read, so its reply will be missing */
         } else {
             (void)poll(&space, 1, 100);
         }
@@ -213,7 +213,7 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
     if (await_ends(program, n, patience_ns) > 0) {
         signal_all(program, n, SIGTERM);
         if (await_ends(program, n, 5 * PREFLIGHT_SECOND_NS) >
-            0) { /* twillrun needs 2 s to kill its ranks */
+            0) { /* twillrun needs 2 s to kill ranks */
             signal_all(program, n, SIGKILL);
             (void)await_ends(program, n, PREFLIGHT_SECOND_NS);
         }
@@ -229,7 +229,7 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
     }
 }
 
-/* Skip "twillrun: ", "host NAME: " and "[3] " at the beginning of a line. */
+/* Skip the prefixes of twillrun, "host NAME: " and "[3] " at the beginning of a line. */
 static const char *skip_prefixes(const char *line, const char *host)
 {
     char named[300];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of the test job: an allreduce with a known result, then messages with every other rank, in
- * rounds in which each rank has one partner. */
+/* A rank of the test job. It runs an allreduce with a known result, then exchanges messages with
+ * every other rank, in rounds in which each rank has one partner. */
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
 #include "fabric/launcher/preflight/preflight_wire.h"
@@ -12,10 +12,10 @@
 enum {
     CALLS = 20,             /* timed allreduces, and round trips of a pair */
     BULKS = 5,              /* timed long messages of a pair */
-    BULK_BYTES = 256 << 10, /* of each */
+    BULK_BYTES = 256 << 10, /* bytes of each */
     WARM = 3,
     SUMMED = 1 << 18, /* elements of the allreduce that is checked */
-    ALL_PAIRS = 64    /* ranks up to which all pairs are timed */
+    ALL_PAIRS = 64    /* most ranks for which all pairs are timed */
 };
 
 /* A rank. A local variable of preflight_rank_run(). */
@@ -60,8 +60,7 @@ static twill_status time_allreduce(struct preflight_tester *tester)
     return TWILL_OK;
 }
 
-/* Send `bytes` to the partner, and receive 8 bytes as an answer. The other side does the opposite.
- */
+/* Send `bytes` to the partner and receive 8 bytes, or the reverse on the second of the two. */
 static twill_status exchange(struct preflight_tester *tester, int with, bool first, size_t bytes)
 {
     if (first) {
@@ -107,7 +106,8 @@ static int find_partner(int rank, int round, int places)
     return partner == rank ? others : partner;
 }
 
-/* With many ranks: pairs on a host, and pairs of the hosts' first ranks. */
+/* Return whether a pair is timed. With many ranks, only pairs on a host and pairs of the hosts'
+ * first ranks are. */
 static bool is_timed(const struct preflight_tester *tester, int a, int b)
 {
     const int32_t *node = tester->node;

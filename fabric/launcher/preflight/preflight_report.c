@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report: a page with the result, problems and warnings with what to do, and a table of the
- * hosts; and the same as JSON. */
+/* The report of the preflight. It is a page with the result, problems and warnings with advice, and
+ * a table of hosts, or the same as JSON. */
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/plural.h"
 
@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NAMES 8 /* hosts that are named in a finding */
+#define MOST_NAMES 8 /* most hosts that are named in a finding */
 
-/* Write the names of a finding's hosts: "h0, h1 and 3 more: ". Empty for none. */
+/* Write the names of a finding's hosts, such as "h0, h1 and 3 more: ". It is empty for none. */
 static void list_hosts(const struct preflight *all, const bool *host, char *text, size_t bytes)
 {
     int named = 0, total = 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts as JSON, and lines of it. */
+/* The facts as JSON, and lines of it. */
 #include "fabric/launcher/preflight/preflight_wire.h"
 #include "lib/base/base.h"
 
@@ -64,7 +64,7 @@ void preflight_facts_put(struct json_object *object, const struct preflight_fact
 #undef PREFLIGHT_PUT
 }
 
-/* Copy a text of another host. Control characters become '?', so that it commands no terminal. */
+/* Copy a text from another host. Control characters become '?', so that it commands no terminal. */
 static void copy_plain(char text[PREFLIGHT_TEXT], const char *from)
 {
     snprintf(text, PREFLIGHT_TEXT, "%s", from);

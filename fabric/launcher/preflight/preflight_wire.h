@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines between the front and its agents: a command of words one way, a JSON object the other. */
+/* Lines between the front and its agents, with words one way and a JSON object the other. */
 #ifndef TWILL_PREFLIGHT_WIRE_H
 #define TWILL_PREFLIGHT_WIRE_H
 
@@ -9,24 +9,24 @@
 
 #define PREFLIGHT_LINE_MOST (4u << 20) /* bytes of a line */
 
-/* Add the facts to an object; texts that are empty and numbers that are unknown are there, too. */
+/* Add the facts to an object, also empty texts and unknown numbers. */
 void preflight_facts_put(struct json_object *object, const struct preflight_facts *facts);
-/* Get those facts that are there and of the right type. */
+/* Get the facts that an object has with the right type, and leave the others as they are. */
 void preflight_facts_get(const struct json_object *object, struct preflight_facts *facts);
 void preflight_put_text(struct json_object *object, const char *key, const char *text);
 void preflight_put_number(struct json_object *object, const char *key, int64_t number);
 void preflight_put_real(struct json_object *object, const char *key, double number);
-/* Get a member. Returns otherwise, or "", if it is not there or of another type. */
+/* Get a member. Returns `otherwise`, 0 or "" if it does not exist or has another type. */
 int64_t preflight_get_number(const struct json_object *object, const char *key, int64_t otherwise);
 double preflight_get_real(const struct json_object *object, const char *key);
 const char *preflight_get_text(const struct json_object *object, const char *key);
-/* Return an array that is a member; NULL: there is none. */
+/* Return an array that is a member, or NULL if there is none. */
 struct json_object *preflight_get_array(const struct json_object *object, const char *key);
 /* Print an object as a line to standard output, and release it. */
 void preflight_say(struct json_object *object);
 
-/* Parse one line of an agent's or a rank's output, "[3] {...}", into its rank and its object, which
- * the caller releases. NULL: it is something else. */
+/* Parse a line of output of an agent or rank, "[3] {...}", into its rank and its object. The caller
+ * releases the object. Returns NULL for other lines. */
 struct json_object *preflight_line_parse(const char *line, int *rank);
 
 #endif

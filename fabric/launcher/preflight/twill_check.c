@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-check: what twillrun --check starts, in front, on each host, and as the ranks of a test
- * job. Its command line is twillrun's business only. */
+/* twill-check, which twillrun --check starts in front, on each host, and as the ranks of a test
+ * job. Only twillrun uses its command line. */
 #include "fabric/launcher/preflight/preflight.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static bool read_line(struct check_line *line, int argc, char **argv)
            line->sites > 0;
 }
 
-/* Enter the hosts, "2:h0". */
+/* Enter the hosts, such as "2:h0". Returns false if one is malformed or there is no memory. */
 static bool enter_sites(struct preflight *all, const struct check_line *line)
 {
     if (!preflight_open(all, line->sites))
@@ -99,7 +99,7 @@ static int print_results(const struct preflight *all, const struct preflight_req
     return fflush(stdout) == 0 ? code : EXIT_COULD_NOT_RUN;
 }
 
-/* Raise the limit of open files: the front needs three for each host. */
+/* Raise the limit of open files, as the front needs three for each host. */
 static void allow_files(struct preflight_request *request)
 {
     struct rlimit most = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
