@@ -118,8 +118,8 @@ TWILL_INLINE vector_pair pair_of(__m512i v)
                          (__m512)_mm512_and_si512(v, UPPER_HALVES)};
 }
 
-/* Like round_bf16(), with one instruction less: add half of the last place, or just less if the
- * last bit is 0. */
+/* Like round_bf16(), with one instruction less: add half of the last place, or just less than half
+ * if the last bit is 0. */
 TWILL_INLINE __m512i round_half(__m512 v)
 {
     __m512i bits = (__m512i)v, less = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables, and which of them this machine runs. That is decided by CPUID features and the state
- * that the operating system saves, never by model number (an emulated Knights Landing lacks
- * AVX-512). */
+/* The tables, and which of them this machine runs. CPUID features and the state that the operating
+ * system saves decide, never the model number (an emulated Knights Landing lacks AVX-512). */
 #include "kernels/isa.h"
 
 #include <stdio.h>

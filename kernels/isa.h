@@ -57,7 +57,6 @@ TWILL_TYPES(TWILL_PAIRS_DECLARE, )
 #define TWILL_PASTE(a, b)  TWILL_PASTE_(a, b)
 
 /* --- threads, and the floating-point environment ---------------------------------------------- */
-
 /* Process elements [first, first + count) of a job. */
 typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
 

@@ -25,8 +25,7 @@
 enum twill_kernel_flags {
     /* Store past the caches, for a destination that would have left them before it is read. On Zen
      * 5 (1 MiB L2, 32 MiB L3) an f32 sum of two is up to 4 times slower if everything fits L2, and
-     * 25 to 45 % faster from about the size of L3 on. Between these the reader pays for the
-     * gain. */
+     * 25 to 45 % faster if it exceeds L3. In between, the reader pays for the gain. */
     TWILL_KERNEL_STREAM = 1
 };
 
@@ -65,7 +64,6 @@ twill_status twill_kernels_select(const struct twill_kernels **kernels, const ch
                                   struct twill_error *error);
 /* Return table number `index` of those built in, the best one last, or NULL past the end. */
 const struct twill_kernels *twill_kernels_at(size_t index);
-
 /* Return whether the operation is defined for the type. */
 bool twill_kernels_takes(twill_type type, twill_op op);
 /* Return the bytes of an element, for minloc and maxloc of a pair, or 0 if not defined. */
@@ -96,24 +94,20 @@ struct twill_reduction {
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
-
 /* Like twill_kernels_reduce(), but store the result to each of ndst (1 to 8) destinations, in one
  * pass over memory. Each may be a source. */
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);
-
 /* Compute dst[i] = *factor * src[i], where src is raw and dst a partial of TWILL_SUM. For 8- and
  * 16-bit floats *factor and dst are f32, else of the type. With `rounds` dst is also raw, and
  * *factor as before. dst may be src if equally wide. */
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
                          const void *src, const void *factor, bool rounds, size_t count,
                          int threads);
-
 /* Copy bytes that do not overlap, unless dst is src. See twill_reduction for the last two. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
-
 /* Reduce raw sources to a final result. */
 static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
                                             twill_op op, void *dst, const void *const *src,

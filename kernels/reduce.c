@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of raw and partial elements, scaling, copies. Chooses the kernel, and sets the
+/* Reductions of raw and partial elements, scaling and copies. Chooses the kernel and sets the
  * floating-point environment. */
 #include "kernels/isa.h"
 
@@ -100,8 +100,8 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
     job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
-/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them, still in the cache,
- * to the others. */
+/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others while
+ * they are in the cache. */
 static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
                         const unsigned char *const *src, size_t count)
 {
@@ -197,8 +197,8 @@ struct scale_job {
     bool rounds;             /* a product in f32 becomes an element */
 };
 
-/* Multiply with the kernel for products: an array filled with the factor, times WIDE_COUNT elements
- * of the source at a time. */
+/* Multiply with the kernel for products: WIDE_COUNT elements of the source at a time by an array
+ * filled with the factor. */
 static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;

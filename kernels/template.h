@@ -94,8 +94,7 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* Reduce `vectors` registers of elements at `at`. Loads come before stores, as dst may be a
- * source. */
+/* Reduce `vectors` registers at `at`. All loads come before the stores, as dst may be a source. */
 TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
                               unsigned nsrc, size_t at, unsigned vectors, twill_op op,
                               uint32_t divisor, bool stream)

@@ -300,7 +300,6 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
 }
 
 /* --- what limits leave ------------------------------------------------------------------------ */
-
 /* Return the bytes that a limit leaves beyond these pages, or UINT64_MAX if there is no limit. */
 static uint64_t left_of(int resource, unsigned long pages)
 {

@@ -57,8 +57,8 @@ void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_c
 /* Return the most bytes that rank `me` of n may place, so that no rank that binds is killed for
  * what others take. Returns UINT64_MAX if no rank that shares a node with it binds. */
 uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me);
-/* Limit a pool and its sibling together, when all ranks have opened theirs and none has
- * allocated. */
+/* Limit what a pool and its sibling place together. Call it when all ranks have opened their pools
+ * and none has allocated. */
 void twill_memory_limit(struct twill_memory *memory, uint64_t bytes);
 
 /* Allocate private memory. It is aligned to 64 bytes, or from 2 MiB on to 2 MiB with the advice to

@@ -149,6 +149,7 @@ static bool is_beyond(const struct twill_machine *machine, enum twill_memory_kin
     return beyond && nodes_of(machine, kind, false) == 0;
 }
 
+/* Print why there is no memory of the kind. `unusable` is the fault of hbw_nodes, or NULL. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
                           enum twill_memory_kind kind, const char *hbw_nodes, const char *unusable)
 {

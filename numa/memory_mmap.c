@@ -113,8 +113,6 @@ twill_numa_set twill_memory_allowed(void)
     return failed ? 0 : set_of(mask);
 }
 
-/* --- the C library's memory ------------------------------------------------------------------- */
-
 /* Memory that no policy places comes from the C library. Large blocks come from the kernel to be
  * untouched, as those that malloc() hands out again are not. */
 

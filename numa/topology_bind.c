@@ -81,6 +81,7 @@ static void free_sets(hwloc_bitmap_t *set, unsigned count)
     free(set);
 }
 
+/* Return `count` empty sets, or NULL if out of memory. Free them with free_sets(). */
 static hwloc_bitmap_t *new_sets(unsigned count)
 {
     hwloc_bitmap_t *set = calloc((size_t)count + 1, sizeof(hwloc_bitmap_t));
@@ -183,6 +184,7 @@ static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitm
     hwloc_bitmap_free(wide);
 }
 
+/* Compute the sets of all ranks. Returns false if out of memory. */
 static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned ranks, enum twill_bound_to to, hwloc_bitmap_t *of_rank)
 {
@@ -352,6 +354,7 @@ static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare
     return count == 0 ? -1 : pick(topology->hwloc, spare, taken, before % count, &count);
 }
 
+/* Return a PU on which no rank may run, for a helper thread, or -1. */
 static int find_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                       unsigned n, struct helper helper)
 {

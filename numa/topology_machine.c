@@ -183,6 +183,7 @@ static enum twill_memory_kind node_kind(const struct twill_topology *topology,
     return TWILL_KIND_OTHER; /* slow or unknown */
 }
 
+/* Fill in machine->numa: size, bandwidth, CPUs and kind of each node. */
 static void describe_numa(struct twill_topology *topology)
 {
     hwloc_topology_t hwloc = topology->hwloc;
@@ -263,6 +264,7 @@ static unsigned count_l3(hwloc_topology_t hwloc)
     return n;
 }
 
+/* Return the size of the first cache of a type or, if `side`, of all memory-side caches. */
 static uint64_t cache_bytes(hwloc_topology_t hwloc, hwloc_obj_type_t type, bool side)
 {
     uint64_t sum = 0;

@@ -68,6 +68,7 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     return status;
 }
 
+/* Queue a request on its channel and advance that. Call with the lock. */
 static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *request,
                                struct twill_error *error)
 {
@@ -161,6 +162,7 @@ static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
     }
 }
 
+/* Drop all requests of a channel. */
 static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     (void)endpoint;

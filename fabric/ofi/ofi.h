@@ -72,8 +72,7 @@ enum twill_ofi_message {
     TWILL_OFI_CREDIT
 };
 
-/* Header of a message. A control message ends before `entry`. Byte order is the host's, as open()
- * refuses other ranks. */
+/* Header of a message. A control message ends before `entry`. Byte order is that of the host. */
 struct twill_ofi_header {
     uint32_t signature;
     uint32_t sequence;   /* number of the message on its (from, to, lane) */
@@ -117,7 +116,7 @@ struct twill_ofi_contact {
 };
 
 /* One operation of the provider. The context comes first, as completions carry its address. All
- * operations lie in the transport's memory and none in requests, so no completion can refer to
+ * operations lie in the transport's memory and none in requests, so that no completion refers to
  * freed memory after a failure. */
 struct twill_ofi_op {
     struct fi_context2 context;
@@ -441,8 +440,7 @@ uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm,
 /* Return the sending rank and the communicator number in a tag. */
 uint32_t twill_ofi_tag_from(uint64_t tag);
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
-/* Post idle control receives, which match all ranks and communicators, until the provider is
- * busy. */
+/* Post idle control receives until the provider is busy. They match all ranks and communicators. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
 /* Put the channel into the list that progress() retries, unless it is there. */

@@ -50,6 +50,7 @@ static bool name_matches(const char *provider, const char *asked)
            (provider[n] == '\0' || provider[n] == ';');
 }
 
+/* Return why a provider is refused even if the user sets it, or NULL. */
 static const char *why_refused(const char *provider)
 {
     for (size_t i = 0; provider != NULL && i < TWILL_ARRAY_LENGTH(refusals); i++)
@@ -68,6 +69,7 @@ static bool is_set(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
+/* Return our requirements for fi_getinfo(), or NULL if out of memory. */
 static struct fi_info *hints_create(const struct twill_libfabric *library)
 {
     struct fi_info *hints = library->dupinfo(NULL);
@@ -261,6 +263,7 @@ static void add_name(char *list, size_t bytes, const char *name)
         snprintf(list + used, bytes - used, ", ...");
 }
 
+/* Fail with a message about the setting that excludes all endpoints and about what there is. */
 static twill_status explain_none(const struct fi_info *list,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error)
@@ -492,6 +495,7 @@ static bool is_plain_type(long type)
     return false;
 }
 
+/* Return whether there are network interfaces, all of plain types. */
 static bool has_plain_interfaces(const char *sys)
 {
     char path[512];

@@ -93,6 +93,7 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
     return TWILL_OK;
 }
 
+/* Return the size of the completion queue in entries, for all sends and receives posted. */
 static size_t queue_bytes(const struct fi_info *info)
 {
     size_t needed = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);
@@ -255,6 +256,7 @@ static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
            (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 
+/* Return whether the provider has any of n operations. */
 static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 {
     while (n > 0 && !ops[n - 1].posted)

@@ -25,6 +25,7 @@
 
 enum lock { UNLOCKED, LOCKED, UNKNOWN };
 
+/* Return whether a page is locked, UNKNOWN if madvise() fails for another reason. */
 static enum lock lock_of(void *page)
 {
     if (madvise(page, TWILL_PINNED_PAGE, MADV_COLD) == 0)

@@ -42,6 +42,7 @@ uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t 
            COMM_MASK;
 }
 
+/* Return whether a positive code of libfabric means that the peer is gone. */
 static bool is_peer_gone(int code)
 {
     switch (code) {

@@ -10,6 +10,7 @@
 /* batches read by one call, which must return in time for its caller's deadline */
 #define BATCHES 4
 
+/* Advance both directions. Returns how many requests completed, or a negative status. */
 static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error)
 {
@@ -20,6 +21,7 @@ static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return recvs < 0 ? recvs : sends + recvs;
 }
 
+/* Put a send buffer back among the free ones. */
 static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->owner != NULL)
@@ -179,6 +181,7 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
     twill_ofi_stuck(op->owner, op->channel); /* the communicator's thread continues it */
 }
 
+/* Return the request of this number in a list, or NULL. */
 static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
 {
     while (request != NULL && twill_ofi_private(request)->sequence != sequence)
@@ -338,6 +341,7 @@ static int retry_channels(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
+/* Do the work of twill_ofi_progress(). Call with the lock. */
 static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Set a rail's speed and its distance from this rank, if they are known. */
 static void locate_rail(struct twill_rail *rail, const struct fi_info *info,
                         const struct twill_topology *topology)
 {
@@ -48,6 +49,7 @@ static bool domain_is_known(const struct twill_rail *rails, size_t count, const 
     return false;
 }
 
+/* Return this rank's number among the ranks of its node. */
 static uint32_t local_of(const struct twill_transport_params *params)
 {
     return params->world != NULL ? params->world->local[params->oob->rank] : 0;

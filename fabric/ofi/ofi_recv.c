@@ -60,8 +60,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
 }
 
-/* Post receives for a large RECV's chunks while operations are free. Returns 0 if busy, else 1 or a
- * status. */
+/* Post receives for the chunks of a large RECV while operations are free. Returns 0 if the provider
+ * is busy, else 1 or a negative status. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {
@@ -86,6 +86,8 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     return 1;
 }
 
+/* Send a control message, which also returns credit. Returns 1, 0 if the provider is busy, or a
+ * status. */
 static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
@@ -169,6 +171,7 @@ static void deliver_payload(struct twill_transfer *request, const unsigned char 
     request->moved += bytes;
 }
 
+/* Complete the first RECV, `request`, with a status and give back its registration. */
 static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request, twill_status status)
 {

@@ -84,6 +84,7 @@ static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_
         __atomic_fetch_add(endpoint->params.persistent->pinned, more - less, __ATOMIC_RELAXED);
 }
 
+/* Return the bytes locked by all transports of the context. */
 static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->params.persistent == NULL || endpoint->params.persistent->pinned == NULL)
@@ -243,6 +244,7 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
     return NULL;
 }
 
+/* Register a range without users, and put it into the list unless `kind` is ONCE. */
 static twill_status make_registration(struct twill_ofi *t, enum registration_kind kind, void *start,
                                       size_t bytes, struct twill_ofi_registration **made,
                                       struct twill_error *error)

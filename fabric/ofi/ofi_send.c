@@ -50,6 +50,7 @@ static struct twill_ofi_clear *find_clear(struct twill_ofi_channel *channel, uin
     return found;
 }
 
+/* Return an operation that is free to send a chunk, or NULL. */
 static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)

@@ -150,6 +150,7 @@ static twill_status check_number(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
+/* Put a communicator into the endpoint's list, if it can be used there. Call with the lock. */
 static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
                                    const struct twill_transport_params *params,
                                    struct twill_error *error)
@@ -264,6 +265,7 @@ static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned
              endpoint->registrations.required ? ", registering" : "", endpoint->why);
 }
 
+/* Fail unless a rank's settings fit ours, and adapt max_message and the stride to them. */
 static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine,
                                     const struct ofi_peer_info *theirs, uint32_t rank,

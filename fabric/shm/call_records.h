@@ -44,7 +44,7 @@ static inline uint64_t twill_node_left_call(const struct twill_node *node, uint3
 }
 
 /* Read call number `sequence` of local rank l. Returns false if l has not made that call, or has
- * made TWILL_PAST calls since. */
+ * made TWILL_PAST or more calls since. */
 static inline bool twill_node_read_call(const struct twill_node *node, uint32_t l,
                                         uint64_t sequence, struct twill_call_record *call)
 {
@@ -56,7 +56,6 @@ static inline bool twill_node_read_call(const struct twill_node *node, uint32_t 
     return call->sequence == sequence &&
            atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
-
 /* Read the last call that local rank l has entered, and when. Returns false if l has made no call,
  * or is entering another one just now. */
 static inline bool twill_node_read_last_call(const struct twill_node *node, uint32_t l,
@@ -79,10 +78,9 @@ static inline void twill_node_note_entry(struct twill_node *node, uint64_t seque
     atomic_store_explicit(&entry->rank, last.rank, memory_order_release);
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
 }
-
 /* Read the last entry into a call that local rank l knows of. Returns false if l has not entered
- * it, or is writing just now. Sets last->ticks to 0 if the record is gone after TWILL_PAST
- * calls. */
+ * it, or is writing just now. Sets last->ticks to 0 if the record is gone, as l has made TWILL_PAST
+ * calls since. */
 static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t l,
                                          uint64_t sequence, struct twill_last_entry *last)
 {
@@ -161,7 +159,6 @@ static inline void twill_node_put_addresses(struct twill_node *node, uint64_t se
     atomic_store_explicit(&line->sequence, sequence, memory_order_release);
     twill_node_ring_doorbells(node);
 }
-
 /* Read the addresses of local rank l for a call. Returns false if l has not published them. */
 static inline bool twill_node_get_addresses(const struct twill_node *node, uint32_t l,
                                             uint64_t sequence,

@@ -37,8 +37,8 @@ static bool has_descriptors(struct msghdr *message)
 }
 
 /* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
- * return 0 too early if the last message and the close arrive while it looks. A second call finds
- * it. */
+ * return 0 too early if the last message and the close arrive while it looks. A second call then
+ * finds the message. */
 static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;

@@ -99,12 +99,14 @@ static int send_hello(const struct twill_fd_passing *fd_passing, int to, size_t 
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
+/* Return whether this rank is the one that connects, as it does to lower ranks. */
 static bool connects_to(const struct twill_fd_passing *fd_passing,
                         const struct twill_fd_passing_peer *peer)
 {
     return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
+/* Return whether the process at the other end runs as our user. */
 static bool same_user(int socket)
 {
     struct ucred who;
@@ -185,6 +187,7 @@ static void close_both(const int fds[2])
             close(fds[i]);
 }
 
+/* Return the peer that a hello is from, or NULL if it is not authentic. */
 static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passing,
                                                const struct hello *hello)
 {
@@ -197,8 +200,7 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection. Returns FINE with *peer NULL before its hello has
- * arrived. */
+/* Authenticate an accepted connection. Returns FINE with *peer NULL if it sent no hello yet. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -243,7 +245,6 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
 }
 
 /* --- the exchange ---------------------------------------------------------------------------- */
-
 /* State of one exchange, local to twill_fd_passing_exchange(). */
 struct exchange {
     struct twill_fd_passing *fd_passing;
@@ -271,6 +272,7 @@ static bool may_accept(const struct exchange *exchange)
            exchange->accepted + exchange->pending_count < exchange->most;
 }
 
+/* Accept connections while there is room for them. Returns FINE, or the shortage. */
 static enum twill_share_cause accept_pending(struct exchange *exchange)
 {
     exchange->starved = false;
@@ -390,6 +392,7 @@ static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *mis
     return TWILL_SHARE_FINE;
 }
 
+/* Wait for messages, for a short time only if something is to be sent. */
 static void await_traffic(struct exchange *exchange, bool sending)
 {
     const struct twill_fd_passing *fd_passing = exchange->fd_passing;
@@ -406,8 +409,8 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
-/* Answer the ranks that wait for this one, if the time *next has come. Returns whether to
- * continue. */
+/* Answer the ranks that wait for this one, if the time *next has come. Returns false if the
+ * exchange is to end. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();

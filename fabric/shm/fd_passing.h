@@ -76,8 +76,8 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
 /* Exchange files with all peers, a few at a time, so that the descriptors needed do not grow with
  * their number. Waits until the deadline, or until a peer that is still needed no longer listens:
  * it has given up, has died, or cannot be seen from here. `lost` then names that peer. Also ends
- * when the `attend` of the out-of-band exchange says so, without setting `lost`. Returns FINE or
- * the cause. */
+ * when the `attend` of the out-of-band exchange says so, without setting `lost`. Returns
+ * TWILL_SHARE_FINE or the cause. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
 /* Return the text for a message, which is never NULL. */
 const char *twill_share_cause_text(int32_t cause);

@@ -274,8 +274,8 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
     twill_node_ring_doorbells(node);
 }
 
-/* Sequentially consistent, as is the load. So of two ranks that shut out each other, at least one
- * sees it before it continues. */
+/* Sequentially consistent, as is the load, so that of two ranks that shut out each other at least
+ * one sees it before it continues. */
 void twill_node_exclude(struct twill_node *node, uint32_t l)
 {
     atomic_store(&node->area[l]->abort.excluded, 1);

@@ -191,7 +191,6 @@ void twill_node_close(struct twill_node *node);
  * `threads` of its `ranks` on a node. */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
-
 /* Record the owner of the area, between attach and conclude. */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
@@ -224,7 +223,6 @@ static inline void twill_node_ring_doorbells(struct twill_node *node)
 uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 void twill_node_sleep_end(struct twill_node *node);
-
 /* Return the value of a flag, which grows with the epoch and in it with each SIGNAL step. */
 static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
@@ -252,7 +250,6 @@ static inline uint32_t twill_node_flag_signature(const struct twill_node *node, 
 {
     return atomic_load_explicit(&node->area[l]->flag[lane].signature, memory_order_acquire);
 }
-
 /* Return the local rank whose area holds what local rank l publishes, when the copies are used for
  * the `round`-th time. Two ranks alternate areas every round. A line is then written where it was
  * read last and need not be fetched first, which saves a fifth of a line's round trip, and half of
@@ -263,7 +260,6 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
 {
     return l ^ ((uint32_t)round & node->alternate);
 }
-
 /* Return local rank l's copy of SHARED in an epoch. With `alternates` two ranks alternate it as
  * above. With `small` it is one of the copies for small messages. These lie no power of two apart,
  * as they would then compete for one set of a cache. */
@@ -303,7 +299,6 @@ static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epo
     imm->bytes = (uint32_t)bytes;
     atomic_store_explicit(&imm->epoch, epoch, memory_order_release);
 }
-
 /* Publish an immediate of 8 to 16 bytes as two words, which may overlap. Rings no doorbells. */
 static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                         uint32_t signature, const unsigned char *payload,
@@ -332,7 +327,6 @@ twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_
     const struct twill_immediate *line = twill_node_imm_at(node, l, lane, epoch);
     return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
 }
-
 /* Publish that this rank starts an instance. */
 static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uint32_t signature)
 {
@@ -354,7 +348,6 @@ static inline uint32_t twill_node_signature(const struct twill_node *node, uint3
     return atomic_load_explicit(&node->area[l]->started.signature[epoch % TWILL_LINES],
                                 memory_order_relaxed);
 }
-
 /* Publish on this node that the communicator failed. Only the first failure of a rank is kept. */
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message);

@@ -63,6 +63,7 @@ static bool in_one_process(const struct twill_host *a, const struct twill_host *
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
 }
 
+/* Return whether a rank has our label. */
 static bool is_ours(const struct share *share, uint32_t rank)
 {
     return share->first[rank] == share->first[share->region->rank];
@@ -76,7 +77,6 @@ static bool is_thread(const struct share *share, int rank)
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
-
 /* Create this rank's memory, in a file if it is `shared`. Returns why it cannot be shared. If there
  * is no memory at all, region->mine is NULL and errno is set. */
 static enum twill_share_cause make_memory(struct twill_shm_region *region, const char *name,
@@ -132,9 +132,8 @@ static void close_view(const struct twill_shm_region *region, uint32_t rank)
 }
 
 /* --- the life file, which shows which ranks live ---------------------------------------------- */
-
-/* Lock or unlock (F_WRLCK, F_UNLCK) the byte of this process's rank in a life file. Returns
- * success. */
+/* Lock or unlock (`how` is F_WRLCK or F_UNLCK) the byte of a rank of this process in a life file.
+ * Returns whether that was possible. */
 static bool lock_life(const struct twill_mapping *life, short how, uint32_t rank)
 {
     struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
@@ -149,7 +148,7 @@ static bool is_life_locked(const struct twill_mapping *life, uint32_t rank)
 }
 
 /* --- files ------------------------------------------------------------------------------------ */
-
+/* Return the token of a rank. */
 static uint64_t token_of(const struct share_info *info)
 {
     return info->key | 1; /* never 0, as new memory is */
@@ -251,6 +250,7 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
     return cause;
 }
 
+/* List the ranks of our label in other processes as peers of the exchange of files. */
 static twill_status list_peers(struct share *share, struct twill_error *error)
 {
     struct twill_shm_region *region = share->region;
@@ -523,6 +523,7 @@ twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill
     return TWILL_OK;
 }
 
+/* Create this rank's memory, share it if the label can, and fill in own_result. */
 static twill_status attach(struct share *share, const char *name,
                            const struct twill_shm_region_given *given, struct twill_error *error)
 {

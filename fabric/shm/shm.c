@@ -89,6 +89,7 @@ struct shm {
     char text[128];
 };
 
+/* Return the number of channels of one direction. */
 static size_t channels_of(uint32_t node_size)
 {
     return (size_t)node_size * TWILL_LANES;
@@ -106,7 +107,6 @@ size_t twill_shm_pair_bytes(void)
 }
 
 /* --- messages that the receiver reads in place ------------------------------------------------ */
-
 /* Where single-copy access works, a message of TWILL_SHM_FETCH_LEAST bytes or more is not streamed
  * through slots but offered. The line carries its address, the receiver reads it from there, and
  * then counts the slot as consumed. So the message is copied once, and ranks that share a core need
@@ -225,7 +225,6 @@ static int receive_offer(struct shm_channel *channel, const struct twill_line *l
 }
 
 /* --- the ring -------------------------------------------------------------------------------- */
-
 /* Return how many bytes of a message fit its line. */
 static size_t line_payload(const struct shm_channel *channel)
 {
@@ -261,8 +260,8 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits the ring. Returns how many slots were filled, plus how often a receiver was
- * seen to have read more. */
+/* Send as much as fits into the ring. Returns how many slots were filled, plus how often a receiver
+ * was seen to have read more. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -409,6 +408,8 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
     channel->active = 0;
 }
 
+/* Send or receive on a channel, and wake the peer if that moved anything. Returns how many slots
+ * moved, or a status. */
 static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
@@ -500,8 +501,8 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Set where the channel lies: its credit in the receiver's memory, lines and data in the
- * sender's. */
+/* Set where the channel lies: its credit in memory of the receiver, lines and data in memory of the
+ * sender. */
 static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned char *sender,
                           unsigned char *receiver)
 {

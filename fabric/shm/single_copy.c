@@ -37,7 +37,6 @@ struct negotiation {
 };
 
 /* --- trying ---------------------------------------------------------------------------------- */
-
 /* Read a peer's token by a method. Returns 0 if it is right, else an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)

@@ -58,7 +58,6 @@ void twill_single_copy_close(struct twill_single_copy *single_copy);
 /* Return whether it can copy (cma), or map (xpmem), each false for NULL. */
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
 bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
-
 /* Copy from address `from` of a peer. Returns 0 or an errno, ESRCH if its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
                             uint64_t from, size_t bytes);
@@ -69,7 +68,6 @@ int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t pee
 void twill_region_release(struct twill_region *region);
 
 /* --- the methods ----------------------------------------------------------------------------- */
-
 /* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
     uint64_t pid, segment; /* for cma and for xpmem, 0 if none */
@@ -81,8 +79,8 @@ struct twill_single_copy_info {
 struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;
-    /* Fill in what peers need for this method. Returns 0 or an errno. *state is closed in either
-     * case. */
+    /* Create *state, which is closed in any case, and fill in what peers need for this method.
+     * Returns 0 or an errno. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
     /* Prepare access to a peer. Returns 0 or an errno. */
     int (*connect_peer)(void *state, uint32_t peer, const struct twill_single_copy_info *theirs);

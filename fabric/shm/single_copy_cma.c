@@ -5,8 +5,8 @@
  * not do.) Device memory and XPMEM attachments cannot be read.
  *
  * A process is named by its pid. In another pid namespace that may be another process, which the
- * token detects. The failure detector, not this file, notices when a process has died and its pid
- * is reused. */
+ * token detects. A process that died and whose pid is reused is not detected here, but by the
+ * failure detector. */
 #include "fabric/shm/single_copy.h"
 
 #include <errno.h>

@@ -72,9 +72,8 @@ struct xpmem {
 };
 
 /* --- the library ----------------------------------------------------------------------------- */
-
-/* Load libxpmem. It is never unloaded, as the descriptor that it keeps open would be lost. Returns
- * 0 or an errno. */
+/* Load libxpmem, which is never unloaded, as it would lose the descriptor that it keeps open.
+ * Returns 0 or an errno. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
@@ -113,8 +112,8 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* Give up the least recently used idle attachment if there are more than `most`. Returns whether
- * one was given up. */
+/* Give up the least recently used idle attachment of a peer if it has more than `most` attachments.
+ * Returns false if none was given up. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;

@@ -188,6 +188,7 @@ static void apply_channels(struct twill_tcp *t, channel_fn act, void *with)
             act(&t->peers[r]->channels[l], with);
 }
 
+/* Reset a channel's connection and drop its requests. */
 static void drop_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;
@@ -195,6 +196,7 @@ static void drop_channel(struct twill_tcp_channel *channel, void *with)
     channel->busy = false;
 }
 
+/* Close a channel's connection in order. */
 static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;

@@ -240,8 +240,8 @@ int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Use a connection that the peer has opened. */
 void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *channel, int fd,
                               const struct twill_session *session);
-/* Close a channel's connection and drop its requests. With `at_once` reset it and discard unsent
- * data, which the peer notices. */
+/* Close a channel's connection and drop its requests. With `at_once` the connection is reset and
+ * unsent data discarded, which the peer notices. */
 void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
 /* Start a channel's handshake on the end that connected. Returns false without random numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,

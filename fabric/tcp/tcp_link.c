@@ -157,6 +157,7 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                            why == 0 ? "it has closed its connection" : strerror(why));
 }
 
+/* Start to use a connection whose handshake is complete. */
 static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       const struct twill_session *session)
 {

@@ -200,7 +200,6 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
 }
 
 /* --- the receiving side ----------------------------------------------------------------------- */
-
 /* Results of a step besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
@@ -228,6 +227,7 @@ static uint64_t extended(uint32_t number, uint64_t near)
     return near + (uint64_t)(int64_t)(int32_t)(number - (uint32_t)near);
 }
 
+/* Record that the receiver has used the records up to `number`. */
 static void note_seen(struct twill_tcp_records *r, uint32_t number)
 {
     uint64_t seen = extended(number, r->out.seen);

@@ -96,7 +96,6 @@ void twill_tcp_records_free(struct twill_tcp_records *records);
 /* Begin on a connection whose handshake made this session. */
 void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
                              const struct twill_session *session);
-
 /* Build records of these bytes. Returns how many bytes were taken, fewer if the window is full. */
 size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
                                size_t bytes);
@@ -124,7 +123,6 @@ static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
     r->out.gone_bytes = 0;
     r->out.goes_back = r->out.has_control = r->out.asks = false;
 }
-
 /* Read up to `bytes` verified bytes. Returns how many, or 0 if the connection has ended. Returns -1
  * with errno EAGAIN if there are none now, or EBADMSG if *error says what is wrong. */
 ssize_t twill_tcp_records_read(struct twill_tcp_records *records, void *to, size_t bytes,

@@ -63,6 +63,7 @@ static uint64_t network_at(const char *address)
     return network;
 }
 
+/* Open the listener, and fill in this rank's part of the exchange. */
 static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *info,
                                     struct twill_error *error)
 {
@@ -89,6 +90,7 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     return TWILL_OK;
 }
 
+/* Store a rank's address, and fail if its settings differ from ours. */
 static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
                                    const char *own, struct twill_error *error)
 {
@@ -290,7 +292,6 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 }
 
 /* --- incoming connections -------------------------------------------------------------------- */
-
 /* Progress a handshake. Returns false if it failed. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {

@@ -80,6 +80,7 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return 1;
 }
 
+/* Send the first SEND. Returns 1 if it completed, 0 if the kernel's buffer is full, or a status. */
 static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                       struct twill_error *error)
 {
@@ -169,6 +170,7 @@ static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, voi
     return SHORT;
 }
 
+/* Return how many bytes in the receive buffer are not processed. */
 static size_t buffered(const struct twill_tcp_channel *channel)
 {
     return channel->in.end - channel->in.begin;
@@ -260,6 +262,7 @@ static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_chann
     return 1;
 }
 
+/* Discard payload of a refused message. Returns as read_some(). */
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         struct twill_error *error)
 {

@@ -31,7 +31,6 @@ static const char *error_text(const struct twill_device *device, enum twill_cuda
                error_text(device, result))
 
 /* --- the library ---------------------------------------------------------------------------- */
-
 /* Return where the memory of sbrk() begins, which has most of malloc's small blocks. */
 static uintptr_t find_break_start(void)
 {
@@ -167,7 +166,6 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
 }
 
 /* --- contexts ------------------------------------------------------------------------------- */
-
 /* A context made current for a copy. */
 struct entered_context {
     bool is_pushed, is_retained;
@@ -213,7 +211,6 @@ static const char *leave_context(const struct twill_device *device,
 }
 
 /* --- copies --------------------------------------------------------------------------------- */
-
 /* Up to this many bytes are copied to the device as two rows. */
 #define ROWS_MOST ((size_t)64 << 10)
 

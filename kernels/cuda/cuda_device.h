@@ -33,8 +33,8 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
                                struct twill_device_memory *memory, struct twill_error *error);
 
 /* Copy to and from memory that twill_device_find() found, and return when the copy is complete. The
- * calling thread needs no current context. Does not wait for work that the caller has queued on
- * non-blocking streams. */
+ * calling thread needs no current context. Work that the caller has queued on non-blocking streams
+ * is not awaited. */
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const struct twill_device_memory *memory, size_t bytes,
                                   struct twill_error *error);

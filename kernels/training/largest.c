@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The largest elements, by a radix selection on the bits of magnitudes, which sort as the
- * numbers. */
+/* The largest elements, by a radix selection on the bits of magnitudes, which sort as numbers. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
 #include "kernels/training/quantize.h"

@@ -45,27 +45,22 @@ size_t twill_block_count(struct twill_block_format format, size_t count);
 void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
                     float prescale, size_t count, int threads);
-
 /* Decode `sources` (1 to 8) arrays of blocks, add them in f32 in the order given, multiply by
- * `scale` and store `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing
- * overlaps. */
+ * `scale` and store `count` elements of TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing overlaps. */
 void twill_dequantize(const struct twill_kernels *kernels, struct twill_block_format format,
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
                       float scale, size_t count, int threads);
-
 /* Add `sources` (1 to 8) arrays of blocks in f32 in the order given and encode the sums anew, with
  * new scales, as one hop of a reduction does. dst may be a source. */
 void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block_format format,
                          void *dst, const void *const *src, unsigned sources, size_t blocks,
                          int threads);
-
 /* Round `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 to a narrow type (TWILL_F16,
  * TWILL_BF16, TWILL_F8E4M3 or TWILL_F8E5M2) without a scale, with error feedback unless `residual`
  * is NULL. If a code is not finite (NaN, or too large a value), its residual is left as it was. */
 void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
                   twill_type type, const void *gradient, float *residual, float prescale,
                   size_t count, int threads);
-
 /* Compute residual += prescale * gradient. This is the first step of a sparse exchange, whose
  * second is to select from the residual. */
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
@@ -84,12 +79,10 @@ struct twill_sparse {
  * and collected. Returns k. */
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
                             size_t k, struct twill_sparse chosen);
-
 /* Move the elements whose magnitude is at least `threshold` (>= 0), NaN included, or if they are
  * more than `most`, the largest `most` of them. Returns how many. */
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
                           float threshold, size_t most, struct twill_sparse chosen);
-
 /* Compute dst[index[i]] += scale * value[i] for n elements of f32, in their order. Returns false,
  * and changes nothing, if an index is not below `count`. */
 bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Included by training_template.h: the blocks, narrow codes and largest elements of quantize.h for
- * one instruction set. */
+/* Included by training_template.h: the functions of quantize.h for one instruction set. */
 
 /* A block whose largest magnitude is below TINY_BITS gets no scale. */
 #define TINY_BITS     ((127 - 100) << 23)

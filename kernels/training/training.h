@@ -53,8 +53,8 @@ typedef void (*twill_histogram_fn)(const float *values, size_t count, uint32_t l
                                    unsigned shift, uint32_t *bins);
 /* Return the number of elements whose magnitude's bits are at least `low`. */
 typedef size_t (*twill_count_fn)(const float *values, size_t count, uint32_t low);
-/* Move elements whose magnitude's bits are above `bits`, and the first `equals` elements with these
- * bits. Returns how many. */
+/* Move the elements whose magnitude's bits are above `bits`, and the first `equals` whose bits are
+ * `bits`. Returns how many. */
 typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, size_t equals,
                                    struct twill_sparse chosen);
 
