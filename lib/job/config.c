@@ -267,8 +267,6 @@ static twill_status find_entry(const struct twill_variable *variable, const char
     return TWILL_OK;
 }
 
-/* --- loading ---------------------------------------------------------------------------------- */
-
 static twill_status find_value(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

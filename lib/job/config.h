@@ -207,6 +207,7 @@ twill_status twill_config_load(struct twill_config *config, const char *const *s
 /* Copy loaded values. `config` owns the copies, also those made before a failure. */
 twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
                                struct twill_error *error);
+/* Free the values. */
 void twill_config_destroy(struct twill_config *config);
 /* Warn about each environment variable that begins with TWILL_ and is not in the table, and about
  * each that uses the old name of an entry. */

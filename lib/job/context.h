@@ -103,6 +103,7 @@ struct twill_context_machine {
     struct twill_device *device; /* NULL if built without TWILL_WITH_CUDA or no driver was found */
 };
 
+/* The transports of a context. Constant unless a lock is named. */
 struct twill_context_transports {
     const struct twill_transport_ops *internode;        /* between nodes; NULL if one node */
     struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
@@ -110,6 +111,7 @@ struct twill_context_transports {
     pthread_mutex_t alone_lock; /* taken before any lock of a transport */
 };
 
+/* What a context knows of dead ranks and of waits that timed out. */
 struct twill_context_health {
     struct twill_detector *detector;  /* under detector_lock */
     pthread_mutex_t detector_lock;    /* taken before context->lock */
@@ -258,12 +260,14 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
 /* Allocate memory for the library, placed as the second half of TWILL_MEMORY says. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
+/* Free memory from twill_context_take(). */
 void twill_context_give(struct twill_context *context, void *memory,
                         size_t bytes); /* NULL is ignored */
 /* Allocate memory for the library from the heap of twill_alloc(), which the ranks of the node map.
  * If the heap is full, allocate as twill_context_take() does. */
 twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
                                        struct twill_error *error);
+/* Free memory from twill_context_take_shared(), which may be NULL. */
 void twill_context_give_shared(struct twill_context *context, void *memory, size_t bytes);
 /* Mark memory from twill_context_take_shared() as pinned for a device. It is unpinned before its
  * pages are freed. The caller holds the context's lock. */

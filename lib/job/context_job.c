@@ -153,8 +153,6 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 
-/* --- the failure detector: fabric/detector --------------------------------------------------- */
-
 /* Offer at most a quarter of this process's descriptors for connections between hosts. */
 static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
@@ -205,8 +203,6 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
                   text);
     return TWILL_OK;
 }
-
-/* --- the job --------------------------------------------------------------------------------- */
 
 /* State of twill_context_open_job(): facts that the ranks exchange, and the heap opened by them. */
 struct job_opening {

@@ -191,8 +191,6 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
     return status;
 }
 
-/* --- of a context ----------------------------------------------------------------------------- */
-
 /* If TWILL_LAYOUT=topology replaces any rank's machine, exchange infos again. No rank can be bound
  * on such a machine, so each of its ranks is assumed to be where twillrun would bind it. */
 static twill_status exchange_places(struct twill_context *context, struct twill_level_info *info)

@@ -21,10 +21,10 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
  * TWILL_LAYOUT=units declares them, and groups from TWILL_LAYOUT=groups. Collective, because all
  * ranks exchange where they would be bound if TWILL_LAYOUT=topology replaces the machine of any. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
-/* Set the levels of a world. The first takes the units from info[size], the second takes the values
- * of TWILL_LAYOUT=groups and TWILL_LAYOUT=units, each NULL if not set. */
+/* Set the levels of a world from info[size]. A level that no rank knows stays unset. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
+/* Set the levels of a world as TWILL_LAYOUT=groups and =units declare them; each may be NULL. */
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
 /* Set the levels of a world as if twillrun had bound the ranks of each node on this machine.
@@ -32,9 +32,9 @@ twill_status twill_levels_declare(struct twill_world *world, const char *groups,
 twill_status twill_levels_place(struct twill_world *world, const struct twill_topology *topology,
                                 struct twill_error *error);
 
-/* Add notes for twill-info. The first draws the hierarchy as a tree. The second says where this
- * rank runs, with advice if ranks are not bound. */
+/* Add notes to twill-info that draw the hierarchy as a tree. */
 void twill_levels_log_world(struct twill_context *context);
+/* Add a note that says where this rank runs, with advice if ranks are not bound. */
 void twill_levels_log_binding(struct twill_context *context);
 
 #endif

@@ -109,8 +109,6 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
 /* Stop serving. The region and its blocks stay, because they may outlive the context. */
 void twill_preloaded_close(struct twill_preloaded *preloaded);
 
-/* --- a context's memory --- */
-
 /* Memory of twill_alloc() (user) and of the library. context->lock protects the allocations. */
 struct twill_context_memory {
     struct twill_memory *user, *library;

@@ -15,8 +15,6 @@ void twill_handle_retire(void *memory, size_t bytes);
 /* Retire all memory in the pool and empty it. */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
-/* --- the steps --- */
-
 /* lib/job/context_bootstrap.c. Find the other ranks and open the log. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
@@ -54,8 +52,10 @@ static inline twill_status twill_context_check_host(struct twill_context *contex
 /* lib/job/registration.c. Make the transports of all communicators drop their registrations of this
  * memory, which is about to be freed. The caller must not hold the context's lock. */
 void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
+/* Let transports look up the context's regions. The list is empty. */
 void twill_persistent_init(struct twill_context *context);
-void twill_persistent_clear(struct twill_context *context); /* frees the list, not the memory */
+/* Free the list of regions, but not their memory. */
+void twill_persistent_clear(struct twill_context *context);
 /* Register with `context` what twill_register() has registered with `from`. */
 twill_status twill_persistent_inherit(struct twill_context *context,
                                       const struct twill_context *from, struct twill_error *error);
@@ -72,25 +72,28 @@ struct twill_heap_info {
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
+/* Describe this rank's host and process. */
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
 /* Make context->job.world from the node labels in context->job.label. */
 twill_status twill_heap_make_world(struct twill_context *context);
-/* A heap while it is being opened, in three steps around two exchanges
- * (fabric/shm/shared_region.h). First twill_heap_offer(). Then twill_heap_attach(), with the infos
- * of all ranks. Then twill_heap_conclude(), which makes the world again if ranks cannot share
- * memory as expected. Last, also after a failure, twill_heap_opening_end(). */
+/* A heap while it is opened, in three steps around two exchanges (fabric/shm/shared_region.h). */
 struct twill_heap_opening {
     struct twill_shm_region *region; /* NULL if there is only one rank */
     size_t bytes;                    /* of the region */
     size_t default_bytes;            /* without TWILL_TUNE=heap_limit */
     uint32_t *outcome;               /* [size] enum twill_preloaded_outcome of each rank */
 };
+/* First step: begin to share a region, if there are several ranks, and add to the batch. */
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
+/* Second step, with the infos of all ranks: decide the size and share the region. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
+/* Last step: initialise the heap, and make the world again if ranks cannot share as expected. */
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
+/* Free what the opening still owns. Called also after a failure. */
 void twill_heap_opening_end(struct twill_heap_opening *opening);
+/* Add a note about the shared heap, if there is one. */
 void twill_heap_note(struct twill_context *context);
 
 /* Choose the CPU of the progress thread and describe it for twill-info. ranks[n] says where each

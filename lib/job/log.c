@@ -117,8 +117,6 @@ void twill_log_close(struct twill_context *context)
     context->log.file = 0;
 }
 
-/* --- set-up ----------------------------------------------------------------------------------- */
-
 static bool context_is_first(const struct twill_context *context)
 {
     return context->job.world.local[context->job.oob->rank] == 0;

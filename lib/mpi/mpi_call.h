@@ -64,6 +64,7 @@ enum {
     TWILL_MPI_WRONG_SIZE,    /* larger than any memory */
     TWILL_MPI_WRONG_RECEIVED = 64
 };
+/* Return a fault as one of the receive side. */
 static inline unsigned twill_mpi_received(unsigned wrong)
 {
     return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
@@ -104,6 +105,7 @@ TWILL_MPI_BINDER(Barrier, barrier)
  *                 issue it as nonblocking), and after completion unpack. At the end free. */
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound);
+/* Make the call FAIL, so that it takes part and returns `failure`. */
 static inline void twill_mpi_bound_fail(struct twill_mpi_bound *bound, twill_status failure)
 {
     bound->bounced |= TWILL_MPI_FAILS;
@@ -114,6 +116,7 @@ static inline MPI_Count twill_mpi_number(const void *array, bool large, int i)
 {
     return large ? ((const MPI_Count *)array)[i] : ((const int *)array)[i];
 }
+/* Return base + bytes. `base` may be MPI_BOTTOM. */
 static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
@@ -128,12 +131,14 @@ static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
     if (bound->bounced != 0)
         twill_mpi_pack_bounced(bound);
 }
+/* Unpack the receive side. Returns the failure if the call FAILS. */
 static inline twill_status twill_mpi_unpack(const struct twill_mpi_bound *bound)
 {
     return (bound->bounced & (TWILL_MPI_BOUNCES_OUT | TWILL_MPI_FAILS)) == 0
                ? TWILL_OK
                : twill_mpi_unpack_bounced(bound);
 }
+/* Release the operation and free the bounce memory that the call owns. */
 static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
 {
     if (bound->made != NULL || bound->memory != NULL)

@@ -404,8 +404,6 @@ void twill_mpi_comm_adopt(MPI_Comm handle)
         count_fate(fate);
 }
 
-/* --- first and last --------------------------------------------------------------------------- */
-
 bool twill_mpi_comms_open(void)
 {
     int size = 0, rank = 0;

@@ -64,8 +64,6 @@ static twill_mpi_function *own_entry(const char *name)
     return function;
 }
 
-/* --- start ------------------------------------------------------------------------------------ */
-
 ENTRY(init, INIT, fint *code)
 {
     store_code(code, MPI_Init(NULL, NULL));

@@ -150,8 +150,6 @@ void twill_mpi_share_text(char *text, size_t bytes)
         PMPI_Bcast(text, (int)bytes, MPI_CHAR, first, twill_mpi.shadow);
 }
 
-/* --- set-up ----------------------------------------------------------------------------------- */
-
 /* Called by twill while it waits, so that the MPI's messages make progress. */
 static void on_idle(void *user)
 {

@@ -26,8 +26,6 @@ struct buffer {
     size_t extent;             /* bytes from `begin` to the end, including gaps */
 };
 
-/* --- sides ------------------------------------------------------------------------------------ */
-
 /* Look up the type of an end. Returns its fault, or 0. */
 static inline unsigned check_span_type(struct buffer *buffer, const struct twill_mpi_end *end)
 {

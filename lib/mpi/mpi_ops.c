@@ -201,8 +201,6 @@ int MPI_Type_free(MPI_Datatype *type)
     return MPI_SUCCESS;
 }
 
-/* --- the choice ------------------------------------------------------------------------------- */
-
 static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_op op,
                                       struct twill_mpi_reduction *found)
 {

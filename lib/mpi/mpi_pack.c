@@ -131,8 +131,6 @@ twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
     return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move_side(&bound->out, false);
 }
 
-/* --- memory ----------------------------------------------------------------------------------- */
-
 /* Return the communicator's bounce memory for a blocking call, or NULL if out of memory. */
 static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {

@@ -19,6 +19,7 @@ struct form_row {
     uint64_t ns[2]; /* of calls taken, of calls passed on */
     uint64_t bytes;
 };
+/* The sums of all ranks, or of one. */
 struct sums {
     struct form_row row[KIND_COUNT][FORM_COUNT];
     uint64_t fates[TWILL_MPI_FATE_COUNT];
@@ -26,6 +27,7 @@ struct sums {
 };
 _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
 
+/* The numbers of the report. Rank 0 has `all` and the slowest. */
 struct mpi_report {
     struct sums mine, all;
     uint64_t slowest[KIND_COUNT][FORM_COUNT],

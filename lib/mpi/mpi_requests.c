@@ -220,8 +220,6 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
             twill_mpi_backoff(&backoff);
 }
 
-/* --- start and end ---------------------------------------------------------------------------- */
-
 /* Take part in a call without memory for a request, because the other ranks wait for this one. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {

@@ -35,6 +35,7 @@ struct twill_mpi_request {
 
 /* Return the request of a handle, or NULL if the handle is not ours or no longer valid. */
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle);
+/* Return the handle of a request. */
 static inline MPI_Request twill_mpi_request_handle(const struct twill_mpi_request *request)
 {
     return twill_mpi_request_numbered(request->number);
@@ -53,6 +54,7 @@ bool twill_mpi_request_poll(struct twill_mpi_request *request);
 /* Like twill_mpi_request_poll(), for many requests. Within one pass a communicator makes progress
  * once, with the first of its requests. */
 bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
+/* Return a number for a new pass. */
 static inline uint64_t twill_mpi_request_next_pass(void)
 {
     return 1 + atomic_fetch_add_explicit(&twill_mpi.requests.passes, 1, memory_order_relaxed);
@@ -80,6 +82,7 @@ struct twill_mpi_backoff {
     unsigned turns;
     uint64_t started;
 };
+/* Wait a moment, as *backoff says, and advance it. */
 void twill_mpi_backoff(struct twill_mpi_backoff *backoff);
 
 #endif

@@ -136,6 +136,7 @@ struct twill_mpi_comm;
 void twill_mpi_refused(const struct twill_mpi_call *call);
 /* Read all notices that have arrived. Called between polls. */
 void twill_mpi_refusals_read(void);
+/* Give up each call in which this rank has waited too long for a rank that was refused it. */
 void twill_mpi_refusals_check(void);
 /* Return whether a call failed because it was given up. Such a call must not be passed on. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
@@ -148,13 +149,13 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
 void twill_mpi_most(MPI_Comm comm, int *numbers, int count);
 /* Return the bits that are set in `mine` on all ranks, or 0 if the MPI fails. Collective. */
 uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine);
-/* The out-of-band exchange over the MPI below. It sets up twill and reports ranks that failed. All
- * messages have one size, so a failed rank can take part without knowing what the others exchange.
- * One thread uses it, for one set-up. */
+/* One message of the exchange below. All have the same size, so that a failed rank can take part
+ * without knowing what the others exchange. */
 struct twill_mpi_frame {
     uint32_t failed;
     char text[252]; /* most contributions fit into one frame */
 };
+/* The out-of-band exchange over the MPI below. One thread uses it, for one set-up of twill. */
 struct twill_mpi_oob {
     MPI_Comm comm;
     int size;
@@ -163,6 +164,7 @@ struct twill_mpi_oob {
 };
 bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm); /* false if out of memory */
 void twill_mpi_oob_close(struct twill_mpi_oob *oob);
+/* Gather `bytes` of each rank in `all`. `oob` is a twill_mpi_oob. Returns 0, or 1 on failure. */
 int twill_mpi_exchange(void *oob, const void *mine, void *all, size_t bytes);
 /* Return whether set-up succeeded on all ranks. Every rank calls it once, at the end. */
 bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
@@ -181,6 +183,7 @@ bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 #undef TWILL_MPI_FATE
 
+/* A range of message sizes. */
 struct twill_mpi_range {
     uint32_t least, most; /* bytes; both 0 if there is no range */
 };
@@ -298,17 +301,18 @@ struct twill_mpi_types {
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };
+/* Fill the table of predefined types, once at the start. */
 void twill_mpi_types_open(void);
 /* Return the properties of a type, which are valid while the type and *storage exist. Returns NULL
  * if it is not a valid committed type, so that the call is erroneous. */
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
 
-/* A twill operation that calls PMPI_Reduce_local() for one MPI operation and type. It is a slot of
- * the table below, whose lock protects it. */
 #define TWILL_MPI_OPERATIONS      256u  /* most in a context */
 #define TWILL_MPI_OPERATIONS_KEPT 192u  /* most for persistent calls; others keep the rest */
 #define TWILL_MPI_ELEMENT_MOST    4096u /* most bytes of an element */
 enum twill_mpi_handle { TWILL_MPI_ITS_OP, TWILL_MPI_ITS_TYPE, TWILL_MPI_ITS };
+/* A twill operation that calls PMPI_Reduce_local() for one MPI operation and type. It is a slot of
+ * the table below, whose lock protects it. */
 struct twill_mpi_operation {
     uintptr_t handle[TWILL_MPI_ITS]; /* pointers or integers, depending on the MPI */
     bool freed[TWILL_MPI_ITS];       /* the program has freed it, and the last user must free it */
@@ -317,6 +321,7 @@ struct twill_mpi_operation {
     unsigned users, keepers; /* calls under way plus persistent requests; only the latter */
     twill_op made_op;
 };
+/* All operations that were made for MPI operations and types. */
 struct twill_mpi_operations {
     pthread_mutex_t lock;
     _Atomic unsigned users; /* sum over all, so that MPI_Type_free() needs no search if it is 0 */
@@ -402,19 +407,21 @@ static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle
         return bits % 2 != 0 ? bits / 2 : 0;
     return bits;
 }
+/* Return the handle of request `number`. */
 static inline MPI_Request twill_mpi_request_numbered(unsigned number)
 {
     return (MPI_Request)(TWILL_MPI_REQUESTS_BASE +
                          (twill_mpi_request_bits)number * (1 + TWILL_MPI_REQUESTS_ODD) +
                          TWILL_MPI_REQUESTS_ODD);
 }
+/* Return whether a handle can be one of ours. The request may not exist any more. */
 static inline bool twill_mpi_request_is_ours(MPI_Request handle)
 {
     return twill_mpi_request_number(handle) - 1 < (1u << (26 - TWILL_MPI_REQUESTS_ODD)) - 1;
 }
 
-/* All requests of the process, in slabs that are never moved. */
 struct twill_mpi_request;
+/* All requests of the process, in slabs that never move. */
 struct twill_mpi_requests {
     pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: protects all but made, passes, contention */
     unsigned slabs;
@@ -446,11 +453,13 @@ void twill_mpi_progress(void);
 
 /* --- operations that need the MPI's progress (mpi_creation.c, mpi_progress.c) --------------- */
 
+/* Counts of what needs the MPI's progress. */
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files that are open */
     _Atomic bool messages; /* a persistent or partitioned message has been started */
     int keyval;            /* of the attribute whose callback reports a freed window */
 };
+/* Create the attribute that counts freed windows. */
 void twill_mpi_windows_open(void);
 void twill_mpi_windows_close(void);
 /* Count a window if `code` says that it was created. Returns `code`. */
@@ -477,11 +486,13 @@ bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twi
 
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */
 
+/* Counts of one collective in one form, for the report. */
 struct twill_mpi_tally {
     _Atomic uint64_t calls[TWILL_MPI_WHY_COUNT];
     _Atomic uint64_t ticks[2]; /* taken, passed on; counted, like bytes, for a report only */
     _Atomic uint64_t bytes;    /* contributed by this rank */
 };
+/* Counts of memory that MPI_Alloc_mem() took from twill. */
 struct twill_mpi_memory {
     _Atomic uint64_t allocations, bytes, refused; /* MPI_Alloc_mem calls so far */
     _Atomic uint64_t out;                         /* allocations not yet freed */
@@ -532,6 +543,7 @@ static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
     if (twill_mpi.multiple)
         pthread_mutex_lock(&comm->lock);
 }
+/* Return false if another thread holds the lock. */
 static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
 {
     return !twill_mpi.multiple || pthread_mutex_trylock(&comm->lock) == 0;
@@ -549,8 +561,6 @@ static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
                        atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
         twill_mpi_progress_windows(comm);
 }
-
-/* --- counting --------------------------------------------------------------------------------- */
 
 struct twill_mpi_clock {
     uint64_t ticks;
@@ -574,6 +584,7 @@ static inline void twill_mpi_add(_Atomic uint64_t *sum, uint64_t more)
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
                               memory_order_relaxed);
 }
+/* Count a call, and measure it if there is a report. */
 static inline void twill_mpi_count(const struct twill_mpi_call *call, enum twill_mpi_why why,
                                    struct twill_mpi_clock clock)
 {

@@ -46,8 +46,6 @@ static size_t size_by_rule(const struct twill_server *server)
     return size;
 }
 
-/* --- the trial -------------------------------------------------------------------------------- */
-
 /* Return TWILL_OK if all ranks can continue with the trial. Otherwise return why not, with the same
  * status on all ranks. The server stays usable if the status is TWILL_ERR_MEMORY. */
 static twill_status agree_to_go_on(struct twill_server *server, twill_status status,
@@ -182,8 +180,6 @@ static twill_status choose_by_trial(struct twill_server *server)
     twill_search_free(&search);
     return status;
 }
-
-/* --- all -------------------------------------------------------------------------------------- */
 
 /* Take the size of ranks that have chunks. Fails if they differ. */
 static twill_status take_known(struct twill_server *server)

@@ -240,8 +240,6 @@ twill_status twill_server_commit(twill_server *server)
     return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
 
-/* --- the end --------------------------------------------------------------------------------- */
-
 /* Remove the server from what waiting threads advance. Returns false if one of them has been in it
  * for TWILL_TIMEOUT. All that it uses must stay then. */
 static bool unhook(struct twill_server *server, const twill_context *context)

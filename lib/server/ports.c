@@ -48,8 +48,6 @@ void twill_server_land(struct twill_server *server, struct twill_server_key *key
     atomic_fetch_add_explicit(&server->work.copied, key->bytes, memory_order_relaxed);
 }
 
-/* --- orders ----------------------------------------------------------------------------------- */
-
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind)
 {
     struct twill_server_order order = {.key = (uint32_t)key, .kind = kind};

@@ -74,8 +74,6 @@ twill_status twill_server_push_pull_all(twill_server *server, size_t count, cons
     return TWILL_OK;
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
-
 static bool push_has_ended(struct twill_server *server, int index)
 {
     struct twill_server_key *key = &server->key[index];
@@ -154,8 +152,6 @@ twill_status twill_server_wait_pull(twill_server *server, int key)
     TWILL_TRY(NULL, check_key(server, "twill_server_wait_pull", key));
     return twill_server_await(server, pull_has_ended, key, "the pull");
 }
-
-/* --- the end of a part ------------------------------------------------------------------------ */
 
 static bool all_have_left(struct twill_server *server, int key)
 {

@@ -221,8 +221,6 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* --- all -------------------------------------------------------------------------------------- */
-
 /* Offer the offsets of this rank's memory, and receive those of all ranks. Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {

@@ -86,6 +86,7 @@ TWILL_MPI_NAMES(ENTRY_POINT)
 typedef _Atomic(void *) entry_slot;
 extern entry_slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
 
+/* The result of the search, of which a process has one. */
 struct twill_mpi_detected {
     pthread_once_t once;
     pthread_mutex_t lock; /* protects `caller` until the search is over */

@@ -228,6 +228,7 @@ static inline twill_status twill_server_check_call(struct twill_server *server,
 /* Fail the server if a communicator of two ranks failed because one of them lacks something, such
  * as descriptors. This is not a death, so neither rank can continue without the other. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
+/* Return whether a status means that a rank lacks something, such as memory or descriptors. */
 static inline bool twill_server_is_loss(twill_status status)
 {
     return status == TWILL_ERR_SYSTEM || status == TWILL_ERR_MEMORY;

@@ -399,8 +399,6 @@ bool twill_link_poll(struct twill_server_link *link)
     return moved;
 }
 
-/* --- from creation to end --------------------------------------------------------------------- */
-
 /* List the chunks of a shard, by key. */
 static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
 {

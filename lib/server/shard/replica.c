@@ -242,8 +242,6 @@ bool twill_replicas_poll(struct twill_shard *shard)
     return moved;
 }
 
-/* --- from creation to end --------------------------------------------------------------------- */
-
 /* Allocate what one end needs, and post its first receive. */
 static twill_status prepare(struct twill_replica_link *link, bool sends)
 {

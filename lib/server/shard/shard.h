@@ -44,6 +44,7 @@ struct twill_answer {
     uint64_t unused;
 };
 
+/* Return the slots of a ring for this many keys, a power of two. */
 static inline size_t twill_ring_slots(uint32_t keys)
 {
     size_t slots = 4;
@@ -58,6 +59,7 @@ static inline size_t twill_ring_bytes(uint32_t keys)
            twill_ring_slots(keys) * sizeof(struct twill_server_order);
 }
 
+/* Append an order. Only the worker's thread that holds work.posting may call it. */
 static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
                                   struct twill_server_order order)
 {
@@ -66,8 +68,7 @@ static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* --- chunks and shards
- * -------------------------------------------------------------------------- */
+/* --- chunks and shards ----------------------------------------------------------------------- */
 
 /* State of a worker at a chunk. */
 struct twill_chunk_worker {
@@ -113,12 +114,14 @@ struct twill_shard_worker {
     struct twill_server_link *link;
 };
 
+/* Counters of a shard, under its lock. */
 struct twill_shard_count {
     uint64_t *staleness; /* [TWILL_STALENESS_MOST] gradients by how many updates they lag */
     uint64_t versions, updates, gradients, dropped, duplicates;
     uint32_t deaths;
 };
 
+/* The thread of a shard. */
 struct twill_shard_thread {
     pthread_t id;
     int pu;        /* CPU it runs on, as numbered by Linux, or -1 for any */
@@ -127,6 +130,8 @@ struct twill_shard_thread {
     _Atomic bool stop;
 };
 
+/* A shard. twill_shards_open() and twill_server_open_memory() make it, twill_shards_close() frees
+ * it. */
 struct twill_shard {
     struct twill_server *server;
     uint32_t number;
@@ -156,6 +161,7 @@ struct twill_shard {
 
 /* --- shard.c --- */
 
+/* Allocate the chunks and replicas of all shards of this rank. */
 twill_status twill_shards_open(struct twill_server *server);
 void twill_shards_close(struct twill_server *server);
 /* Take orders of workers. Returns how many. The shard is locked, as for all that follow. */
@@ -182,6 +188,7 @@ bool twill_server_adds(const struct twill_server *server);
 size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
 /* Note that a worker has left or, if `died`, died. */
 void twill_shard_lose(struct twill_shard *shard, uint32_t worker, bool died);
+/* Lock a shard for this thread, or return false if another thread has it. */
 bool twill_shard_try_lock(struct twill_shard *shard);
 static inline void twill_shard_unlock(struct twill_shard *shard)
 {
@@ -206,7 +213,9 @@ void twill_shard_place_memory(const struct twill_shard *shard, void *memory, siz
 /* Undo twill_shard_place_memory() before the memory is freed. */
 void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 
+/* Start the threads of options.threads. Returns TWILL_ERR_SYSTEM if one cannot start. */
 twill_status twill_shard_threads_start(struct twill_server *server);
+/* Stop the threads that run, and wait for them. */
 void twill_shard_threads_stop(struct twill_server *server);
 
 /* --- chunk.c: when chunks are updated and delivered --- */

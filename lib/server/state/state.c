@@ -16,6 +16,7 @@
 #define WAITING_MOST ((UINT64_C(1) << WAITING_BITS) - 1)
 #define VERSION_MOST ((UINT64_C(1) << (63 - WAITING_BITS)) - 1)
 
+/* Start of a record. `waiting` counts gradients in the sum. */
 struct record_head {
     uint64_t version, waiting;
 };
@@ -223,8 +224,6 @@ static twill_status hold_initial(struct twill_server *server, struct newest *new
     }
     return TWILL_OK;
 }
-
-/* --- to the shards ---------------------------------------------------------------------------- */
 
 /* Find a chunk, or its replica, by its place in a list that is ordered by place. */
 static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,

@@ -5,12 +5,14 @@
 
 #include "lib/server/shard/shard.h"
 
+/* Return the bytes of a chunk's record. */
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
 /* Return the bytes of the sum at the end of a record, which only modes that add gradients have. */
 static inline size_t twill_record_sum_bytes(const struct twill_chunk_place *place)
 {
     return place->count * sizeof(float);
 }
+/* Write the record of a chunk. */
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record);
 /* Check the record of a chunk that was read from a file. Without a sum, forget the number of
@@ -23,6 +25,7 @@ unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 twill_status twill_server_spread_state(struct twill_server *server);
 /* Copy this rank's chunks of `from` into to->past.held. Both servers have the same tensors. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
+/* Free this rank's records. */
 void twill_server_drop_state(struct twill_server *server);
 
 #endif
