@@ -131,8 +131,7 @@ static twill_status parse_variable(const struct twill_variable *variable, const 
     return TWILL_ERR_INTERNAL;
 }
 
-/* Return the value in `settings`, or in the environment if that is NULL. Returns NULL if not
- * set. */
+/* Return the value in `settings`, or in the environment if that is NULL, or NULL if not set. */
 static const char *find_in_source(const char *const *settings, const char *name)
 {
     size_t length = strlen(name);
@@ -293,6 +292,7 @@ static twill_status check_settings(const char *const *settings, struct twill_err
     return TWILL_OK;
 }
 
+/* Set one value, from the settings, the environment or its default. */
 static twill_status load_variable(struct twill_config *config, int v, const char *const *settings,
                                   struct twill_error *error)
 {

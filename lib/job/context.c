@@ -276,6 +276,7 @@ static void note_job(struct twill_context *context)
     twill_levels_log_binding(context);
 }
 
+/* Run the steps that set up a context. Collective over the job. */
 static twill_status create_context(struct twill_context *context,
                                    const struct twill_context_source *source)
 {

@@ -136,8 +136,7 @@ struct twill_context_comms {
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* unused memory for requests */
-    _Atomic unsigned pending;       /* sum over the open communicators, plus one per advancer;
-                                       lock-free */
+    _Atomic unsigned pending; /* sum over the open communicators and one per advancer; lock-free */
     struct twill_context_staging *staging; /* measurements of the communicators, or NULL if none */
     /* Advance all open communicators except `except`, and return the number of steps made. NULL
      * until the first communicator has been opened. */
@@ -146,8 +145,7 @@ struct twill_context_comms {
     const struct twill_comm_observer *observer; /* belongs to the layer above, or NULL */
 };
 
-/* The function that the program gave to twill_context_idle(), called by threads that wait.
- * `function` is NULL if there is none. */
+/* The program's function for threads that wait, or NULL (twill_context_idle()). */
 struct twill_idle_hook {
     twill_idle_fn function;
     void *user;
@@ -212,8 +210,7 @@ struct twill_context_source {
  * it could not be mapped, *context is left alone and TWILL_ERR_MEMORY returned. */
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* Copy the program's operations, idle function and registered memory from the context that
- * `context` replaces. */
+/* Copy the program's operations, idle function and registered memory from an older context. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Keep `older` until `context` ends, or until twill_context_drop_older() finds it unused. */

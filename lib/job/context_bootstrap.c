@@ -58,6 +58,7 @@ static twill_status use_meeting(struct twill_context *context, const struct meet
     return TWILL_OK;
 }
 
+/* Exchange and use the facts of a growing job. Collective. */
 static twill_status compare_meeting(struct twill_context *context, const struct twill_join *join)
 {
     struct twill_oob *oob = context->job.oob;

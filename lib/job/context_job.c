@@ -30,6 +30,7 @@ struct peer_info {
     struct twill_level_info level;
 };
 
+/* Fail if ranks differ where they must agree. Sets all_tuned and crowded. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -120,6 +121,7 @@ static twill_status count_threads(struct twill_context *context, const struct pe
     return TWILL_OK;
 }
 
+/* Give the ranks of each node the same label, as declared or found. */
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;

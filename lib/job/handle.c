@@ -14,6 +14,7 @@ struct twill_handle_link {
     void *memory;
 };
 
+/* Return the bytes to map for an object and its link. */
 static size_t mapped(size_t bytes)
 {
     return twill_round_up(bytes + sizeof(struct twill_handle_link), HANDLE_PAGE);

@@ -174,6 +174,7 @@ static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t
     return TWILL_OK;
 }
 
+/* Allocate with take_outside() and list the allocation. */
 static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                   struct twill_error *error)
 {
@@ -191,6 +192,7 @@ static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_
     return TWILL_OK;
 }
 
+/* Allocate in the region. If that is full and no limit is set, allocate outside it. */
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -268,6 +270,7 @@ static void drop_pages(struct twill_heap *heap, const struct twill_extent *unuse
                                 chunks_end - first * TWILL_HUGE_PAGE, -1);
 }
 
+/* Free an extent. `before` is the extent before it in the list, or NULL. */
 static void release_extent(struct twill_heap *heap, struct twill_extent *before,
                            struct twill_extent *extent)
 {

@@ -13,8 +13,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* --- memory of devices ------------------------------------------------------------------------ */
-
 #ifdef TWILL_WITH_CUDA
 twill_status twill_context_open_device(struct twill_context *context)
 {
@@ -272,6 +270,7 @@ static bool place(void *user, void *at, size_t bytes)
     return placed;
 }
 
+/* Undo place() before the memory is freed. */
 static void unplace(void *user, size_t bytes, bool placed)
 {
     struct twill_context *context = user;
@@ -318,6 +317,7 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
               bytes, heap->bytes >> 20);
 }
 
+/* Allocate memory of the program and list its region. The lock is held. */
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {

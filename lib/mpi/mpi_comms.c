@@ -19,8 +19,6 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* --- the table -------------------------------------------------------------------------------- */
-
 static _Atomic(struct twill_mpi_comm *) *bucket_of(MPI_Comm handle)
 {
     uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
@@ -62,7 +60,7 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* Return an unused entry, hidden from lookups, in the bucket of `handle`, or NULL if out of
+/* Return an unused entry in the bucket of `handle`, hidden from lookups, or NULL if out of
  * memory. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
@@ -254,6 +252,7 @@ static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size,
     return ranks == NULL ? TWILL_MPI_FATE_MEMORY : TWILL_MPI_FATE_ADOPTED;
 }
 
+/* Translate all ranks of a communicator with find_ranks(). */
 static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *ranks)
 {
     MPI_Group here;

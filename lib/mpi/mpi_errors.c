@@ -31,8 +31,7 @@ static int status_class(twill_status status)
     switch (status) {
     case TWILL_ERR_ARGUMENT:
         return MPI_ERR_ARG;
-    case TWILL_ERR_MISMATCH: /* the MPI would report that one rank sends more than another
-                                receives */
+    case TWILL_ERR_MISMATCH: /* the MPI reports that one rank sends more than another takes */
         return MPI_ERR_TRUNCATE;
     case TWILL_ERR_MEMORY:
         return MPI_ERR_NO_MEM;

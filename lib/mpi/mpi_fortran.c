@@ -157,6 +157,7 @@ ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
 
 extern fint mpi_fortran_unweighted_, mpi_fortran_weights_empty_;
 
+/* Return C's form of an array of weights. */
 static int *weights_at(fint *weights)
 {
     if (weights == &mpi_fortran_unweighted_)
@@ -278,6 +279,7 @@ COLLECTIVE(barrier, BARRIER, Barrier, COMM(comm), fint *comm)
 
 extern fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
+/* Return C's form of the address of a buffer. */
 static void *buffer_at(char *buffer)
 {
     if ((void *)buffer == &mpi_fortran_in_place_)

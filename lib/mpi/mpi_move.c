@@ -196,8 +196,6 @@ static inline bool overlap_is_refused(const struct twill_mpi_call *call,
            twill_mpi_is_refused(call, bound->comm, TWILL_MPI_WRONG_ALIAS);
 }
 
-/* --- one buffer ------------------------------------------------------------------------------- */
-
 enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
@@ -265,8 +263,7 @@ static struct buffer own_shard(const struct buffer *whole, int rank)
     return own;
 }
 
-/* Copy a rank's data to itself by the MPI, or return false. Not every MPI reports truncation, so
- * the sizes are compared. */
+/* Copy a rank's data to itself by the MPI, or return false if the MPI fails or they do not fit. */
 static bool move_own(const struct buffer *from, const struct buffer *to)
 {
     return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
@@ -298,6 +295,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
     }
 }
 
+/* Check the end with the shards of all ranks. Returns the fault, or 0. */
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)
 {
@@ -309,6 +307,7 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
+/* Check the end with this rank's shard. Returns the fault, or 0. */
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct move_shape shape)
 {

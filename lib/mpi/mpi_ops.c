@@ -201,6 +201,7 @@ int MPI_Type_free(MPI_Datatype *type)
     return MPI_SUCCESS;
 }
 
+/* Use a native operation of twill. Returns TAKEN. */
 static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_op op,
                                       struct twill_mpi_reduction *found)
 {
@@ -222,6 +223,7 @@ static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
            PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
 }
 
+/* Use a twill operation that calls PMPI_Reduce_local(). found->lacks is set if no slot is left. */
 static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
                                     const struct twill_mpi_type *type,
                                     struct twill_mpi_reduction *found)

@@ -24,7 +24,7 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
     return code;
 }
 
-/* Copy one element larger than INT_MAX bytes, to `bytes` if `packs`, else back, by a message to
+/* Copy one element of more than INT_MAX bytes to `bytes` if `packs`, else back, by a message to
  * self. */
 static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
                       bool packs)

@@ -59,6 +59,7 @@ static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
+/* Return the side that consists of `elements` contiguous elements at `user`. */
 static struct twill_mpi_side elements_at(const void *user, size_t elements,
                                          const struct twill_mpi_reduction *found)
 {

@@ -33,8 +33,7 @@ void twill_mpi_checks_find(void)
 
 #if defined(OPEN_MPI)
 
-/* Return whether Open MPI refuses fault `what`. It checks handles and most numbers, no
- * addresses. */
+/* Return whether Open MPI refuses fault `what`. It checks handles and most numbers, no address. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -158,6 +157,7 @@ struct received_notice {
     int from;
 };
 
+/* Note the received notice if it is about this communicator. */
 static void note_refusal(struct twill_mpi_comm *comm, void *user)
 {
     const struct received_notice *received = user;

@@ -51,8 +51,6 @@ static const char *const fate_names[] = {
 #undef NAME
 };
 
-/* --- counting --------------------------------------------------------------------------------- */
-
 static uint64_t sum_of(const void *counts, bool large, int size)
 {
     uint64_t sum = 0;
@@ -109,8 +107,6 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
         twill_mpi_add(&tally->bytes, bytes_given(call, comm->rank, comm->size));
 }
 
-/* --- summing ---------------------------------------------------------------------------------- */
-
 static void collect_report(struct mpi_report *report)
 {
     uint64_t ticks = twill_ticks() - twill_mpi.start.ticks;
@@ -134,6 +130,7 @@ static void collect_report(struct mpi_report *report)
     report->mine.refused = atomic_load(&twill_mpi.memory.refused);
 }
 
+/* Reduce the numbers of all ranks to rank 0. Collective. */
 static void sum_up(struct mpi_report *report)
 {
     MPI_Comm comm = twill_mpi.shadow;
@@ -144,8 +141,6 @@ static void sum_up(struct mpi_report *report)
     PMPI_Reduce(&report->own_of_all, &report->slowest_of_all, 1, MPI_UINT64_T, MPI_MAX, 0, comm);
     twill_mpi_share_text(twill_mpi.comms.failure, sizeof(twill_mpi.comms.failure));
 }
-
-/* --- writing ---------------------------------------------------------------------------------- */
 
 void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, char *name,
                          size_t bytes)

@@ -6,8 +6,7 @@
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_requests.h"
 
-/* Set the status of an operation without a message, except its MPI_ERROR. May be
- * MPI_STATUS_IGNORE. */
+/* Set the status of an operation without a message, except MPI_ERROR. Ignores MPI_STATUS_IGNORE. */
 static void empty_status(MPI_Status *status)
 {
     MPI_Request none = MPI_REQUEST_NULL;

@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-/* --- the pool --------------------------------------------------------------------------------- */
-
 /* Each slab is twice as large as the last, so a few hold all numbers. Requests never move. */
 #define FIRST_SLAB     64u
 #define FIRST_SLAB_LOG 6u
@@ -89,8 +87,6 @@ static void release_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
-/* --- under way -------------------------------------------------------------------------------- */
-
 static void count_requests(struct twill_mpi_comm *comm, int more)
 {
     if (twill_mpi.multiple)
@@ -150,6 +146,7 @@ static bool test_below(struct twill_mpi_request *request)
     return true;
 }
 
+/* Test a request, complete it if it is done, and return whether it is. */
 static bool test_request(struct twill_mpi_request *request)
 {
     int done = 0;

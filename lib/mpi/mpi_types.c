@@ -99,6 +99,7 @@ static int pair_of(MPI_Datatype type, MPI_Count size)
     return type == MPI_2INT || (type == MPI_2INTEGER && size == 8) ? TWILL_I32 : -1;
 }
 
+/* Return the twill_type of the components of a predefined type, or -1. */
 static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count size, bool is_signed)
 {
     switch (class) {

@@ -237,7 +237,7 @@ struct twill_mpi_comms {
     pthread_mutex_t making;
     /* protects the members below and insertion into buckets; never held in an MPI call */
     pthread_mutex_t lock;
-    struct twill_mpi_comm *deferred;      /* ring of deferred frees: the last, which links to the
+    struct twill_mpi_comm *deferred;      /* the last of the ring of deferred frees, whose next is
                                              first */
     uint64_t fates[TWILL_MPI_FATE_COUNT]; /* counted by rank 0 of each communicator */
     char failure[256];                    /* message of the first failure here */

@@ -179,6 +179,7 @@ static void set_need(struct twill_server *server)
     }
 }
 
+/* Run the steps of the commit. Collective. */
 static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
@@ -326,6 +327,7 @@ void twill_server_destroy(twill_server *server)
 
 /* --- rebuild ---------------------------------------------------------------------------------- */
 
+/* Register the tensors of `from` with `to`. */
 static twill_status add_again(struct twill_server *to, const struct twill_server *from)
 {
     for (uint32_t k = 0; k < from->keys; k++) {

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- between a worker's tensors and what servers read and write ------------------------------- */
-
 /* Encode the gradient of a chunk. A list follows its length. */
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
                          const struct twill_chunk_place *place)
@@ -75,8 +73,6 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
     pthread_mutex_unlock(&server->work.posting);
     return TWILL_OK;
 }
-
-/* --- progress --------------------------------------------------------------------------------- */
 
 /* Advance this worker's links, unless another thread does so. */
 static unsigned poll_links(struct twill_server *server)
@@ -268,6 +264,7 @@ static int advance_ports(void *of)
     return twill_server_progress(((const struct port_wait *)of)->server);
 }
 
+/* Return whether the wait is over, because of its condition or a failure. */
 static bool is_over(const void *awaited)
 {
     const struct port_wait *wait = awaited;

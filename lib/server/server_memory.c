@@ -100,6 +100,7 @@ static bool is_mapped_by_others(const struct twill_server *server)
     return false;
 }
 
+/* Allocate a key's buffers where the caller gave none, or none that others can map. */
 static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
                               bool mapped)
 {
@@ -146,6 +147,7 @@ static void count_chunks(struct twill_server *server)
     }
 }
 
+/* Make the worker's ports from the offers of all ranks. */
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -177,6 +179,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
 
 /* --- a shard's view of workers ---------------------------------------------------------------- */
 
+/* Set where a shard finds a worker's ring, answers and tensors. */
 static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
 {
@@ -200,6 +203,7 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     }
 }
 
+/* Allocate the shards of this rank and map their workers. */
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;

@@ -128,8 +128,6 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     return TWILL_OK;
 }
 
-/* --- description ------------------------------------------------------------------------------ */
-
 static const char *mode_text(const struct twill_server *server, char *text, size_t bytes)
 {
     static const char *const names[] = {"sync",          "K-sync", "K-batch-sync", "K-async",

@@ -91,6 +91,7 @@ static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
         dlclose(self);
 }
 
+/* Visit for each_mpi() that describes the MPI, or notes trouble if it is the second. */
 static bool take_only(const void *init, void *user)
 {
     struct twill_below *below = user;
@@ -130,6 +131,7 @@ void twill_below_publish(const struct twill_below *below)
         (void)dlopen(below->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 
+/* Visit for each_mpi() that describes the first MPI of another kind. */
 static bool take_other(const void *init, void *user)
 {
     struct twill_below *below = user, found = {.kind = TWILL_BELOW_NONE};

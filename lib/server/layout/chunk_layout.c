@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return how many ranks serve in this layout. */
 static uint32_t servers_of_layout(const struct twill_server *server)
 {
     switch (server->options.layout) {
@@ -77,8 +78,6 @@ twill_status twill_server_cast(struct twill_server *server)
     server->roles.shards = server->roles.servers * server->roles.threads;
     return status;
 }
-
-/* --- chunks ---------------------------------------------------------------------------------- */
 
 bool twill_server_is_chunk_size(size_t bytes)
 {

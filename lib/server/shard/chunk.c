@@ -20,12 +20,14 @@
  * survives the death of either. */
 #include "lib/server/shard/shard.h"
 
+/* Return whether the mode holds gradients in the workers' memory until an update. */
 static bool holds(const struct twill_shard *shard)
 {
     twill_server_mode mode = shard->server->options.mode;
     return mode == TWILL_SERVER_SYNC || mode == TWILL_SERVER_K_SYNC || mode == TWILL_SERVER_K_ASYNC;
 }
 
+/* Return whether the mode drops gradients that are older than the chunk. */
 static bool drops(const struct twill_shard *shard)
 {
     twill_server_mode mode = shard->server->options.mode;

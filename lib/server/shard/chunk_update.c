@@ -134,8 +134,6 @@ void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
     apply(shard, chunk, TWILL_F32, &sum, 1, scale);
 }
 
-/* --- learning rates --------------------------------------------------------------------------- */
-
 /* Return the squared distance of the chunk's parameters from those that a worker pulled last. */
 static double chunk_distance(const struct twill_chunk *chunk, uint32_t w)
 {

@@ -17,6 +17,7 @@ static const struct twill_chunk_place *place_of(const struct twill_server_link *
     return &link->server->cut.place[link->place[i]];
 }
 
+/* Give up the link. Fail the server if a rank lacks something, and lose the worker. */
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
@@ -448,6 +449,7 @@ static twill_status allocate_boxes(struct twill_server_link *link)
                          twill_context_message(server->process.context));
 }
 
+/* Make this rank's end of the link between worker `w` and a shard. */
 static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t shard)
 {
     struct twill_server_link *link = &server->link[server->links++];

@@ -58,6 +58,7 @@ struct twill_replica_link {
     bool begun; /* the head has been received, and its chunks are being received */
 };
 
+/* Give up the connection, and fail the server if a rank lacks something. */
 static void lose_replica(struct twill_replica_link *link)
 {
     link->lost = true;
@@ -148,6 +149,7 @@ static bool complete_batch(struct twill_replica_link *link)
     return true;
 }
 
+/* Advance the sender's end. Returns whether something moved. */
 static bool poll_sender(struct twill_replica_link *link)
 {
     bool moved = false;
@@ -196,6 +198,7 @@ static void take_copy(struct twill_replica_link *link, uint32_t i)
     link->shard->usage.bytes_copied += bytes;
 }
 
+/* Acknowledge the head, and receive the next unless it was the last. */
 static void end_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[0];
@@ -209,6 +212,7 @@ static void end_batch(struct twill_replica_link *link)
     twill_extend_ring(link->shard->server->comm, link->rank);
 }
 
+/* Advance the receiver's end. Returns whether something moved. */
 static bool poll_receiver(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[0];

@@ -11,8 +11,6 @@
 
 #define CHUNK_ALIGN 64u
 
-/* --- memory ----------------------------------------------------------------------------------- */
-
 bool twill_server_adds(const struct twill_server *server)
 {
     twill_server_mode mode = server->options.mode;
@@ -161,6 +159,7 @@ static bool has_locked(const void *awaited)
     return twill_shard_try_lock(*(struct twill_shard *const *)awaited);
 }
 
+/* Lock a shard, waiting until `end` at most. Returns whether it is locked. */
 static bool lock_until(struct twill_shard *shard, uint64_t end)
 {
     return twill_wait_for_thread(has_locked, &shard, end);
@@ -191,8 +190,6 @@ void twill_shards_unlock(struct twill_server *server)
     for (uint32_t t = 0; twill_server_serves(server) && t < server->roles.threads; t++)
         twill_shard_unlock(&server->shard[t]);
 }
-
-/* --- answers ---------------------------------------------------------------------------------- */
 
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
@@ -241,8 +238,6 @@ void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, u
     atomic_store_explicit(&worker->answer[k].pulled, key->pull, memory_order_release);
     twill_extend_ring(server->comm, worker->rank);
 }
-
-/* --- orders ----------------------------------------------------------------------------------- */
 
 void twill_shard_begin_push(struct twill_shard *shard, uint32_t w, uint32_t k, uint64_t number)
 {
@@ -315,8 +310,6 @@ unsigned twill_shard_poll(struct twill_shard *shard)
     }
     return taken + twill_replicas_poll(shard);
 }
-
-/* --- workers that go -------------------------------------------------------------------------- */
 
 void twill_shard_lose(struct twill_shard *shard, uint32_t w, bool died)
 {

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-/* --- where threads and memory are ------------------------------------------------------------- */
-
 int twill_shard_numa_node(const struct twill_topology *topology, int pu)
 {
     const struct twill_machine *machine = twill_topology_machine(topology);
@@ -51,8 +49,6 @@ void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, s
         (void)twill_memory_near(memory, bytes, -1);
 }
 
-/* --- the thread ------------------------------------------------------------------------------- */
-
 /* Take orders, unless another thread has the shard. Returns whether something moved. */
 static int serve(void *of)
 {
@@ -72,6 +68,7 @@ static bool is_stopped(const void *awaited)
     return atomic_load_explicit(&shard->thread.stop, memory_order_relaxed);
 }
 
+/* Look for dead workers and report a loss. Called while the thread waits. */
 static twill_status check_workers(void *of, struct twill_waiting *state)
 {
     struct twill_shard *shard = of;

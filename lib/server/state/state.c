@@ -155,6 +155,7 @@ static uint32_t holder_of(const struct twill_server *server, const struct newest
     return server->size - (uint32_t)newest->holder[place];
 }
 
+/* Replace each word by the greatest of all ranks. Collective. */
 static twill_status find_greatest(struct twill_server *server, uint64_t *words, size_t count)
 {
     return twill_server_check_call(
@@ -162,6 +163,7 @@ static twill_status find_greatest(struct twill_server *server, uint64_t *words, 
         twill_allreduce(server->comm, words, words, count, TWILL_U64, TWILL_MAX));
 }
 
+/* Return order_record() of this rank's record of a chunk, or 0 if it has none. */
 static uint64_t own_order(const struct twill_server *server, uint32_t place)
 {
     bool held = server->past.held != NULL && server->past.held[place] != NULL;

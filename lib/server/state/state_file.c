@@ -64,8 +64,6 @@ static void describe_chunk(const struct twill_server *server, const struct twill
         chunk->states |= ((uint32_t)server->rule.optimizer.rule + 1) << 8;
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
-
 static bool write_all(struct state_stream *s, const void *data, size_t bytes)
 {
     (void)add_crc(s, data, bytes);
@@ -154,8 +152,6 @@ twill_status twill_server_save(twill_server *server, const char *path)
     twill_shards_unlock(server);
     return status;
 }
-
-/* --- reading ---------------------------------------------------------------------------------- */
 
 static twill_status bad_file(const struct state_stream *s, const char *why)
 {
