@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Declare the C interface for Python: write the module twill._declarations from the public headers.
+"""Declare the C interface for Python. Writes the module twill._declarations from the public headers.
 
     declare.py FILE.py            # the module, as the build does
     declare.py --check FILE.c     # a C file that compiles only if the module is right
@@ -12,7 +12,7 @@ import re
 import sys
 
 LIB = pathlib.Path(__file__).resolve().parent.parent
-# Enumerations as classes: prefix of the constants and name of the class.
+# Enumerations that become classes, with the prefix of their constants and the name of the class.
 ENUMS = {
     "twill_status": ("TWILL_", "Status"),
     "twill_type": ("TWILL_", "Type"),
@@ -40,7 +40,7 @@ SCALARS = {
 
 
 class Headers:
-    """The declarations of the public headers: they are written in one style, which this reads."""
+    """The declarations of the public headers. Reads only the style in which these are written."""
 
     def __init__(self) -> None:
         self.enums: dict[str, list[tuple[str, int]]] = {}
@@ -87,7 +87,7 @@ class Headers:
 
     @staticmethod
     def fields(line: str) -> list[tuple[str, str]]:
-        """The members of a declaration, "double beta1, beta2": name and type of each."""
+        """Return name and type of each member of a declaration such as "double beta1, beta2"."""
         if not line.strip():
             return []
         first, *others = line.split(",")
@@ -105,7 +105,7 @@ class Headers:
         return [] if text.strip() == "void" else [Headers.split(a)[0] for a in text.split(",")]
 
     def ctype(self, kind: str) -> str:
-        """The expression of ctypes for a type of C. Pointers to data are addresses: c_void_p takes an int."""
+        """Return the expression of ctypes for a type of C. Pointers to data become c_void_p, which takes an address."""
         plain = kind.replace("const ", "").strip()
         if plain in SCALARS:
             return SCALARS[plain]
@@ -147,7 +147,7 @@ class Headers:
         return "\n".join(out + ["}", ""])
 
     def check(self, declared: dict) -> str:
-        """C that compiles only if the headers have what the module `declared` has, and what this has read."""
+        """Return C that compiles only if the headers agree with the module `declared` and with what was read."""
         import ctypes
 
         out = [f'#include "{name}"' for name in self.names]

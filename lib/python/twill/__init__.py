@@ -7,7 +7,7 @@
         gradient = comm.context.zeros(1000) # an array in memory that the ranks of a node share
         comm.allreduce(gradient, op=twill.AVG)
 
-docs/guides/python.md is the guide; the functions of the C interface (man 3 twill.h) have the details of each call."""
+docs/guides/python.md is the guide. The functions of the C interface (man 3 twill.h) have the details of each call."""
 from __future__ import annotations
 
 from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, OptimizerRule, ServerLayout,
@@ -32,7 +32,7 @@ SUM, PROD, MIN, MAX, AVG = Op.SUM, Op.PROD, Op.MIN, Op.MAX, Op.AVG
 BAND, BOR, BXOR, LAND, LOR, LXOR = Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.LXOR
 MINLOC, MAXLOC = Op.MINLOC, Op.MAXLOC
 
-# A list, as type checkers do not run what would make it.
+# Written as a list, because type checkers do not run code that would make it.
 __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "BootstrapError", "Bounds",
            "BrokenError", "BucketOrder", "Communicator", "Compression", "ConfigError", "Context", "Counters",
            "ExcludedError", "FabricError", "FactorsChoice", "ForkedError", "GradientSet", "Handle", "IN_PLACE",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libtwill.so by ctypes: found, opened, its functions with their argument types, and statuses as exceptions.
+"""Finds and opens libtwill.so with ctypes, declares its functions, and turns statuses into exceptions.
 
-ctypes releases the GIL during each call, so that other threads of the program run while one waits."""
+ctypes releases the GIL during each call, so other threads of the program run while one waits."""
 from __future__ import annotations
 
 import ctypes
@@ -12,14 +12,14 @@ from . import _declarations
 from .errors import exception_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-# In a wheel the library is in the package; a build folder has a link to the package beside its lib/. Else the
-# system's, where the loader finds it.
+# In a wheel the library is in the package. A build folder has a link to the package next to its lib/. Otherwise the
+# loader finds the library of the system.
 _FOLDERS = (os.path.join(_HERE, "lib"), os.path.join(_HERE, "..", "..", "lib"))
 _SONAME = "libtwill.so.0"
 
 
 def beside(*names: str) -> str | None:
-    """Return the path of a file that was installed or built with this package, such as ("bin", "twillrun")."""
+    """Return the path of a file installed or built with this package, such as ("bin", "twillrun"), or None."""
     for folder in _FOLDERS:
         path = os.path.normpath(os.path.join(folder, "..", *names))
         if os.path.exists(path):
@@ -51,12 +51,12 @@ _declare(lib, PATH)
 
 
 def text(value: bytes | None) -> str:
-    """Return a string of the library; "" for NULL."""
+    """Return a string of the library as str. NULL becomes ""."""
     return "" if value is None else value.decode("utf-8", "replace")
 
 
 def lines(function: Callable[[Any, int], bytes | None], handle: Any) -> list[str]:
-    """Return all lines of a function that returns line 0, 1, ... and then NULL."""
+    """Return all lines of a function that returns the line of a given number, and NULL after the last."""
     made: list[str] = []
     while (line := function(handle, len(made))) is not None:
         made.append(text(line))
@@ -64,19 +64,19 @@ def lines(function: Callable[[Any, int], bytes | None], handle: Any) -> list[str
 
 
 def encoded(string: str, what: str) -> bytes:
-    """Encode a string for C, which would cut it at a NUL."""
+    """Encode a string for C. Raises ValueError if it contains a NUL, at which C would cut it."""
     if "\0" in string:
         raise ValueError(f"{what} {string!r} has a NUL character")
     return string.encode()
 
 
 def fail(status: int, message: str) -> None:
-    """Raise the exception of a status, with the library's sentence, or what the status means if there is none."""
+    """Raise the exception of a status, with this message or, if it is empty, with the meaning of the status."""
     raise exception_of(status)(message or text(lib.twill_strerror(status)), status)
 
 
 def settings_of(settings: dict[str, object] | None) -> ctypes.Array[ctypes.c_char_p] | None:
-    """Return settings as C has them: "TWILL_NAME=value" strings, then NULL. True is 1, False is 0."""
+    """Return settings for C: "TWILL_NAME=value" strings, then NULL. True becomes 1 and False becomes 0."""
     if not settings:
         return None
     given = [f"{name}={int(value) if isinstance(value, bool) else value}".encode() for name, value in settings.items()]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of others as C has them: address, elements and type, without a copy.
+"""Finds address, elements and type of other packages' arrays, without a copy.
 
-A buffer is an array of NumPy, a tensor of PyTorch, what has the DLPack protocol (arrays of JAX) or the buffer protocol
-(bytearray, memoryview, array.array), or a pair (array, type), which reads the memory as elements of another type:
-(array, "bf16") for an array of uint16. Its elements must be contiguous, in C's order, and in host memory. What has
-other values than its memory is copied for the time of a call (a conjugated or negated view of PyTorch's), or refused
-(masked arrays, quantised tensors, subclasses of tensors that compute theirs)."""
+A buffer is a NumPy array, a PyTorch tensor, or an object with the DLPack protocol (JAX arrays) or the buffer protocol
+(bytearray, memoryview, array.array). It may also be a pair (array, type), whose memory is read as elements of another
+type, such as (array, "bf16") for an array of uint16. Elements must be contiguous, in C's order, and in host memory.
+
+Some objects have other values than their memory. Conjugated or negated views of PyTorch are copied for the duration of
+a call. Masked arrays, quantised tensors and subclasses of tensors that compute their values are refused."""
 from __future__ import annotations
 
 import ctypes
@@ -18,9 +19,9 @@ import numpy
 from ._declarations import Op, Type
 from ._library import lib
 
-#: what a call accepts as a buffer
+#: any object that a call accepts as a buffer
 Buffer = Any
-#: a type by value or name: Type.BF16, "bf16"; also what numpy.dtype() takes
+#: a type by value or name, such as Type.BF16 or "bf16", or an argument of numpy.dtype()
 TypeLike = Union[Type, str, "numpy.typing.DTypeLike"]
 
 
@@ -31,16 +32,16 @@ class _InPlace:
         return "twill.IN_PLACE"
 
 
-#: as a source: the destination is the source, too
+#: as a source, means that the destination is also the source
 IN_PLACE = _InPlace()
 
-_MOVED = 1 << 8  # bytes that are moved, and not reduced
+_MOVED = 1 << 8  # bytes that can be moved but not reduced
 _BOOL, _COMPLEX = 2 << 8, 4 << 8
 _LOGICAL = (Op.BAND, Op.BOR, Op.BXOR, Op.LAND, Op.LOR, Op.LXOR, Op.MIN, Op.MAX, Op.PROD)
 
 
 class Layout(NamedTuple):
-    """How the elements of a buffer are passed: each is `parts` elements of `type`."""
+    """The form in which the elements of a buffer are passed: each becomes `parts` elements of `type`."""
 
     type: int
     parts: int
@@ -49,29 +50,29 @@ class Layout(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether these are bytes that are moved, and not reduced."""
+        """Whether these are bytes that can be moved but not reduced."""
         return self.kind == _MOVED
 
 
 class Copied:
-    """The values of a tensor whose memory has others, in memory of their own for a call."""
+    """A copy, for the duration of a call, of a tensor whose memory has other values."""
 
     def __init__(self, tensor: Any, writes: bool) -> None:
         self._tensor, self._writes = tensor, writes
         self.values = tensor.detach().clone().resolve_conj().resolve_neg().contiguous()
 
     def load(self) -> None:
-        """Take the values of now."""
+        """Copy the tensor's present values."""
         self.values.copy_(self._tensor.detach())
 
     def store(self) -> None:
-        """Give the tensor what a call has written."""
+        """Copy to the tensor what a call has written, if it writes."""
         if self._writes:
             self._tensor.detach().copy_(self.values)
 
 
 class View(NamedTuple):
-    """A buffer: its elements are at `address` while `keep` lives."""
+    """The memory of a buffer. Its elements are at `address` as long as `keep` lives."""
 
     address: int
     count: int  # type: ignore[assignment]
@@ -81,12 +82,12 @@ class View(NamedTuple):
 
 
 def copies_of(keep: Any) -> list[Copied]:
-    """Return the copies among what a call keeps: a view, or a tuple of views and others."""
+    """Return the copies among the objects that a call keeps, which are a view or a tuple with views."""
     parts = keep if type(keep) is tuple else (keep,)
     return [part.copied for part in parts if type(part) is View and part.copied is not None]
 
 
-# Names of NumPy's and PyTorch's types.
+# Names of types in NumPy and PyTorch.
 _DTYPE_NAMES = {Type.F32: "float32", Type.F64: "float64", Type.I32: "int32", Type.I64: "int64", Type.F16: "float16",
                 Type.BF16: "bfloat16", Type.I8: "int8", Type.U8: "uint8", Type.I16: "int16", Type.U16: "uint16",
                 Type.U32: "uint32", Type.U64: "uint64", Type.F8E4M3: "float8_e4m3fn", Type.F8E5M2: "float8_e5m2"}
@@ -94,12 +95,12 @@ _NAMES = {"bool": Layout(Type.U8, 1, _BOOL, "bool"), "complex64": Layout(Type.F3
           "complex128": Layout(Type.F64, 2, _COMPLEX, "complex128")}
 for _type, _long in _DTYPE_NAMES.items():
     _NAMES[_long] = _NAMES[_type.name.lower()] = Layout(_type, 1, 0, _long)
-# Of numpy.dtype: filled at their first use.
+# Layouts by numpy.dtype, added at first use.
 _BY_DTYPE: dict[Any, Layout] = {}
 
 
 def layout_of(dtype: Any) -> Layout:
-    """Return the layout of a type of NumPy's; of one that twill cannot reduce, its bytes."""
+    """Return the layout of a NumPy type. A type that twill cannot reduce is passed as bytes."""
     layout = _BY_DTYPE.get(dtype)
     if layout is None:
         layout = _NAMES.get(dtype.name) if dtype.isnative else None
@@ -122,7 +123,7 @@ def named_layout(kind: TypeLike) -> Layout:
 
 
 def dtype_of(kind: TypeLike) -> numpy.dtype[Any]:
-    """Return the type of NumPy's for elements of a type. Narrow floats need ml_dtypes."""
+    """Return the NumPy type for elements of a type. bfloat16 and float8 need the package ml_dtypes."""
     name = kind.name.lower() if isinstance(kind, Type) else kind
     layout = _NAMES.get(name) if isinstance(name, str) else None
     if layout is None or layout.kind:
@@ -140,23 +141,23 @@ def dtype_of(kind: TypeLike) -> numpy.dtype[Any]:
 
 
 def memory_at(address: int, size: int) -> Any:
-    """Return this number of bytes at an address, with the buffer protocol: arrays of NumPy that are made of it keep it."""
+    """Return `size` bytes at an address as an object with the buffer protocol. NumPy arrays made from it keep it."""
     return (ctypes.c_char * size).from_address(address)
 
 
 def array_of(memory: Any, dtype: numpy.dtype[Any], shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
-    """Return the array at the start of memory_at()."""
+    """Return an array at the start of an object of memory_at()."""
     size = dtype.itemsize * math.prod(shape)
     array: numpy.ndarray[Any, Any] = numpy.frombuffer(memory, numpy.uint8, size).view(dtype).reshape(shape)
     return array
 
 
 def pair_dtype(kind: TypeLike) -> numpy.dtype[Any]:
-    """Return the type of elements of Op.MINLOC and Op.MAXLOC: fields "value" of a type and "index"."""
+    """Return the type of elements for Op.MINLOC and Op.MAXLOC, with the fields "value" (of type `kind`) and "index"."""
     return numpy.dtype([("value", dtype_of(kind)), ("index", numpy.int32)], align=True)
 
 
-# The address of an array's data: ndarray.ctypes takes 1 us. NumPy's ABI has it behind the object's head.
+# ndarray.ctypes takes 1 us to give the address of an array's data. In NumPy's ABI it follows the object's head.
 _HEAD = object.__basicsize__
 _read_pointer = ctypes.c_void_p.from_address
 
@@ -175,7 +176,7 @@ def _abi_is_known() -> bool:
 
 
 address_of = _address_in_object if sys.implementation.name == "cpython" and _abi_is_known() else _address_by_ctypes
-#: types that are reduced as they are
+#: types that are reduced without conversion
 PLAIN: dict[Any, int] = {numpy.dtype(name): kind for kind, name in _DTYPE_NAMES.items()
                          if name != "bfloat16" and not name.startswith("float8")}
 
@@ -194,7 +195,7 @@ def _of_numpy(array: Any, writable: bool) -> View:
 
 
 def check_torch(tensor: Any, plain: Any) -> None:
-    """Refuse a tensor that has other values than its memory; plain: the class torch.Tensor."""
+    """Raise ValueError for a tensor whose memory has other values. `plain` is the class torch.Tensor."""
     if tensor.device.type != "cpu":
         raise ValueError(f"the tensor is on {tensor.device}, not in host memory")
     if type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__:
@@ -254,10 +255,10 @@ _is_named.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _exported(array: Any) -> tuple[Any, _Tensor, int]:
-    """Return a capsule, which is not consumed (its destructor releases the array), its tensor and flags."""
+    """Return a capsule, its tensor and its flags. It is not consumed, so its destructor releases the array."""
     try:
         capsule = array.__dlpack__(max_version=(1, 0))
-    except TypeError:  # of before DLPack 1.0
+    except TypeError:  # older than DLPack 1.0
         capsule = array.__dlpack__()
     if _is_named(capsule, b"dltensor"):
         return capsule, _Tensor.from_address(_pointer_of(capsule, b"dltensor")), 0
@@ -287,7 +288,7 @@ def _of_dlpack(array: Any, writable: bool) -> View:
 
 
 def view(buffer: Buffer, writable: bool = False) -> View:
-    """Return a buffer's memory. Raises TypeError for what has none, ValueError for one that cannot be used."""
+    """Return a buffer's memory. Raises TypeError for an object that has none, and ValueError for one that is unusable."""
     if isinstance(buffer, numpy.ndarray):
         return _of_numpy(buffer, writable)
     if writable and isinstance(buffer, numpy.generic):
@@ -310,7 +311,7 @@ def view(buffer: Buffer, writable: bool = False) -> View:
 
 
 def plain(found: View) -> View:
-    """Return the view of a buffer whose memory is used for longer than a call. ValueError if it is that of a copy."""
+    """Return a view whose memory is used for longer than a call. Raises ValueError if it is a view of a copy."""
     if found.copied is not None:
         raise ValueError("the tensor is conjugated, negated or without memory, and its memory has other values: pass "
                          "its resolve_conj() or resolve_neg()")
@@ -330,7 +331,7 @@ def bytes_of(layout: Layout) -> int:
 
 
 def reduced_layout(layout: Layout, op: int, dtype: Any) -> tuple[int, int]:
-    """Return type and parts of elements that an operation reduces. TypeError if it has no meaning for them."""
+    """Return type and parts of elements to reduce with `op`. Raises TypeError if `op` has no meaning for them."""
     if op in (Op.MINLOC, Op.MAXLOC):
         fields = getattr(dtype, "fields", None)
         if not fields or len(fields) != 2 or dtype != pair_dtype(value := dtype[0]):

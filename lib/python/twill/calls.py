@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each call passes to the library, once for its three forms: blocking, nonblocking and persistent."""
+"""The arguments that each call passes to the library, once for its three forms: blocking, nonblocking, persistent."""
 from __future__ import annotations
 
 import ctypes
@@ -15,7 +15,7 @@ Counts = Sequence[int]
 
 
 class Prepared(NamedTuple):
-    """A call: its arguments after the communicator, what it returns, and what must live until it is complete."""
+    """A call: its arguments after the communicator, its result, and the objects that must live until it is complete."""
 
     arguments: tuple[Any, ...]
     result: Any
@@ -23,23 +23,23 @@ class Prepared(NamedTuple):
 
 
 class Ranks(Protocol):
-    """What the calls know of their communicator."""
+    """The part of a communicator that the calls use."""
 
     rank: int
     size: int
 
 
 def _operation(op: Any) -> int:
-    return op if type(op) is Op else op.value  # an Operation, too, has a value
+    return op if type(op) is Op else op.value  # an Operation also has a value
 
 
 def _elements(source: View) -> tuple[int, int]:
-    """Return type and parts of the elements of a call that moves them."""
+    """Return type and parts of the elements, for a call that only moves them."""
     return source.layout.type, source.layout.parts
 
 
 def _reduced(source: View, op: Any) -> tuple[int, int]:
-    """Return type and parts of the elements that an operation reduces."""
+    """Return type and parts of the elements, for a call that reduces them with `op`."""
     element = getattr(op, "element", None)
     if element is None:
         return reduced_layout(source.layout, _operation(op), getattr(source.keep, "dtype", None))
@@ -75,7 +75,7 @@ def _new(like: Buffer, shape: tuple[int, ...]) -> Any:
 
 
 def _shard(whole: View, index: int, size: int) -> View:
-    """Return a rank's shard of a buffer that has one for each rank."""
+    """Return the shard of rank `index` in a buffer that has one for each rank."""
     if whole.count % size != 0:
         raise ValueError(f"{whole.count} elements are no whole number for each of {size} ranks")
     count = whole.count // size
@@ -83,9 +83,9 @@ def _shard(whole: View, index: int, size: int) -> View:
 
 
 def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Prepared:
-    """Reduce src of all ranks with op to dst on every rank, and return dst. Without dst, src is replaced.
+    """Reduce src of all ranks with op to dst on every rank, and return dst. Without dst, the result replaces src.
 
-    A number of Python (int, float or bool) is reduced to a number."""
+    If src is a Python number (int, float or bool), return the result as a number."""
     if src is IN_PLACE:
         src, dst = dst, None
     operation = _operation(op)
@@ -99,8 +99,8 @@ def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = 
 
 
 def reduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM, root: int = 0) -> Prepared:
-    """Reduce src of all ranks with op to dst on the root, and return it there, else None. Without dst, src of the root
-    is replaced."""
+    """Reduce src of all ranks with op to dst on the root. Without dst, the result replaces src there. Returns the result
+    on the root, and None on other ranks."""
     if src is IN_PLACE:
         src, dst = dst, None
     operation = _operation(op)
@@ -115,7 +115,7 @@ def reduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.
 
 
 def broadcast(comm: Ranks, buffer: Buffer, root: int = 0) -> Prepared:
-    """Copy the buffer of the root to that of every rank, and return it."""
+    """Copy the root's buffer to the buffer of every rank, and return that."""
     here = comm.rank == root
     data = view(buffer, not here)
     kind, parts = _elements(data)
@@ -124,13 +124,13 @@ def broadcast(comm: Ranks, buffer: Buffer, root: int = 0) -> Prepared:
 
 
 def barrier(comm: Ranks) -> Prepared:
-    """Wait until all ranks call it."""
+    """Wait until all ranks have called it."""
     return Prepared((), None, None)
 
 
 def allgather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None) -> Prepared:
-    """Copy src of rank r to shard r of dst on every rank, and return dst: without it, a new array of one more
-    dimension, the first one, of the ranks. src IN_PLACE: this rank's shard of dst."""
+    """Copy src of rank r to shard r of dst on every rank, and return dst. Without dst, return a new array with the ranks
+    as an additional first dimension. With src IN_PLACE, the source is this rank's shard of dst."""
     if src is IN_PLACE:
         destination = view(dst, True)
         source = _shard(destination, comm.rank, comm.size)
@@ -144,8 +144,8 @@ def allgather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None) -> Prepare
 
 
 def allgatherv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, offsets: Optional[Counts] = None) -> Prepared:
-    """Like allgather(), with counts[r] elements from rank r at offsets[r] of dst: without offsets, one after the
-    other. src IN_PLACE: this rank's shard of dst."""
+    """Like allgather(), with counts[r] elements from rank r at offsets[r] of dst. Without offsets, shards follow each
+    other. With src IN_PLACE, the source is this rank's shard of dst."""
     destination = view(dst, True)
     at = _offsets(counts, offsets, destination, "dst")
     if src is IN_PLACE:
@@ -161,7 +161,7 @@ def allgatherv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, offsets: O
 
 
 def _offsets(counts: Counts, offsets: Optional[Counts], data: View, name: str) -> list[int]:
-    """Return where the shards begin, after a check that they are in the buffer."""
+    """Return where the shards begin. Raises ValueError if one exceeds the buffer."""
     at = [0]
     for count in counts:
         at.append(at[-1] + int(count))
@@ -179,8 +179,8 @@ def _has(data: View, count: int, name: str) -> None:
 
 
 def reduce_scatter(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Prepared:
-    """Reduce shard r of src of all ranks to dst on rank r, and return dst: without it, a new array of src's shape with
-    the first dimension divided by the ranks. dst may be this rank's shard of src."""
+    """Reduce shard r of src of all ranks to dst on rank r, and return dst. Without dst, return a new array with src's
+    shape, but the first dimension divided by the number of ranks. dst may be this rank's shard of src."""
     operation = _operation(op)
     source = view(src)
     shard = _shard(source, 0, comm.size)
@@ -208,8 +208,8 @@ def reduce_scatterv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, op: A
 
 
 def gather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, root: int = 0) -> Prepared:
-    """Copy src of rank r to shard r of dst on the root, and return dst there, else None: without dst a new array, as of
-    allgather(). src IN_PLACE on the root: its shard of dst."""
+    """Copy src of rank r to shard r of dst on the root. Without dst, the root makes a new array, as allgather() does.
+    With src IN_PLACE, the root's source is its shard of dst. Returns dst on the root, and None on other ranks."""
     here = comm.rank == root
     destination: Optional[View] = None
     if src is IN_PLACE:
@@ -228,7 +228,7 @@ def gather(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, root: int = 0
 
 def gatherv(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, counts: Optional[Counts] = None,
             offsets: Optional[Counts] = None, root: int = 0) -> Prepared:
-    """Like gather(), with counts[r] elements from rank r at offsets[r] of dst. The root has dst and the arrays."""
+    """Like gather(), with counts[r] elements from rank r at offsets[r] of dst. Only the root needs dst, counts, offsets."""
     source = view(src)
     kind, parts = _elements(source)
     address, keep = None, None
@@ -245,8 +245,8 @@ def gatherv(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, counts: Opti
 
 
 def scatter(comm: Ranks, src: Optional[Buffer], dst: Buffer, root: int = 0) -> Prepared:
-    """Copy shard r of src on the root to dst on rank r, and return dst. Other ranks may pass None as src. dst IN_PLACE
-    on the root: its shard of src."""
+    """Copy shard r of src on the root to dst on rank r, and return dst. Other ranks may pass None as src. With dst
+    IN_PLACE, the root's shard stays in src."""
     here = comm.rank == root
     source = view(src) if here else None
     if dst is IN_PLACE and source is not None:
@@ -262,7 +262,7 @@ def scatter(comm: Ranks, src: Optional[Buffer], dst: Buffer, root: int = 0) -> P
 
 def scatterv(comm: Ranks, src: Optional[Buffer], dst: Buffer, counts: Optional[Counts] = None,
              offsets: Optional[Counts] = None, root: int = 0) -> Prepared:
-    """Like scatter(), with counts[r] elements to rank r from offsets[r] of src. The root has src and the arrays."""
+    """Like scatter(), with counts[r] elements to rank r from offsets[r] of src. Only the root needs src and the lists."""
     destination = view(dst, True)
     kind, parts = _elements(destination)
     address, keep = None, None
@@ -278,8 +278,8 @@ def scatterv(comm: Ranks, src: Optional[Buffer], dst: Buffer, counts: Optional[C
 
 
 def alltoall(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None) -> Prepared:
-    """Copy shard r of src on rank s to shard s of dst on rank r, and return dst: without it, a new array like src. src
-    IN_PLACE: shards of dst are exchanged."""
+    """Copy shard r of src on rank s to shard s of dst on rank r, and return dst. Without dst, return a new array like
+    src. With src IN_PLACE, the shards of dst are exchanged."""
     if src is IN_PLACE:
         source = destination = view(dst, True)
     else:
@@ -308,7 +308,7 @@ def alltoallv(comm: Ranks, src: Buffer, src_counts: Counts, dst: Buffer, dst_cou
 
 
 def send(comm: Ranks, src: Buffer, to: int) -> Prepared:
-    """Send src to rank `to`. Count and type must be those of its receive, until which this may block."""
+    """Send src to rank `to`. It may block until that rank receives. Count and type must be the same there."""
     source = view(src)
     kind, parts = _elements(source)
     return Prepared((source.address, source.count * parts, kind, to), None, source)
@@ -322,7 +322,7 @@ def recv(comm: Ranks, dst: Buffer, source: int) -> Prepared:
 
 
 def sendrecv(comm: Ranks, src: Buffer, to: int, dst: Buffer, source: int) -> Prepared:
-    """Send src to rank `to` and receive dst from rank `source` at once; return dst."""
+    """Send src to rank `to` and receive dst from rank `source` at the same time. Returns dst."""
     sent, received = view(src), view(dst, True)
     _same(sent, received)
     kind, parts = _elements(sent)

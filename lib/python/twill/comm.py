@@ -17,14 +17,14 @@ from .forms import blocking, persistent, started
 from .objects import Objects
 from .recovery import Recovery
 
-#: all-gather of the program's: takes this rank's bytes, returns those of all ranks in rank order
+#: an all-gather that the program supplies: takes this rank's bytes and returns those of all ranks in rank order
 Exchange = Callable[[bytes], "Sequence[bytes]"]
 _allreduce = lib.twill_allreduce
 _NUMBERS = {bool: "bool", int: "int64", float: "float64"}
 
 
 class Bootstrap(NamedTuple):
-    """How ranks find each other by the program's means, for init()."""
+    """An argument of init() for programs whose ranks find each other by their own means."""
 
     rank: int
     size: int
@@ -32,7 +32,7 @@ class Bootstrap(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """Counters of a communicator since its creation, see twill_counters in man 3 twill.h."""
+    """Counters of a communicator since its creation (see twill_counters in man 3 twill.h)."""
 
     calls: int
     bytes_sent: int
@@ -48,7 +48,7 @@ class Counters(NamedTuple):
 
 
 class _Exchanger:
-    """An exchange for C: exceptions of the program's function are kept, and raised when C has returned."""
+    """Wraps the program's exchange for C. Keeps its exceptions until C has returned, when check() raises them."""
 
     def __init__(self, function: Optional[Exchange], size: int) -> None:
         self.raised: Optional[BaseException] = None
@@ -69,15 +69,15 @@ class _Exchanger:
         self.pointer = twill_exchange_fn(exchange) if function is not None else twill_exchange_fn()
 
     def check(self) -> None:
-        """Raise what the program's function has raised."""
+        """Raise the exception of the program's function, if there was one."""
         if self.raised is not None:
             raise self.raised
 
 
 class Communicator(Objects, Recovery):
-    """Ranks that run collectives together. One thread at a time uses a communicator and its requests; different ones
-    may be used by different threads at the same time. At the end free() it, on all its ranks, or use it in a `with`
-    block: if that ends by an exception, the other ranks are told, by revoke()."""
+    """Ranks that run collectives together. Only one thread at a time may use a communicator and its requests, but
+    different threads may use different communicators at the same time. At the end call free() on all its ranks, or use
+    it in a `with` block. If an exception ends the block, revoke() notifies the other ranks."""
 
     def __init__(self, handle: int, context: Optional[Context] = None, owns: bool = False,
                  older: Optional[Context] = None) -> None:
@@ -106,15 +106,15 @@ class Communicator(Objects, Recovery):
 
     @property
     def message(self) -> str:
-        """The last failure as a sentence, "" if there was none."""
+        """The message of the last failure, or "" if there was none."""
         return text(lib.twill_comm_message(self._handle))
 
     def free(self) -> None:
-        """End the communicator. Collective, unless it is broken. Of init(): ends the job's context, too."""
+        """End the communicator. Collective, unless it is broken. The communicator of init() also ends the context."""
         self._end(lib.twill_comm_destroy)
 
     def leave(self) -> None:
-        """End the communicator without waiting for other ranks: allowed after a barrier, or if it is broken."""
+        """End the communicator without waiting for other ranks. Allowed after a barrier, or if it is broken."""
         self._end(lib.twill_comm_leave)
 
     finalize = free
@@ -141,7 +141,7 @@ class Communicator(Objects, Recovery):
         self._owns, other._owns = other._owns, False
 
     def _adopt(self, made: ctypes.c_void_p) -> Communicator:
-        """Return a communicator that was made of this one, in the same context."""
+        """Return the object for a communicator that was made out of this one, in the same context."""
         assert made.value is not None
         return Communicator(made.value, self.context)
 
@@ -170,13 +170,13 @@ class Communicator(Objects, Recovery):
     # --- New communicators
 
     def dup(self) -> Communicator:
-        """Return a communicator of the same ranks. Collective, as are the others that make one."""
+        """Return a communicator of the same ranks. Collective, like all calls that make a communicator."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_dup(ctypes.byref(made), self._handle))
         return self._adopt(made)
 
     def split(self, colour: Optional[int], key: int = 0) -> Optional[Communicator]:
-        """Return a communicator of the ranks that pass the same colour, ordered by key; colour None: join none."""
+        """Return a communicator of the ranks that pass the same colour, ordered by key. With colour None, return None."""
         made = ctypes.c_void_p()
         colour = TWILL_COLOUR_NONE if colour is None else colour
         self._check(lib.twill_comm_split(ctypes.byref(made), self._handle, colour, key))
@@ -189,13 +189,13 @@ class Communicator(Objects, Recovery):
         return self._adopt(made)
 
     def create_group(self, ranks: Sequence[int]) -> Communicator:
-        """Return a communicator of these ranks, in this order. Only they call it."""
+        """Return a communicator of these ranks, in this order. Only these ranks call it."""
         made, (count, array) = ctypes.c_void_p(), _ranks(ranks)
         self._check(lib.twill_comm_create_group(ctypes.byref(made), self._handle, count, array))
         return self._adopt(made)
 
     def create_over(self, ranks: Sequence[int], exchange: Optional[Exchange] = None) -> Communicator:
-        """Like create_group(), set up by an exchange among these ranks; this communicator may be broken or in use."""
+        """Like create_group(), but set up by an exchange among these ranks. This one may be broken or in use."""
         made, (count, array), exchanger = ctypes.c_void_p(), _ranks(ranks), _Exchanger(exchange, len(ranks))
         status = lib.twill_comm_create_over(ctypes.byref(made), self._handle, count, array, exchanger.pointer, None)
         exchanger.check()
@@ -207,7 +207,7 @@ class Communicator(Objects, Recovery):
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """A block whose blocking calls run at its end, all together: messages cannot block each other, and small
+        """Open a block whose blocking calls run together at its end. Messages then cannot block each other, and small
         allreduces are fused."""
         self._check(lib.twill_group_start(self._handle))
         self._grouped = []
@@ -227,7 +227,7 @@ class Communicator(Objects, Recovery):
     _any_allreduce = blocking(calls.allreduce)
 
     def allreduce(self, src: Any, dst: Optional[Buffer] = None, op: Any = Op.SUM) -> Any:
-        # The shortest way for the commonest calls.
+        # The shortest path for the most common calls.
         if type(src) is numpy.ndarray and type(op) is Op and (dtype := src.dtype) in PLAIN and src.flags.carray:
             address = to = address_of(src)
             if dst is not None:
@@ -275,7 +275,7 @@ class Communicator(Objects, Recovery):
     sendrecv, sendrecv_start = blocking(calls.sendrecv), started(calls.sendrecv)
     sendrecv_init = persistent(calls.sendrecv)
 
-    # --- mpi4py's names of calls whose arguments have the same order there (buffers; without tags)
+    # --- mpi4py's names, for calls on buffers whose arguments have the same order there (without tags)
 
     def Get_rank(self) -> int:
         """Return this rank."""
@@ -307,7 +307,7 @@ class Communicator(Objects, Recovery):
         return Counters(*[getattr(read, name) for name in Counters._fields])
 
     def times(self) -> list[str]:
-        """Return where the time of calls went since times_reset(), and which ranks came last."""
+        """Return lines that say where the time of calls went since times_reset(), and which ranks came last."""
         return lines(lib.twill_comm_times, self._handle)
 
     def times_reset(self) -> None:
@@ -324,7 +324,7 @@ def _ranks(ranks: Sequence[int]) -> tuple[int, Any]:
 
 
 def made_by(function: Any, *arguments: Any, older: Optional[Context] = None) -> Communicator:
-    """Return the communicator, with its context, of a function that also returns a message (twill_init_with())."""
+    """Return the communicator and context that a function like twill_init_with() makes, or raise with its message."""
     made, message = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
     status = function(ctypes.byref(made), *arguments, message, len(message))
     if status != 0:
@@ -336,9 +336,9 @@ def made_by(function: Any, *arguments: Any, older: Optional[Context] = None) -> 
 def init(bootstrap: Optional[Bootstrap] = None, settings: Optional[dict[str, object]] = None) -> Communicator:
     """Return the communicator of all ranks of the job. Collective.
 
-    Ranks are found from the environment, as twillrun, mpirun, srun or torchrun set it; without any there is one.
-    bootstrap: by the program's means instead. settings: variables that override the environment,
-    {"TWILL_TIMEOUT": 10}."""
+    Ranks are found from the environment that twillrun, mpirun, srun or torchrun set. Without any of these there is one
+    rank. With `bootstrap`, ranks are found by the program's own means. `settings` are variables that override the
+    environment, such as {"TWILL_TIMEOUT": 10}."""
     if bootstrap is None:
         return made_by(lib.twill_init_with, None, settings_of(settings))
     exchanger = _Exchanger(bootstrap.exchange, bootstrap.size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's membership of a job: memory that ranks share, operations, and what the library knows."""
+"""A process's membership of a job: memory that ranks share, operations, and information about the job."""
 from __future__ import annotations
 
 import ctypes
@@ -19,13 +19,13 @@ Shape = Union[int, Sequence[int]]
 
 
 class Context:
-    """A context: it belongs to the communicators that were made in it, which have it as `context`.
+    """A context. Communicators that were made in it have it as `context`.
 
-    Its arrays stay valid after the end of its communicators: the memory is given back when the last one is gone."""
+    Its arrays stay valid after its communicators have ended. The memory is released with the last array."""
 
     def __init__(self, handle: int, older: Optional[Context] = None) -> None:
         self._handle = handle
-        self._older = older  # the job's before it grew: its memory goes on, and it ends with this one
+        self._older = older  # the context before the job grew, whose memory stays valid, and which ends with this one
         self._newer: Optional[Context] = None
         self._lock, self._process = threading.Lock(), os.getpid()
         self._arrays = 0
@@ -48,7 +48,7 @@ class Context:
             newest._destroy()
 
     def _destroy(self) -> None:
-        """End the context, unless arrays of it or of an older one are in use: then with the last of them."""
+        """End the context. If arrays of it or of an older one are in use, it ends with the last of them."""
         self._ends = True
         link: Optional[Context] = self
         while link is not None:
@@ -59,14 +59,14 @@ class Context:
         lib.twill_context_destroy(handle)
 
     def _release(self, address: int) -> None:
-        if os.getpid() != self._process:  # the memory is the parent's, and so may be the lock
+        if os.getpid() != self._process:  # the memory is the parent's, which may also hold the lock
             return
         lib.twill_free(self._handle, address)
         self._count(-1)
 
     def empty(self, shape: Shape, dtype: TypeLike = "float32") -> numpy.ndarray[Any, Any]:
-        """Return a new array in memory that the ranks of the node share (TWILL_MEMORY places it): they use it without
-        copies. It is an array like any other, and freed with the last view of it. Contents are undefined."""
+        """Return a new array, with undefined contents, in memory that the ranks of the node share and use without copies.
+        TWILL_MEMORY determines its placement. The memory is freed with the last view of the array."""
         kind = dtype_of(dtype)
         dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
         if any(dimension < 0 for dimension in dimensions):
@@ -83,22 +83,22 @@ class Context:
         return array_of(memory, kind, dimensions)
 
     def zeros(self, shape: Shape, dtype: TypeLike = "float32") -> numpy.ndarray[Any, Any]:
-        """Return a new array of zeros, see empty()."""
+        """Return a new array of zeros (see empty())."""
         array = self.empty(shape, dtype)
         array.view(numpy.uint8)[...] = 0
         return array
 
     def empty_like(self, array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-        """Return a new array of the shape and type of another one, see empty()."""
+        """Return a new array with the shape and type of another one (see empty())."""
         return self.empty(array.shape, array.dtype)
 
     def register(self, buffer: Buffer) -> Registration:
-        """Register memory with the network once, not per call, until the registration is freed."""
+        """Register memory with the network once, rather than in each call, until the registration is freed."""
         return Registration(self, buffer)
 
     def idle(self, function: Optional[Callable[[], object]]) -> None:
-        """Set what a thread that waits calls now and then: other work of the program, which must return soon and not
-        call twill. An exception that it raises is raised by the call that waits, when that is complete."""
+        """Set a function that waiting threads call now and then, for other work of the program. It must return soon and
+        must not call twill. The waiting call raises its exception once that call is complete. None removes it."""
         callback = twill_idle_fn() if function is None else twill_idle_fn(lambda _: self._guard(function))
         status = lib.twill_context_idle(self._handle, callback, None)
         if status != 0:
@@ -106,7 +106,7 @@ class Context:
         self._callbacks["idle"] = callback
 
     def _guard(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function of the program from C, to which an exception cannot pass: keep the first one."""
+        """Call a function of the program from C. As exceptions cannot pass through C, keep the first one."""
         try:
             function(*arguments)
         except BaseException as error:  # pylint: disable=broad-except
@@ -114,21 +114,21 @@ class Context:
                 self._raised = error
 
     def _raise(self) -> None:
-        """Raise what a function of the program has raised during the call."""
+        """Raise the exception that a function of the program has raised during the call, if any."""
         if self._raised is not None:
             raised, self._raised = self._raised, None
             raise raised
 
     def describe(self) -> list[str]:
-        """Return what twill-info prints: machine, nodes, provider and interface, memory kinds, kernels."""
+        """Return the lines that twill-info prints: machine, nodes, provider, interface, memory kinds, kernels."""
         return lines(lib.twill_context_describe, self._handle)
 
     def variables(self) -> list[list[str]]:
-        """Return name, value, default, source and help of each environment variable."""
+        """Return name, value, default, source and help text of each environment variable."""
         return [line.split("\t") for line in lines(lib.twill_context_variable, self._handle)]
 
     def why(self, question: str) -> list[list[str]]:
-        """Return the reasons for the algorithm of a call, "allreduce 64K f32", as twill_context_why() does."""
+        """Return the reasons for the algorithm of a call such as "allreduce 64K f32" (see twill_context_why())."""
         made: list[list[str]] = []
         while (line := lib.twill_context_why(self._handle, question.encode(), len(made))) is not None:
             made.append(text(line).split("\t"))
@@ -136,7 +136,7 @@ class Context:
 
 
 class Registration:
-    """Memory that is registered with the network until free(), or the end of its `with` block."""
+    """Memory that is registered with the network until free() or the end of a `with` block."""
 
     def __init__(self, context: Context, buffer: Buffer) -> None:
         found = plain(view(buffer))
@@ -146,7 +146,7 @@ class Registration:
             context._fail(status)
 
     def free(self) -> None:
-        """End the registration, when no call uses the memory."""
+        """End the registration. No call may be using the memory."""
         if self._address:
             address, self._address = self._address, 0
             status = lib.twill_deregister(self._context._handle, address)
@@ -161,13 +161,14 @@ class Registration:
 
 
 class Operation:
-    """An operation for reductions, in place of those of Op. Local; all ranks make equivalent ones.
+    """An operation for reductions, to pass in place of an Op. Making one is local, and all ranks make equivalent ones.
 
-    Operation(context, function) calls function(left, right, result) with arrays of one dimension: it stores the
-    combination of left and right in result, which may be left or right, must be associative, and depends on nothing
-    else. It runs in Python, also in other threads that wait: it is for rare or small calls. element: type of
-    NumPy's (at most 4096 bytes an element) of arrays that are passed as bytes; without it, function is called with
-    elements of the call's type. If function raises, the call's result is undefined, and it raises that when complete.
+    Operation(context, function) calls function(left, right, result) with one-dimensional arrays. The function stores
+    the combination of left and right in result, which may be left or right. It must be associative and depend on
+    nothing else. It runs in Python, even in other threads that wait, so it is for rare or small calls.
+
+    `element` is a NumPy type of at most 4096 bytes, for arrays that are passed as bytes. Without it, the function gets
+    elements of the call's type. If the function raises, the result is undefined, and the call raises it when complete.
     """
 
     def __init__(self, context: Context, function: Callable[..., object], element: Optional[TypeLike] = None,
@@ -191,7 +192,7 @@ class Operation:
 
     @classmethod
     def scaled(cls, context: Context, kind: TypeLike, factor: float) -> Operation:
-        """Return a sum whose inputs are first multiplied by a factor, which each rank may choose."""
+        """Return a sum whose inputs are first multiplied by a factor, which may differ between ranks."""
         layout = named_layout(kind)
         narrow = layout.name in ("float16", "bfloat16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
         number = numpy.array(factor, "float32" if narrow and "float" in layout.name else dtype_of(kind))
@@ -202,15 +203,15 @@ class Operation:
     @classmethod
     def narrow(cls, context: Context, kind: TypeLike, before: Optional[float] = None,
                after: Optional[float] = None) -> Operation:
-        """Return a sum of 8- or 16-bit floats whose partial results are rounded to their type; inputs are multiplied by
-        before, the sum by after."""
+        """Return a sum of 8- or 16-bit floats whose partial results are rounded to their type. Inputs are multiplied by
+        `before`, and the sum by `after`."""
         factors = [None if factor is None else ctypes.pointer(ctypes.c_float(factor)) for factor in (before, after)]
         made = cls.__new__(cls)
         made._make(context, "_narrow", named_layout(kind).type, *factors)
         return made
 
     def free(self) -> None:
-        """Destroy the operation, when no call uses it."""
+        """Destroy the operation. No call may be using it."""
         if self.value >= 0:
             value, self.value = self.value, -1
             status = lib.twill_op_destroy(self._context._handle, value)

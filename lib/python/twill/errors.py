@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions. Each has the library's sentence, which names the rank, the call and the cause, and its status."""
+"""Exceptions. Each has a status and the library's message, which names the rank, the call and the cause."""
 from __future__ import annotations
 
 import builtins
@@ -8,7 +8,7 @@ from ._declarations import Status
 
 
 class TwillError(Exception):
-    """A call of twill has failed. After a failed collective its communicator is broken, unless noted otherwise."""
+    """A call of twill has failed. A failed collective breaks its communicator unless noted otherwise."""
 
     def __init__(self, message: str, status: int = Status.ERR_INTERNAL) -> None:
         super().__init__(message)
@@ -41,11 +41,11 @@ class FabricError(TwillError):
 
 
 class TimeoutError(TwillError, builtins.TimeoutError):
-    """A deadline has passed; the sentence names the rank that is missing."""
+    """A deadline has passed. The message names the rank that is missing."""
 
 
 class PeerError(TwillError, ConnectionError):
-    """Another rank has died; the sentence names it."""
+    """Another rank has died. The message names it."""
 
 
 class MismatchError(TwillError):
@@ -65,7 +65,7 @@ class UnsupportedError(TwillError, NotImplementedError):
 
 
 class InternalError(TwillError):
-    """A fault of twill: please report the message."""
+    """An error in twill itself. Please report the message."""
 
 
 class RevokedError(TwillError):
@@ -73,7 +73,7 @@ class RevokedError(TwillError):
 
 
 class ExcludedError(TwillError):
-    """The other ranks go on without this one, which was silent."""
+    """The other ranks continue without this one, because it was silent."""
 
 
 _CLASSES = {
@@ -96,5 +96,5 @@ _CLASSES = {
 
 
 def exception_of(status: int) -> type[TwillError]:
-    """Return the class of a status."""
+    """Return the class of exceptions for a status."""
     return _CLASSES.get(status, TwillError)  # type: ignore[call-overload, no-any-return]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three forms of each call, made of what it passes to the library (calls.py)."""
+"""Makes the three forms of each call out of the arguments that it passes to the library (calls.py)."""
 from __future__ import annotations
 
 import ctypes
@@ -31,7 +31,7 @@ def _named(method: Any, prepare: Callable[..., calls.Prepared], suffix: str, doc
 
 
 def blocking(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]) -> Callable[Concatenate[Communicator, P], Any]:
-    """Return the form that returns when the call is complete."""
+    """Return the blocking form of a call, which returns its result when it is complete."""
     function = getattr(lib, "twill_" + prepare.__name__)
 
     def method(self: Communicator, /, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -52,7 +52,7 @@ def blocking(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]) -> 
 
 
 def started(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]) -> Callable[Concatenate[Communicator, P], Request]:
-    """Return the form that returns a request in progress."""
+    """Return the nonblocking form of a call, which returns a request in progress."""
     function = getattr(lib, f"twill_{prepare.__name__}_start")
 
     def method(self: Communicator, /, *args: P.args, **kwargs: P.kwargs) -> Request:
@@ -68,7 +68,7 @@ def started(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]) -> C
 
 def persistent(prepare: Callable[Concatenate[calls.Ranks, P], calls.Prepared]
                ) -> Callable[Concatenate[Communicator, P], PersistentRequest]:
-    """Return the form that prepares a request, which is started any number of times."""
+    """Return the persistent form of a call, which returns a request that may be started any number of times."""
     function = getattr(lib, f"twill_{prepare.__name__}_init")
 
     def method(self: Communicator, /, *args: P.args, **kwargs: P.kwargs) -> PersistentRequest:

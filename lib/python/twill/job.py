@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ranks of a running job do, seen from another process of its host and user."""
+"""Shows what the ranks of a running job do, from another process of the same host and user."""
 from __future__ import annotations
 
 import ctypes
@@ -8,9 +8,9 @@ from ._library import fail, lib, lines, text
 
 
 def job_view(name: str, events: int = 16) -> list[list[str]]:
-    """Return what is found about the job of a process (PID of a rank or the launcher, or the program's name): lines of
-    fields, of which the first says what the line is, as twill_job_view_line() has them. The job is neither stopped nor
-    slowed."""
+    """Return what is found about the job of a process. `name` is the PID of a rank or of the launcher, or the program's
+    name. Each line is a list of fields, the first of which names the kind of line (see twill_job_view_line()). The job
+    is neither stopped nor slowed."""
     opened, message = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
     status = lib.twill_job_view_open(ctypes.byref(opened), name.encode(), events, message, len(message))
     if status != 0:

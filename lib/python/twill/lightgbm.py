@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributed training of LightGBM over twill, in place of its own sockets.
+"""Distributed training of LightGBM over twill, in place of LightGBM's sockets.
 
     import lightgbm, twill, twill.lightgbm
 
@@ -7,8 +7,8 @@
         data = lightgbm.Dataset(my_rows, my_labels)
         booster = lightgbm.train({"objective": "binary", **net.parameters}, data, callbacks=[net.check])
 
-Each rank has its rows of the data; every rank gets the same model. Parameters machines and local_listen_port are not
-set. LightGBM's network belongs to the thread that made it: train in that thread."""
+Each rank has its rows of the data, and every rank gets the same model. Do not set the parameters machines and
+local_listen_port. LightGBM's network belongs to the thread that made it, so train in that thread."""
 from __future__ import annotations
 
 import ctypes
@@ -24,11 +24,11 @@ _Allgather = ctypes.CFUNCTYPE(None, _pointer, _int32, _pointer, _pointer, _int, 
 
 
 class Network:
-    """The network of a thread's LightGBM."""
+    """The network that LightGBM uses in one thread."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
-        #: for LightGBM, with the program's: without num_machines it takes its serial learner
+        #: for LightGBM, in addition to the program's; without num_machines it uses its serial learner
         self.parameters: dict[str, Any] = {"tree_learner": "data", "num_machines": comm.size, "pre_partition": True}
         self._failure: Optional[BaseException] = None
         self._scatter, self._gather = self._functions(comm._handle)
@@ -36,7 +36,7 @@ class Network:
     def _functions(self, handle: Any) -> tuple[Any, Any]:
         reduce_scatter, allgather = lib.twill_lightgbm_reduce_scatter, lib.twill_lightgbm_allgather
 
-        # Their parameters are those of the library's functions after the communicator.
+        # Their parameters are those of the library's functions, without the communicator.
         def scatter(*arguments: Any) -> None:
             if (status := reduce_scatter(handle, *arguments)) != 0:
                 self._fail(status)
@@ -50,18 +50,18 @@ class Network:
     def _fail(self, status: int) -> None:
         try:
             self._comm._fail(status)
-        except Exception as error:  # C++ cannot be told: check() raises it
+        except Exception as error:  # cannot pass through C++, so check() raises it
             self._failure = self._failure or error
 
     def check(self, _: object = None) -> None:
-        """Raise the failure of a call that LightGBM has made: as a callback, after each iteration."""
+        """Raise the failure of a call that LightGBM has made, if any. It serves as a callback after each iteration."""
         if self._failure is not None:
             raise self._failure
 
 
 @contextmanager
 def network(comm: Communicator) -> Iterator[Network]:
-    """A block in which this thread's LightGBM communicates over a communicator, that nothing else uses meanwhile."""
+    """Open a block in which this thread's LightGBM uses a communicator, which nothing else may use meanwhile."""
     from lightgbm.basic import _LIB, _safe_call  # type: ignore[import-not-found, attr-defined, unused-ignore]
 
     made = Network(comm)
@@ -70,7 +70,7 @@ def network(comm: Communicator) -> Iterator[Network]:
     try:
         yield made
     except Exception as error:
-        made.check()  # what LightGBM says of a broken network is only a consequence
+        made.check()  # LightGBM's error about a broken network is only a consequence
         raise error
     finally:
         if comm.size > 1:

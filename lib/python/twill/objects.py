@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python objects, by pickle, over the calls of a communicator. They cost a copy and a message for their size: arrays go
-by the other calls. As pickle runs what an object says, it is for ranks that trust each other, as those of a job do."""
+"""Sends pickled Python objects over a communicator. An object costs a copy and a message for its size, so arrays should use
+the other calls. As unpickling runs code of the sender, ranks must trust each other, as the ranks of a job do."""
 from __future__ import annotations
 
 import functools
@@ -24,7 +24,7 @@ def _objects_in(data: Any, counts: Sequence[int]) -> list[Any]:
 
 
 class Objects:
-    """The calls whose names end in _object. Collective, as those of arrays."""
+    """The calls whose names end in _object. They are collective like those for arrays."""
 
     def broadcast_object(self: Communicator, value: Any = None, root: int = 0) -> Any:  # type: ignore[misc]
         """Return the root's object on every rank."""
@@ -44,7 +44,7 @@ class Objects:
         return _objects_in(gathered, counts)
 
     def gather_object(self: Communicator, value: Any, root: int = 0) -> Optional[list[Any]]:  # type: ignore[misc]
-        """Return the objects of all ranks on the root, None on others."""
+        """Return the objects of all ranks on the root, and None on other ranks."""
         data = _bytes_of(value)
         sizes = self.gather(numpy.array([data.size]), root=root)
         if self.rank != root:
@@ -72,17 +72,17 @@ class Objects:
 
     def allreduce_object(self: Communicator, value: Any,  # type: ignore[misc]
                          function: Callable[[Any, Any], Any]) -> Any:
-        """Return function(... function(object of rank 0, of rank 1) ..., of the last rank) on every rank."""
+        """Combine the objects of all ranks from the left, in rank order, and return the result on every rank."""
         return functools.reduce(function, self.allgather_object(value))
 
     def send_object(self: Communicator, value: Any, to: int) -> None:  # type: ignore[misc]
-        """Send an object to a rank, which calls recv_object()."""
+        """Send an object to a rank, which must call recv_object()."""
         data = _bytes_of(value)
         self.send(numpy.array([data.size]), to)
         self.send(data, to)
 
     def recv_object(self: Communicator, source: int) -> Any:  # type: ignore[misc]
-        """Return an object that a rank sends with send_object()."""
+        """Receive an object that a rank sends with send_object(), and return it."""
         size = numpy.empty(1, numpy.int64)
         self.recv(size, source)
         data = numpy.empty(size[0], numpy.uint8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill as a backend of ray.util.collective (Ray 2.55 and later), for arrays of NumPy and CPU tensors of PyTorch:
+"""twill as a backend of ray.util.collective (Ray 2.55 and later), for NumPy arrays and PyTorch CPU tensors:
 
     import twill.ray                    # in the driver and in each actor
     twill.ray.register()
@@ -25,7 +25,7 @@ _SETUP_SECONDS = 60.0
 
 
 class _RayRendezvous:
-    """All-gather over Ray's key-value store, for set-up."""
+    """An all-gather over Ray's key-value store, for set-up."""
 
     def __init__(self, group: str, rank: int, size: int) -> None:
         self._group, self._rank, self._size, self._round = group, rank, size, 0
@@ -37,7 +37,7 @@ class _RayRendezvous:
         internal_kv._internal_kv_put(self._key(self._round, self._rank), mine, overwrite=True)
         deadline = time.monotonic() + _SETUP_SECONDS
         parts = [mine if rank == self._rank else self._wait(rank, deadline) for rank in range(self._size)]
-        self.forget()  # the key of the round before: all have read it
+        self.forget()  # all ranks have read the key of the round before
         self._round += 1
         return parts
 
@@ -49,7 +49,7 @@ class _RayRendezvous:
         return bytes(value)
 
     def forget(self) -> None:
-        """Delete this rank's key of the last round but the current one."""
+        """Delete this rank's key of the round before the current one."""
         if self._round > 0:
             internal_kv._internal_kv_del(self._key(self._round - 1, self._rank))
 
@@ -65,12 +65,12 @@ def _is_torch(tensor: Any) -> bool:
 
 
 def _flat(tensor: Any) -> Any:
-    """Return a contiguous array or tensor: itself, or a copy."""
+    """Return a contiguous array or tensor: the given one, or a copy."""
     return tensor.detach().contiguous() if _is_torch(tensor) else numpy.ascontiguousarray(tensor)
 
 
 def _store(flat: Any, tensor: Any) -> None:
-    """Copy a result to where the caller wants it, unless it is there."""
+    """Copy a result to where the caller wants it, unless it is there already."""
     if _is_torch(tensor):
         if flat.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
             tensor.detach().copy_(flat.reshape(tensor.shape))
@@ -79,7 +79,7 @@ def _store(flat: Any, tensor: Any) -> None:
 
 
 def _stacked(tensors: Sequence[Any]) -> Any:
-    """Return a block of all tensors, of the kind of the first; NumPy has no bfloat16."""
+    """Return all tensors stacked, of the kind of the first, as NumPy has no bfloat16."""
     if not _is_torch(tensors[0]):
         return numpy.stack(tensors)
     import torch
@@ -88,7 +88,7 @@ def _stacked(tensors: Sequence[Any]) -> Any:
 
 
 class Group(BaseGroup):  # type: ignore[misc]
-    """A group of actors. Its calls block."""
+    """A group of actors. All its calls block."""
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         super().__init__(world_size, rank, group_name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Going on after ranks have died, and with new ones: docs/guides/recovery.md tells how."""
+"""Continuing after ranks have died, and with new ranks. docs/guides/recovery.md shows how."""
 from __future__ import annotations
 
 import ctypes
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """What the last agree() or shrink() found, the same on all survivors."""
+    """The result of the last agree() or shrink(), which is the same on all survivors."""
 
     failed: int
     survivors: int
@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Seconds within which a call in which this rank waits ends, see twill_bounds in man 3 twill.h."""
+    """Bounds, in seconds, on the time until a call in which this rank waits ends (see twill_bounds in man 3 twill.h)."""
 
     silent: float
     death: float
@@ -33,23 +33,23 @@ class Bounds(NamedTuple):
 
 
 class Recovery:
-    """The calls of a communicator for recovery. Its survivors call them alike; revoke() any of them, at any time."""
+    """The calls of a communicator for recovery. All survivors make the same calls, but any of them may revoke() alone."""
 
     _owns: bool
 
     def revoke(self: Communicator) -> None:  # type: ignore[misc]
-        """End the communicator on all its ranks, also the calls that others are in. Any thread may call it."""
+        """End the communicator on all its ranks, including calls in progress there. Any thread may call this."""
         self._check(lib.twill_comm_revoke(self._handle))
 
     def agree(self: Communicator, flags: int = 0) -> int:  # type: ignore[misc]
-        """Return the bitwise AND of flags (64 bits) over the ranks that live; outcome() has who has failed."""
+        """Return the bitwise AND of flags (64 bits) over the live ranks. failed_ranks() then lists the others."""
         value = ctypes.c_uint64(flags)
         self._check(lib.twill_comm_agree(self._handle, ctypes.byref(value)))
         return value.value
 
     def shrink(self: Communicator) -> Communicator:  # type: ignore[misc]
-        """Return a communicator of the ranks that live, in the same context, whose arrays go on. It takes this one's
-        place: leave() this one."""
+        """Return a communicator of the live ranks, in the same context, whose arrays stay valid. It replaces this one,
+        which should leave()."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_shrink(ctypes.byref(made), self._handle))
         smaller = self._adopt(made)
@@ -63,32 +63,32 @@ class Recovery:
         return larger
 
     def handle(self: Communicator, joining: int) -> str:  # type: ignore[misc]
-        """Return the line of text by which `joining` new processes join(). Only rank 0 calls it, before all grow()."""
+        """Return the line of text with which `joining` new processes join(). Rank 0 calls it before all ranks grow()."""
         line = ctypes.create_string_buffer(TWILL_HANDLE_BYTES)
         self._check(lib.twill_comm_handle(self._handle, joining, line))
         return text(line.value)
 
     def grow(self: Communicator) -> Communicator:  # type: ignore[misc]
-        """Return a communicator of these ranks and of the new processes after them, in a new context. It takes this
-        one's place: leave() this one. Arrays of the old context stay valid."""
+        """Return a communicator of these ranks, followed by the new processes, in a new context. It replaces this one,
+        which should leave(). Arrays of the old context stay valid."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_grow(ctypes.byref(made), self._handle))
         return self._grown(made)
 
     def admit(self: Communicator) -> Optional[Communicator]:  # type: ignore[misc]
-        """Take in processes that twillrun --elastic has started in place of dead ones: return the communicator that
-        takes this one's place, or None if there are none."""
+        """Admit processes that twillrun --elastic has started in place of dead ones. Return the communicator that
+        replaces this one, or None if there are no such processes."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_admit(ctypes.byref(made), self._handle))
         return self._grown(made) if made.value else None
 
     @property
     def epoch(self: Communicator) -> int:  # type: ignore[misc]
-        """How often the job had grown or been reconfigured when this communicator was made."""
+        """Number of times that the job had grown or been reconfigured when this communicator was made."""
         return int(lib.twill_comm_epoch(self._handle))
 
     def outcome(self: Communicator) -> Outcome:  # type: ignore[misc]
-        """Return what the last agreement found."""
+        """Return the result of the last agreement."""
         read = twill_outcome()
         self._check(lib.twill_comm_outcome(self._handle, ctypes.byref(read)))
         return Outcome(*[getattr(read, name) for name in Outcome._fields])
@@ -101,7 +101,7 @@ class Recovery:
         return ranks
 
     def set_timeout(self: Communicator, seconds: float) -> None:  # type: ignore[misc]
-        """Set how long later waits last without progress; 0: TWILL_TIMEOUT."""
+        """Set how long later waits last without progress. 0 means TWILL_TIMEOUT."""
         self._check(lib.twill_comm_set_timeout(self._handle, seconds))
 
     def bounds(self: Communicator) -> Bounds:  # type: ignore[misc]
@@ -112,16 +112,16 @@ class Recovery:
 
 
 def join(handle: str, settings: Optional[dict[str, object]] = None) -> Communicator:
-    """Join a job that runs, by its handle() and in place of init(). Collective with its grow()."""
+    """Join a running job by its handle(), instead of calling init(). Collective with the grow() of its ranks."""
     from .comm import made_by
 
     return made_by(lib.twill_comm_join, handle.encode(), settings_of(settings))
 
 
 class Handle:
-    """A process's end of a reconfiguration: `text` is for the other processes. free() it afterwards.
+    """One process's part of a reconfiguration. The other processes need its `text`. Call free() afterwards.
 
-    comm: the communicator that the process has, broken or not, or None for a process without one."""
+    `comm` is the communicator of the process, broken or not, or None for a process without one."""
 
     def __init__(self, comm: Optional[Communicator] = None, settings: Optional[dict[str, object]] = None) -> None:
         self._handle, line = ctypes.c_void_p(), ctypes.create_string_buffer(TWILL_HANDLE_BYTES)
@@ -130,13 +130,13 @@ class Handle:
                                          settings_of(settings), line)
         if status != 0:
             fail(status, comm.message if comm else "")
-        #: the line for the other processes
+        #: the line of text for the other processes
         self.text = text(line.value)
 
     def reconfigure(self, handles: Sequence[str], ordered: bool = False, seconds: float = 0) -> Communicator:
-        """Return a communicator of the processes of these handles, this one among them. Collective over them. ordered:
-        ranks in this order, which is then the same everywhere. seconds: deadline for each wait. It takes the place of
-        the handle's communicator: leave() that one."""
+        """Return a communicator of the processes of these handles, which include this one. Collective over them. If
+        `ordered`, ranks have the order of the list, which must be the same everywhere. `seconds` limits each wait. The
+        new communicator replaces that of the handle, which should leave()."""
         from .comm import made_by
 
         lines = (ctypes.c_char_p * len(handles))(*[handle.encode() for handle in handles])

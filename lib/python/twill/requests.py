@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls in progress, and calls that are started again and again."""
+"""Calls in progress, and calls that are prepared once and started many times."""
 from __future__ import annotations
 
 import ctypes
@@ -23,11 +23,11 @@ class Request:
     def __init__(self, comm: Communicator, handle: ctypes.c_void_p, prepared: Prepared) -> None:
         self._comm, self._handle, self._prepared = comm, handle, prepared
         self._reference = ctypes.byref(handle)
-        comm._pending.add(self)  # its buffers live until it is complete, also if the program forgets it
+        comm._pending.add(self)  # keeps its buffers until it is complete, even if the program drops it
 
     @property
     def active(self) -> bool:
-        """Whether it is not known to be complete."""
+        """Whether the call may still be in progress. Only wait() and test() find that it is complete."""
         return self._handle.value is not None
 
     def wait(self) -> Any:
@@ -44,11 +44,11 @@ class Request:
 
     @property
     def result(self) -> Any:
-        """What the blocking call returns: valid when the call is complete."""
+        """The result that the blocking call returns. Valid once the call is complete."""
         return self._prepared.result
 
     def set_timeout(self, seconds: float) -> None:
-        """Set how long waits for this request last without progress; 0: as the communicator's."""
+        """Set how long waits for this request last without progress. With 0 the communicator's limit applies."""
         status = lib.twill_request_set_timeout(self._handle, seconds)
         if status != 0:
             self._comm._fail(status)
@@ -58,7 +58,7 @@ class Request:
         return self._outcome(status)
 
     def _outcome(self, status: int) -> Any:
-        """Raise the failure of a complete call, or return its result."""
+        """Return the result of a complete call, or raise its failure."""
         comm = self._comm
         if status != 0:
             comm._fail(status)
@@ -70,8 +70,8 @@ class Request:
 
 
 class PersistentRequest(Request):
-    """A call that is prepared once and then started any number of times, which is the cheapest form: nothing is
-    converted or looked up again. free() it, or use it in a `with` block."""
+    """A call that is prepared once and then started any number of times. This is the cheapest form, as nothing is
+    converted or looked up again. Call free() at the end, or use it in a `with` block."""
 
     __slots__ = ("_active",)
 
@@ -81,11 +81,11 @@ class PersistentRequest(Request):
 
     @property
     def active(self) -> bool:
-        """Whether it has been started, and is not known to be complete."""
+        """Whether it has been started and may still be in progress."""
         return self._active
 
     def start(self) -> PersistentRequest:
-        """Start the call; on all ranks alike."""
+        """Start the call. All ranks must start it."""
         self._load()
         status = _start(self._handle)
         if status != 0:
@@ -104,7 +104,7 @@ class PersistentRequest(Request):
             copied.load()
 
     def __call__(self) -> Any:
-        """Start the call and wait: the blocking call again, with the same buffers."""
+        """Start the call and wait for it, like the blocking call with the same buffers. Returns the result."""
         self._load()
         return self._outcome(_start(self._handle) or _wait(self._reference))
 
@@ -114,7 +114,7 @@ class PersistentRequest(Request):
         try:
             return super()._ended(status)
         finally:
-            pending.add(self)  # until it is freed
+            pending.add(self)  # keeps the buffers until it is freed
 
     def free(self) -> None:
         """Free the request, which must not be in progress."""
@@ -132,13 +132,13 @@ class PersistentRequest(Request):
 
 
 def wait_all(requests: Iterable[Request]) -> list[Any]:
-    """Wait until all are complete, and return their results. Raises the first failure."""
+    """Wait until all requests are complete, and return their results. If any failed, raise the first failure."""
     results: list[Any] = []
     failure: Optional[BaseException] = None
     for request in list(requests):
         try:
             results.append(request.wait())
-        except Exception as error:  # the others end, too, before it is raised
+        except Exception as error:  # wait for the others before raising it
             failure = failure or error
     if failure is not None:
         raise failure
@@ -146,7 +146,7 @@ def wait_all(requests: Iterable[Request]) -> list[Any]:
 
 
 def wait_any(requests: Sequence[Request]) -> Optional[int]:
-    """Wait until one is complete, and return its index; None if none is in progress."""
+    """Wait until one request is complete, and return its index. Return None if none is in progress."""
     handles = (ctypes.c_void_p * len(requests))(*[r._handle.value for r in requests])
     index = ctypes.c_int(-1)
     status = lib.twill_wait_any(len(requests), handles, ctypes.byref(index))
@@ -161,5 +161,5 @@ def wait_any(requests: Sequence[Request]) -> Optional[int]:
 
 
 def test_all(requests: Iterable[Request]) -> bool:
-    """Return whether all are complete, after advancing them."""
+    """Advance all requests, and return whether all are complete."""
     return all([request.test() for request in requests if request.active])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Start a Python program with several ranks: python -m twill.run -n 4 train.py [ARGUMENT ...]
 
-Options are those of twillrun(1). A program that ends in .py runs under this Python, and so does one of "-m MODULE"."""
+Options are those of twillrun(1). Programs that end in .py, and "-m MODULE", run under this Python."""
 from __future__ import annotations
 
 import os
@@ -10,12 +10,12 @@ import sys
 
 from ._library import beside
 
-# twillrun's options without a value; of others it is the next argument, unless it is attached.
+# twillrun's options without a value. The value of any other option is the next argument, unless it is attached.
 _ALONE = ("l", "label", "report-bindings", "check", "json", "oversubscribe", "h", "help", "V", "version")
 
 
 def command(arguments: list[str], alone: bool = True) -> list[str]:
-    """Return twillrun's arguments: those given, with this Python before each program of Python."""
+    """Return the arguments for twillrun: the given ones, with this Python inserted before each Python program."""
     i = 0
     while i < len(arguments) and arguments[i].startswith("-") and arguments[i] not in ("--", "-m"):
         option = arguments[i]
@@ -33,7 +33,7 @@ def command(arguments: list[str], alone: bool = True) -> list[str]:
 
 
 def main() -> None:
-    """Become twillrun."""
+    """Replace this process by twillrun."""
     program = beside("bin", "twillrun") or shutil.which("twillrun")
     if program is None:
         sys.exit("twill.run: there is no twillrun beside the package or in PATH")

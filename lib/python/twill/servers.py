@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter servers: workers push gradients of tensors by key and pull parameters. man 3 twill_server.h has the modes."""
+"""Parameter servers. Workers push gradients of tensors by key and pull parameters. man 3 twill_server.h has the modes."""
 from __future__ import annotations
 
 import ctypes
@@ -17,14 +17,14 @@ from .comm import Communicator
 from .context import Shape
 from .training import described_tensor, optimizer_of, set_fields
 
-#: the option chunk_bytes of a Server that cuts no tensor
+#: value of the option chunk_bytes of a Server that keeps tensors whole
 WHOLE_TENSORS: int = TWILL_SERVER_WHOLE_TENSORS
 
 _ENUMS = {"layout": ServerLayout, "mode": ServerMode, "rate": ServerRate, "op": Op, "compression": Compression}
 
 
 class ServedTensor:
-    """A tensor of a server; its arrays, on workers, have the shape that it was added with."""
+    """A tensor of a server. On workers, its arrays have the shape that it was added with."""
 
     def __init__(self, owner: Server, key: int, shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
         self._server, self.key, self.shape, self.dtype = owner, key, shape, dtype
@@ -38,25 +38,25 @@ class ServedTensor:
 
     @property
     def gradient(self) -> numpy.ndarray[Any, Any]:
-        """What is pushed."""
+        """The gradient, which push() sends."""
         return self._array(lib.twill_server_gradient(self._server._handle, self.key))
 
     @property
     def parameters(self) -> numpy.ndarray[Any, Any]:
-        """What is pulled."""
+        """The parameters, which pull() receives."""
         return self._array(lib.twill_server_parameters(self._server._handle, self.key))
 
     @property
     def version(self) -> int:
-        """The version of the parameters that were pulled last."""
+        """Version of the parameters that were pulled last."""
         return int(lib.twill_server_version(self._server._handle, self.key))
 
     def push(self) -> None:
-        """Start to push the gradient, which belongs to the server until it is waited for."""
+        """Start to push the gradient. Its memory belongs to the server until the push has been waited for."""
         self._server._check(lib.twill_server_push(self._server._handle, self.key))
 
     def pull(self) -> None:
-        """Start to pull the parameters, which belong to the server until they are waited for."""
+        """Start to pull the parameters. Their memory belongs to the server until the pull has been waited for."""
         self._server._check(lib.twill_server_pull(self._server._handle, self.key))
 
     def push_pull(self) -> None:
@@ -64,7 +64,7 @@ class ServedTensor:
         self._server._check(lib.twill_server_push_pull(self._server._handle, self.key))
 
     def test(self) -> bool:
-        """Return whether push and pull are complete, after advancing them."""
+        """Advance push and pull, and return whether both are complete."""
         return self._server._test(self.key)
 
     def wait(self) -> None:
@@ -72,17 +72,17 @@ class ServedTensor:
         self._server._check(lib.twill_server_wait(self._server._handle, self.key))
 
     def wait_push(self) -> None:
-        """Wait for the push alone."""
+        """Wait for the push only."""
         self._server._check(lib.twill_server_wait_push(self._server._handle, self.key))
 
 
 class Server:
-    """A process's part of a parameter server: add() the same tensors on all ranks, commit(), then workers push and
-    pull, and ranks that only serve are in serve() until all workers have left. free() it at the end.
+    """One process's part of a parameter server. Call add() for the same tensors on all ranks, then commit(). After that,
+    workers push and pull, and ranks that only serve stay in serve() until all workers have left. Call free() at the end.
 
-    Options are the members of twill_server_options: layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads,
-    chunk_bytes (WHOLE_TENSORS: none is cut) ...;
-    optimizer: "sgd" and the like, with its hyperparameters in a dictionary, `hyper`."""
+    Options are the members of twill_server_options, such as layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads
+    and chunk_bytes (with WHOLE_TENSORS no tensor is cut). `optimizer` is a rule such as "sgd", and the dictionary
+    `hyper` has its hyperparameters."""
 
     def __init__(self, comm: Communicator, *, optimizer: Union[OptimizerRule, str, None] = None,
                  hyper: Optional[dict[str, float]] = None, ranks: Optional[list[int]] = None, **options: Any) -> None:
@@ -105,7 +105,7 @@ class Server:
 
     def add(self, name: str, shape: Optional[Shape] = None, dtype: TypeLike = "float32", *,
             gradient: Optional[Buffer] = None, parameters: Optional[Buffer] = None) -> ServedTensor:
-        """Register a tensor, of this shape and type or those of the program's gradient or parameters."""
+        """Register a tensor and return it. Shape and type are the given ones, or those of the program's memory."""
         tensor, dimensions, kind, keep = described_tensor(name, shape, dtype, gradient, parameters)
         key = ctypes.c_int()
         self._check(lib.twill_server_add(self._handle, ctypes.byref(tensor), ctypes.byref(key)))
@@ -114,7 +114,7 @@ class Server:
         return self.tensors[-1]
 
     def load(self, path: str) -> None:
-        """Read what save() has written: before the commit, on all ranks."""
+        """Read the files that save() has written. Before the commit, on all ranks."""
         self._check(lib.twill_server_load(self._handle, encoded(path, "the path")))
 
     def commit(self) -> Server:
@@ -124,7 +124,7 @@ class Server:
 
     @property
     def role(self) -> ServerPart:
-        """What this rank does."""
+        """Whether this rank works, serves, or does both."""
         return ServerPart(lib.twill_server_role(self._handle))
 
     def _test(self, key: int) -> bool:
@@ -133,7 +133,7 @@ class Server:
         return bool(done.value)
 
     def push_pull(self) -> None:
-        """Start push_pull of all tensors at once."""
+        """Start push_pull() of all tensors."""
         keys = (ctypes.c_int * len(self.tensors))(*[tensor.key for tensor in self.tensors])
         self._check(lib.twill_server_push_pull_all(self._handle, len(keys), keys))
 
@@ -150,22 +150,22 @@ class Server:
         self._check(lib.twill_server_serve(self._handle))
 
     def leave(self) -> None:
-        """Push and pull no more: on a worker, once what it has started is complete."""
+        """Declare, on a worker whose calls are complete, that it pushes and pulls no more."""
         self._check(lib.twill_server_leave(self._handle))
 
     def set_optimizer(self, **hyperparameters: float) -> None:
-        """Change hyperparameters for later updates of the chunks here; on all servers."""
+        """Change hyperparameters for later updates of the chunks on this server. Call it on all servers."""
         if self._optimizer is None:
             raise ValueError("the server has no optimizer")
         set_fields(self._optimizer, hyperparameters, "the optimizer", {})
         self._check(lib.twill_server_set_optimizer(self._handle, ctypes.byref(self._optimizer)))
 
     def save(self, path: str) -> None:
-        """Write the state of the chunks here to the file PATH.RANK."""
+        """Write the state of the chunks on this server to the file PATH.RANK."""
         self._check(lib.twill_server_save(self._handle, encoded(path, "the path")))
 
     def rebuild(self, comm: Communicator) -> None:
-        """Go on with other ranks, after shrink() or grow(). Collective over comm."""
+        """Continue with the ranks of `comm`, after shrink() or grow(). Collective over `comm`."""
         status = lib.twill_server_rebuild(ctypes.byref(self._handle), comm._handle)
         if status != 0:
             comm._fail(status)
@@ -179,13 +179,14 @@ class Server:
         return {field[0]: getattr(read, field[0]) for field in read._fields_}
 
     def staleness(self, most: int = 16) -> list[int]:
-        """Return how many gradients of chunks here had staleness 0, 1, ... and most - 1 or more."""
+        """Return a histogram of the staleness of gradients for chunks on this server. Element i counts staleness i, and
+        the last one counts staleness of most - 1 or more."""
         histogram = (ctypes.c_uint64 * most)()
         self._check(lib.twill_server_staleness(self._handle, histogram, most))
         return list(histogram)
 
     def free(self) -> None:
-        """Free the server; its own memory goes with it."""
+        """Free the server and its memory."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         lib.twill_server_destroy(handle)
         self._keep.clear()

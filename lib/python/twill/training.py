@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient sets: the communication of a training step, overlapped with the backward pass. docs/guides/training.md tells how to
-use them; the functions of man 3 twill_train.h have the details."""
+"""Gradient sets, which overlap the communication of a training step with the backward pass. docs/guides/training.md shows how
+to use them. The functions of man 3 twill_train.h have the details."""
 from __future__ import annotations
 
 import ctypes
@@ -20,7 +20,7 @@ _ENUMS = {"order": BucketOrder, "factors": FactorsChoice, "compression": Compres
 
 
 class SetCounters(NamedTuple):
-    """Counters of a set since its commit, see twill_gradients_counters in man 3 twill_train.h."""
+    """Counters of a set since its commit (see twill_gradients_counters in man 3 twill_train.h)."""
 
     steps: int
     operations: int
@@ -35,7 +35,7 @@ class SetCounters(NamedTuple):
 
 
 def set_fields(structure: ctypes.Structure, values: dict[str, Any], what: str, enums: dict[str, Any]) -> None:
-    """Set members of options by name; those of an enumeration also by the name of a constant."""
+    """Set members of an options structure by name. A value of an enumeration may be the name of a constant."""
     names = {field[0] for field in structure._fields_} - {"bytes", "rule"}
     for name, value in values.items():
         if name not in names:
@@ -47,7 +47,7 @@ def set_fields(structure: ctypes.Structure, values: dict[str, Any], what: str, e
 
 def optimizer_of(rule: Union[OptimizerRule, str], hyperparameters: dict[str, float],
                  before: Optional[twill_optimizer] = None) -> twill_optimizer:
-    """Return a rule with its hyperparameters: others are those from before if it has this rule, or defaults."""
+    """Return a rule with these hyperparameters. The others come from `before` if it has this rule, or are defaults."""
     rule = OptimizerRule[rule.upper()] if isinstance(rule, str) else rule
     if before is None or before.rule != rule:
         before = twill_optimizer()
@@ -58,8 +58,8 @@ def optimizer_of(rule: Union[OptimizerRule, str], hyperparameters: dict[str, flo
 
 def described_tensor(name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],
                      parameters: Optional[Buffer]) -> tuple[twill_tensor, tuple[int, ...], TypeLike, Any]:
-    """Return a tensor for C, its shape and type, those of the program's memory if no shape is given, and what must live
-    as long as the tensor."""
+    """Return a tensor for C, its shape, its type, and the objects that must live as long as the tensor. Without a given
+    shape, shape and type are those of the program's memory."""
     views = [None if given is None else plain(view(given, True)) for given in (gradient, parameters)]
     some: Any = gradient if gradient is not None else parameters
     if shape is None:
@@ -81,7 +81,7 @@ def described_tensor(name: str, shape: Optional[Shape], dtype: TypeLike, gradien
 
 
 class Tensor:
-    """A tensor of a set: its arrays have the shape that it was added with."""
+    """A tensor of a set. Its arrays have the shape that it was added with."""
 
     def __init__(self, owner: GradientSet, index: int, shape: tuple[int, ...], dtype: numpy.dtype[Any]) -> None:
         self._set, self.index, self.shape, self.dtype = owner, index, shape, dtype
@@ -90,30 +90,30 @@ class Tensor:
         if not address:
             raise ValueError("there is no such memory before the commit, or without an optimizer")
         memory = memory_at(address, math.prod(self.shape) * self.dtype.itemsize)
-        memory._set = self._set  # its memory, or the program's that it keeps: the array keeps both
+        memory._set = self._set  # the array keeps the set, which keeps the memory
         return array_of(memory, self.dtype, self.shape)
 
     @property
     def gradient(self) -> numpy.ndarray[Any, Any]:
-        """The gradient memory: the program's or the set's. With late=1 ask for it in each step."""
+        """The gradient memory, which is the program's or the set's. With late=1, ask for it in each step."""
         return self._array(lib.twill_gradients_memory(self._set._handle, self.index))
 
     @property
     def result(self) -> numpy.ndarray[Any, Any]:
-        """Where the last result is."""
+        """The memory with the last result."""
         return self._array(lib.twill_gradients_result(self._set._handle, self.index))
 
     @property
     def parameters(self) -> numpy.ndarray[Any, Any]:
-        """The parameters of a set with an optimizer: the program's or the set's."""
+        """The parameters in a set with an optimizer, in the program's memory or the set's."""
         return self._array(lib.twill_gradients_parameters(self._set._handle, self.index))
 
     def ready(self) -> None:
-        """Mark the gradient complete: it belongs to the set until it is waited for. Any thread may call it."""
+        """Mark the gradient complete. It belongs to the set until it is waited for. Any thread may call this."""
         self._set._check(lib.twill_gradients_ready(self._set._handle, self.index))
 
     def ready_factors(self, errors: Buffer, activations: Buffer) -> None:
-        """Mark a tensor of add_dense() ready: errors (samples x rows) and activations (samples x columns) of f32."""
+        """Mark a tensor of add_dense() ready, given f32 errors (samples x rows) and activations (samples x columns)."""
         given = [view(factor) for factor in (errors, activations)]
         if any(factor.layout.name != "float32" for factor in given):
             raise TypeError("errors and activations are float32")
@@ -124,20 +124,21 @@ class Tensor:
                                                            given[1].address, samples))
 
     def test(self) -> bool:
-        """Return whether the result is there, after advancing the reductions."""
+        """Advance the reductions, and return whether the result is there."""
         return self._set._test(self.index)
 
     def wait(self) -> numpy.ndarray[Any, Any]:
-        """Wait until the result is in the gradient memory, which then belongs to the program, and return it."""
+        """Wait until the result is in the gradient memory, and return it. The memory then belongs to the program."""
         self._set._check(lib.twill_gradients_wait(self._set._handle, self.index))
         return self.result
 
 
 class GradientSet:
-    """The gradients of a model: add() the same tensors on all ranks, commit(), and in every step mark each ready() as
-    the backward pass produces it, and wait_all(). free() it, on all ranks, before its communicator.
+    """The gradients of a model. Call add() for the same tensors on all ranks, then commit(). In every step, mark each
+    tensor ready() as the backward pass produces it, and call wait_all(). Call free() on all ranks before the
+    communicator ends.
 
-    Options are the members of twill_gradients_options: op, compression ("bf16"), bucket_bytes, order, threads, late ..."""
+    Options are the members of twill_gradients_options, such as op, compression ("bf16"), bucket_bytes, order or late."""
 
     def __init__(self, comm: Communicator, **options: Any) -> None:
         given = twill_gradients_options()
@@ -157,14 +158,15 @@ class GradientSet:
     def add(self, name: str, shape: Optional[Shape] = None, dtype: TypeLike = "float32", *,
             gradient: Optional[Buffer] = None, parameters: Optional[Buffer] = None, priority: Optional[int] = None,
             compress: bool = True) -> Tensor:
-        """Register a tensor, in the order of the forward pass: of this shape and type, or those of the program's
-        gradient or parameters. Without a gradient the set has the memory, and never copies. priority: its index."""
+        """Register a tensor, in the order of the forward pass, and return it. Shape and type are the given ones, or those
+        of the program's gradient or parameters. Without a gradient, the set has the memory and never copies. The default
+        priority is the tensor's index."""
         return self._add(name, shape, dtype, gradient, parameters, priority, compress, None)
 
     def add_dense(self, name: str, rows: int, columns: int, samples: int, *, gradient: Optional[Buffer] = None,
                   parameters: Optional[Buffer] = None, priority: Optional[int] = None, compress: bool = True) -> Tensor:
-        """Register the f32 weights of a dense layer, of which a rank has at most `samples` samples in a step: see
-        Tensor.ready_factors()."""
+        """Register the f32 weights of a dense layer. A rank has at most `samples` samples in a step (see
+        Tensor.ready_factors())."""
         return self._add(name, (rows, columns), "float32", gradient, parameters, priority, compress, samples)
 
     def _add(self, name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],
@@ -185,14 +187,14 @@ class GradientSet:
         return made
 
     def set_optimizer(self, rule: Union[OptimizerRule, str], **hyperparameters: float) -> None:
-        """Make the set update parameters: "sgd", "adagrad", "adam", "adamw", "lars" or "lamb", with rate, momentum,
-        weight_decay ... of twill_optimizer. Between steps, after the commit, it changes those that are given."""
+        """Make the set update parameters by "sgd", "adagrad", "adam", "adamw", "lars" or "lamb". Hyperparameters are the
+        members of twill_optimizer, such as rate or momentum. After the commit, call it between steps to change some."""
         optimizer = optimizer_of(rule, hyperparameters, self._optimizer)
         self._check(lib.twill_gradients_set_optimizer(self._handle, ctypes.byref(optimizer)))
         self._optimizer = optimizer
 
     def commit(self) -> GradientSet:
-        """End the registration. Collective: ranks compare options and tensors."""
+        """End the registration. Collective, as the ranks compare options and tensors. Returns the set."""
         self._check(lib.twill_gradients_commit(self._handle))
         return self
 
@@ -206,7 +208,7 @@ class GradientSet:
         return bool(done.value)
 
     def test(self) -> bool:
-        """Return whether all results are there, after advancing the reductions."""
+        """Advance the reductions, and return whether all results are there."""
         return self._test(-1)
 
     def set_late(self, late: bool) -> None:
@@ -214,15 +216,15 @@ class GradientSet:
         self._check(lib.twill_gradients_set_late(self._handle, int(late)))
 
     def drain(self) -> None:
-        """Wait for the result that is outstanding after the last late step."""
+        """Wait for the outstanding result after the last late step."""
         self._check(lib.twill_gradients_drain(self._handle))
 
     def reload(self) -> None:
-        """Take master weights from the parameters again, after the program has changed f16 or bf16 ones."""
+        """Read master weights from the parameters again, after the program has changed f16 or bf16 parameters."""
         self._check(lib.twill_gradients_reload(self._handle))
 
     def check(self) -> None:
-        """Compare the parameters, or else gradients, of the ranks: MismatchError if they differ. Collective."""
+        """Compare the parameters, or else the gradients, of the ranks. Collective. MismatchError if they differ."""
         self._check(lib.twill_gradients_check(self._handle))
 
     def state(self) -> numpy.ndarray[Any, Any]:
@@ -234,7 +236,7 @@ class GradientSet:
         return state
 
     def load_state(self, states: Sequence[Buffer]) -> None:
-        """Go on with the states of all ranks that exported them, which may have been another number. Collective."""
+        """Continue from the states of all ranks that exported them, whose number may have differed. Collective."""
         found = [view((state, "uint8")) for state in states]
         addresses = (ctypes.c_void_p * len(found))(*[state.address for state in found])
         sizes = (ctypes.c_size_t * len(found))(*[state.count for state in found])
@@ -249,21 +251,21 @@ class GradientSet:
 
     @property
     def traffic(self) -> Counters:
-        """Counters of the set's own communicators."""
+        """Counters of the communicators of the set."""
         read = twill_counters()
         self._check(lib.twill_gradients_traffic(self._handle, ctypes.byref(read)))
         return Counters(*[getattr(read, name) for name in Counters._fields])
 
     def times(self) -> list[str]:
-        """Return where the time of the set's reductions went, and which ranks came last."""
+        """Return lines that say where the time of the set's reductions went, and which ranks came last."""
         return lines(lib.twill_gradients_times, self._handle)
 
     def describe(self) -> list[str]:
-        """Return a description of options, buckets and tensors."""
+        """Return lines that describe options, buckets and tensors."""
         return lines(lib.twill_gradients_describe, self._handle)
 
     def free(self) -> None:
-        """Free the set. Collective after a commit, unless it is broken. The set's own memory goes with it."""
+        """Free the set and its memory. Collective after a commit, unless it is broken."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         lib.twill_gradients_destroy(handle)
         self._keep.clear()
@@ -273,4 +275,4 @@ class GradientSet:
 
     def __exit__(self, kind: Optional[type], *_: object) -> None:
         if kind is None:
-            self.free()  # else ranks may be in different calls: the communicator ends, and tells them
+            self.free()  # otherwise ranks may be in different calls, and the end of the communicator notifies them

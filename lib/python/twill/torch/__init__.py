@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill as a backend of torch.distributed; see docs/guides/pytorch.md.
+"""twill as a backend of torch.distributed (see docs/guides/pytorch.md).
 
     import twill.torch
     torch.distributed.init_process_group("twill")       # or "cpu:twill", "cpu:twill,cuda:nccl"
@@ -22,18 +22,18 @@ __all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "comp
 
 
 def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
-    from . import build  # not before it is needed: it imports what builds
+    from . import build  # only when it is needed, as it imports the build tools
     if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
         try:
             group = build.load().create(store, rank, size, timeout)
-            if not torch.cuda.is_available():  # DistributedDataParallel asks a backend for memory only then
+            if not torch.cuda.is_available():  # only then does DistributedDataParallel ask a backend for memory
                 os.environ.setdefault("DDP_DISABLE_COMM_MEM", "0")
             return group
         except build.NoCompiler as error:
             if os.environ.get("RANK", "0") == "0":
                 print(f"{error}: groups are made without it, which lacks messages and what runs beside computation "
                       "(docs/guides/pytorch.md)", file=sys.stderr, flush=True)
-            os.environ["TORCH_TWILL_PYTHON"] = "1"  # say it once, and decide it once
+            os.environ["TORCH_TWILL_PYTHON"] = "1"  # decide and report this only once
     from .python_group import Group
     return Group(store, rank, size, timeout)
 
@@ -48,10 +48,10 @@ def _register() -> None:
 
 
 def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.ProcessGroup | None = None) -> None:
-    """Set the time limit of a group as PyTorch's _set_pg_timeout() does, which passes by backends that it does not know."""
+    """Set the time limit of a group like PyTorch's _set_pg_timeout(), which ignores backends that it does not know."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     devices = group._device_types
-    in_python = hasattr(group, "describe")  # such a group has no devices
+    in_python = hasattr(group, "describe")  # a group written in Python has no devices
     backend = backend_of(group) if in_python or torch.device("cpu") in devices else None
     if not hasattr(backend, "describe"):
         of_others(timeout, group)
@@ -62,7 +62,7 @@ def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.Proces
 
 
 def _agree_on_devices(store: dist.Store, name: str, rank: int, size: int, timeout: datetime.timedelta) -> bool:
-    """Return whether any rank of a group sees CUDA devices; all its ranks call this. RuntimeError names those that do not within the time."""
+    """Return whether any rank of a group sees CUDA devices. All its ranks call this. RuntimeError names ranks that are too late."""
     keys = [f"twill/devices/{name}/{r}" for r in range(size)]
     store.set(keys[rank], "1" if torch.cuda.is_available() else "0")
     try:
@@ -78,8 +78,8 @@ def _agree_on_devices(store: dist.Store, name: str, rank: int, size: int, timeou
 
 
 def _agree_on_groups(c10d: Any) -> None:
-    """Have the ranks of each group that is made by the name "gloo" decide together whether it is for CUDA devices, too:
-    c10d._twill_cuda_devices, None where each rank looks for itself. A group of all ranks decides for those made from it."""
+    """Make the ranks of each group with the backend name "gloo" decide together whether it is also for CUDA devices. The result
+    is c10d._twill_cuda_devices, or None if each rank decides for itself. A group of all ranks decides for those made from it."""
     make = c10d._new_process_group_helper
     signature = inspect.signature(make)
     c10d._twill_cuda_devices, c10d._twill_job_decided = None, False
@@ -102,13 +102,13 @@ def _agree_on_groups(c10d: Any) -> None:
 
 
 def answer_for_gloo() -> None:
-    """Make the name "gloo" mean twill on CPUs in this process, for code that has it written into it.
+    """Make the name "gloo" mean twill on CPUs in this process, for code that contains this name.
     TORCH_TWILL_GLOO=1 calls this at import."""
     c10d = dist.distributed_c10d
     if getattr(c10d, "_twill_answers_for_gloo", False):
         return
     c10d._twill_answers_for_gloo = True
-    os.environ["TORCH_TWILL_GLOO"] = "1"  # names of calls in profiles begin with gloo then
+    os.environ["TORCH_TWILL_GLOO"] = "1"  # names of calls in profiles then begin with gloo
     if hasattr(c10d, "BackendConfig"):
         of_config = c10d.BackendConfig.get_device_backend_map
 
@@ -116,7 +116,7 @@ def answer_for_gloo() -> None:
             named = of_config(self)
             devices = c10d._twill_cuda_devices
             if "cpu" in named and not (torch.cuda.is_available() if devices is None else devices):
-                # "gloo" is for all devices: no second group for those that are not there
+                # "gloo" is for all devices, but needs no second group for devices that do not exist
                 named = {device: name for device, name in named.items() if device == "cpu" or name != "gloo"}
             return {device: "twill" if device == "cpu" and name == "gloo" else name for device, name in named.items()}
 
@@ -133,7 +133,7 @@ def answer_for_gloo() -> None:
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:
-    """Return twill's backend of a group, with what torch.distributed does not reach: describe(), calls(),
+    """Return twill's backend of a group. It has methods that torch.distributed does not offer: describe(), calls(),
     set_timeout(), abort_calls(), without(), make_handle(), reconfigure()."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     if hasattr(group, "describe"):
@@ -144,24 +144,24 @@ def backend_of(group: dist.ProcessGroup | None = None) -> Any:
 
 def monitored_barrier(group: dist.ProcessGroup | None = None, timeout: datetime.timedelta | None = None,
                       wait_all_ranks: bool = False) -> None:
-    """Wait for all ranks, and name those that do not come: torch.distributed.monitored_barrier(), which only takes
-    "gloo"."""
+    """Wait for all ranks, and raise an error with those that do not come. This replaces
+    torch.distributed.monitored_barrier(), which only accepts "gloo"."""
     group = group if group is not None else dist.distributed_c10d._get_default_group()
     limit = timeout if timeout is not None else datetime.timedelta(minutes=5)
     group.monitored_barrier(limit, wait_all_ranks=wait_all_ranks)
 
 
 def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: bool = False) -> Any:
-    """Return a backend of the ranks of a group that are not excluded. These call it alike; the others may be dead.
-    It is what torch.distributed.shrink_group() of 2.9 and later calls."""
+    """Return a backend of the ranks of a group that are not excluded. All of these call it, and the others may be dead.
+    torch.distributed.shrink_group() of 2.9 and later calls it."""
     return backend_of(group).without(excluded, abort)
 
 
 def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks at annotations
-    """A communication hook for DistributedDataParallel: average gradients in 16 bits, also their partial sums between
-    hosts (twill_op_create_narrow(); twill(7) has its error).
+    """Average gradients in 16 bits, including their partial sums between hosts, as a communication hook for
+    DistributedDataParallel. It uses twill_op_create_narrow(), and twill(7) has its error.
 
-    state: a group or None, or a pair (group, dtype) with torch.bfloat16 (as without it) or torch.float16."""
+    `state` is a group or None, or a pair (group, dtype) with torch.bfloat16 (the default) or torch.float16."""
     group, dtype = state if isinstance(state, tuple) else (state, torch.bfloat16)
     backend = backend_of(group)
     work = backend.average_narrow(bucket.buffer().to(dtype))

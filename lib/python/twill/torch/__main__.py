@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a program in which "gloo" means twill: torchrun ... -m twill.torch [--shared] train.py arguments
 
---shared: its tensors from 64 KiB up are in memory that the ranks of a host share, which collectives use in place (TWILL_HEAP in twill(7):
-not for programs whose forked children go on reading tensors that the parent changes)."""
+With --shared, tensors of 64 KiB or more lie in memory that the ranks of a host share and that collectives use in place (TWILL_HEAP
+in twill(7)). This is not for programs whose forked children keep reading tensors that the parent changes."""
 import ctypes
 import os
 import runpy
@@ -12,7 +12,7 @@ from .._library import beside
 
 
 def share_tensors() -> None:
-    """Set TWILL_HEAP, and begin this process again with libtwill-heap.so loaded before all else, unless it is."""
+    """Set TWILL_HEAP, and restart this process with libtwill-heap.so preloaded, unless it is loaded already."""
     if not os.environ.get("TWILL_HEAP", "").startswith("shared"):
         os.environ["TWILL_HEAP"] = "shared"  # read when the first group is made
     if hasattr(ctypes.CDLL(None), "twill_preload_heap"):
@@ -22,7 +22,7 @@ def share_tensors() -> None:
     if library in before:
         sys.exit(f"twill.torch: --shared: {library} is in LD_PRELOAD, but was not loaded")
     os.environ["LD_PRELOAD"] = f"{library}:{before}" if before else library
-    how = getattr(sys, "orig_argv", ["", "-m", "twill.torch", *sys.argv[1:]])  # before 3.10 without the interpreter's own options
+    how = getattr(sys, "orig_argv", ["", "-m", "twill.torch", *sys.argv[1:]])  # before 3.10 without options of the interpreter
     os.execv(sys.executable, [sys.executable, *how[1:]])
 
 

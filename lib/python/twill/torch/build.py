@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the C++ part of twill.torch against the PyTorch that is installed, once for each pair of versions.
 
-The result is kept in $TORCH_TWILL_CACHE, else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
-builds ahead of the first use, such as in an image, or on the login node of a cluster with a shared home."""
+The result is kept in $TORCH_TWILL_CACHE, or else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
+builds before the first use, for example in an image or on the login node of a cluster with a shared home."""
 from __future__ import annotations
 
 import fcntl
@@ -27,7 +27,7 @@ _NAME = "_twill_torch"
 
 
 class NoCompiler(RuntimeError):
-    """There is neither an extension that was built before nor what it takes to build one."""
+    """No extension was built before, and the tools to build one are missing."""
 
 
 def _version() -> tuple[int, int]:
@@ -36,14 +36,14 @@ def _version() -> tuple[int, int]:
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler: $CXX, or the first of c++, g++, clang++ that there is; None without one."""
+    """Return the path of the C++ compiler: $CXX, or the first of c++, g++ and clang++ that exists. None without one."""
     named = os.environ.get("CXX")
     candidates = [named] if named else ["c++", "g++", "clang++"]
     return next((found for name in candidates if (found := shutil.which(shlex.split(name)[0]))), None)
 
 
 def _headers() -> str | None:
-    """Return the folder of twill.h: in a wheel beside the package, in a source tree above it."""
+    """Return the folder of twill.h, which a wheel has in the package and a source tree above it. None if not found."""
     for folder in (os.path.join(_HERE, "..", "include"), os.path.join(_HERE, "..", "..", ".."), "/usr/local/include",
                    "/usr/include"):
         if os.path.exists(os.path.join(folder, "twill.h")):
@@ -52,7 +52,7 @@ def _headers() -> str | None:
 
 
 def _library() -> str | None:
-    """Return the path of libtwill.so, which the package has opened."""
+    """Return the path of the libtwill.so that the package has opened."""
     if os.path.sep in LIBRARY:
         return os.path.realpath(LIBRARY)
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -60,13 +60,13 @@ def _library() -> str | None:
 
 
 def _pybind_flags() -> list[str]:
-    """Return what makes pybind11 know the classes of a PyTorch that another compiler built: PyPI's before 2.7."""
+    """Return flags with which pybind11 knows the classes of a PyTorch built by another compiler (on PyPI before 2.7)."""
     known = {name: getattr(torch._C, f"_PYBIND11_{name}", None) for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")}
     return [f'-DPYBIND11_{name}="{value}"' for name, value in known.items() if value is not None]
 
 
 def _key() -> str:
-    """Return what the extension depends on, as a file name."""
+    """Return the file name of the extension, which is unique for everything that it depends on."""
     digest = hashlib.sha256()
     files = [os.path.join(_SOURCES, name) for name in sorted(os.listdir(_SOURCES))]
     headers = _headers()
@@ -86,8 +86,8 @@ def cache_folder() -> str:
 
 
 def _commands(path: str) -> list[list[str]]:
-    """Return the commands that compile to path.o and link to path: two, as ccache takes none that also link."""
-    from torch.utils import cpp_extension  # takes a moment: only to build
+    """Return two commands, which compile to path.o and link to path. ccache accepts no command that does both."""
+    from torch.utils import cpp_extension  # slow to import, and only needed here
 
     headers, library, cxx = _headers(), _library(), compiler()
     if cxx is None or headers is None or library is None:
@@ -129,7 +129,7 @@ def _compile(path: str) -> None:
 
 
 def build() -> str:
-    """Return the path of the extension, after building it if it is not there. Ranks of a host build it once."""
+    """Return the path of the extension, after building it if necessary. The ranks of a host build it once."""
     path = os.path.join(cache_folder(), _key())
     if os.path.exists(path):
         return path

@@ -12,8 +12,8 @@ __all__ = ["DistributedDataParallel", "ProcessGroupTwill"]
 
 
 class ProcessGroupTwill(ProcessGroupWrapper):  # type: ignore[misc]
-    """Replicas that torchft's quorum names: configure() makes a new group of them, abort() ends calls in progress on all
-    its ranks, also where they wait for a dead one."""
+    """A group of the replicas in torchft's quorum. configure() makes a new group of them. abort() ends calls in progress on
+    all its ranks, even if they wait for a dead rank."""
 
     def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> dist.ProcessGroup:
         group = dist.ProcessGroup(store, rank, world_size)
@@ -27,15 +27,15 @@ class ProcessGroupTwill(ProcessGroupWrapper):  # type: ignore[misc]
 
 
 class DistributedDataParallel(torchft.ddp.DistributedDataParallel):  # type: ignore[misc]
-    """torchft's wrapper, but that it goes on after a failure. In 0.2 it looks for a future in its manager's work, which has
-    none if this bucket has failed, or another one of the step before (AssertionError, AttributeError; also over Gloo)."""
+    """torchft's wrapper, except that it continues after a failure. In 0.2, torchft's expects a future in its manager's work,
+    which has none if this bucket, or one of the step before, has failed (AssertionError, AttributeError; also over Gloo)."""
 
-    @staticmethod  # whose annotations PyTorch looks at: they cannot be text
+    @staticmethod  # PyTorch reads its annotations, which therefore cannot be text
     def _comm_hook(state: torchft.Manager, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         work = state.allreduce(bucket.buffer())
         work.wait()
         future = getattr(work.get_future(), "_fut", None)
-        if future is None:  # the manager has noted the error: this step is not committed
+        if future is None:  # the manager has noted the error and does not commit this step
             future = torch.futures.Future()
             future.set_result(bucket.buffer())
         return future

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The collectives of torch.distributed over twill without C++, for hosts that have no compiler.
 
-A call is complete when it returns, also with async_op=True, so that nothing runs beside the program's computation.
-Messages (send, recv), sums of sparse tensors and going on after a death need the C++ part."""
+A call is complete when it returns, even with async_op=True, so nothing overlaps with the program's computation.
+Messages (send, recv), sums of sparse tensors and recovery from deaths need the C++ part."""
 from __future__ import annotations
 
 import datetime
@@ -26,7 +26,7 @@ _world: list[Any] = [None]  # weak reference to the _Job that groups of this pro
 
 
 def _in_child() -> None:
-    """In a forked child: a thread of the parent may hold the lock, and the job is the parent's."""
+    """Make a new lock and forget the job in a forked child. A thread of the parent may hold the lock and owns the job."""
     global _lock
     _lock = threading.RLock()
     _world[0] = None
@@ -36,18 +36,18 @@ os.register_at_fork(after_in_child=_in_child)
 
 
 class _Rendezvous:
-    """All-gather over a store, for set-up. A rank deletes its key of the round before, which all have read. Those of the last round
-    stay: from the second one on keys have a number, so that a group that is made again by its name in the same store reads none of them."""
+    """An all-gather over a store, for set-up. A rank deletes its key of the round before, which all have read. Keys of the last round
+    stay. From the second round on, keys have a number, so a group that is made again with its name in the same store reads none of them."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         self._store, self._rank, self._size, self._round, self._number = store, rank, size, 0, 0
 
     def tell_apart(self, number: int) -> None:
-        """Have a number in the keys of all further rounds: random, and the same on all ranks."""
+        """Put a random number, which is the same on all ranks, into the keys of all further rounds."""
         self._number = number
 
     def _key(self, turn: int, rank: int) -> str:
-        # The first as in C++: ranks with and without it notice each other by different lengths.
+        # The first key is as in C++, so ranks with and without the C++ part notice each other by different lengths.
         return f"twill/{self._number}/{turn}/{rank}" if turn > 0 else f"twill/{turn}/{rank}"
 
     def exchange(self, mine: bytes) -> list[bytes]:
@@ -58,7 +58,7 @@ class _Rendezvous:
             try:
                 self._store.delete_key(self._key(self._round - 1, self._rank))
             except (RuntimeError, NotImplementedError):
-                pass  # some stores cannot: the key stays
+                pass  # some stores cannot delete keys
         self._round += 1
         return parts
 
@@ -71,7 +71,7 @@ class _Rendezvous:
 
 
 class _Job:
-    """A twill context, and the communicator from which groups are made. Ends with the last group."""
+    """A twill context, and the communicator from which groups are made. It ends with the last group."""
 
     def __init__(self, rendezvous: _Rendezvous, rank: int, size: int, number: int) -> None:
         self.number = number  # the same on all ranks
@@ -100,7 +100,7 @@ def _join(store: dist.Store, rank: int, size: int) -> tuple[_Job, Any]:
 
 
 def _generator() -> torch.Generator:
-    """Return random numbers that are not those of the program."""
+    """Return a random number generator that does not affect the program's."""
     generator = torch.Generator()
     generator.seed()
     return generator
@@ -141,7 +141,7 @@ def _only(call: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor without gradients: the tensor's own memory if it is contiguous."""
+    """Return a contiguous tensor without gradients. It shares the tensor's memory if that is contiguous."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return flat.view(torch.uint8) if flat.dtype == torch.bool else flat
 
@@ -151,7 +151,7 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _store(flat: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copy a result to where the caller wants it, unless it is there."""
+    """Copy a result to where the caller wants it, unless it is there already."""
     if flat.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
         with torch.no_grad():
             tensor.copy_(flat.view(torch.bool).reshape(tensor.shape) if tensor.dtype == torch.bool
@@ -177,12 +177,12 @@ def _packed(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _leave(comm: Any, _: _Job) -> None:
-    """End a group's communicator, before the job that it is part of."""
+    """End a group's communicator. The second argument keeps the job alive until then."""
     comm.leave()
 
 
 class Group(dist.ProcessGroup):  # type: ignore[misc]
-    """A process group whose methods are those of torch.distributed's groups. One call runs at a time."""
+    """A process group with the methods of torch.distributed's groups. One call runs at a time."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)
@@ -195,7 +195,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         weakref.finalize(self, _leave, self._comm, self._job).atexit = False
         self._calls, self._barriers, self._name, self._process = threading.Lock(), 0, "", os.getpid()
 
-    # What c10d asks beside collectives
+    # Methods that c10d calls in addition to collectives
 
     def getBackendName(self) -> str:
         return "twill"
@@ -217,7 +217,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._name = name
 
     def describe(self) -> list[str]:
-        """Return lines that say what twill found and chose."""
+        """Return lines that describe what twill found and chose."""
         return list(self._job.comm.context.describe())
 
     def abort(self) -> None:
@@ -237,10 +237,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     _set_default_timeout = setTimeout = set_timeout
 
     def _set_sequence_number_for_group(self) -> None:
-        """1.13 calls it where the name is "gloo"."""
+        """Do nothing. PyTorch 1.13 calls it if the name is "gloo"."""
 
     def _run(self, opts: Any, result: Any, function: Callable[[Any], object], writes: bool = True) -> Any:
-        """Run a call, and return its work, which is complete. result: tensors, to which it writes unless told otherwise."""
+        """Run a call, and return its complete work. `result` is the list of result tensors, which the call writes if `writes`."""
         if os.getpid() != self._process:  # a thread of the parent may hold the lock
             raise _FAILURE("twill: this process was forked after the group was created (TWILL_ERR_FORKED)")
         for tensor in result if writes else ():
@@ -380,7 +380,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def barrier(self, opts: Any = None) -> Any:
         return self._run(opts, [], lambda comm: comm.barrier())
 
-    # Collectives of lists: through one block, which is copied
+    # Collectives of lists, through one block to or from which tensors are copied
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         given = _only("allgather", inputs)
@@ -466,7 +466,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def monitored_barrier(self, timeout: Optional[datetime.timedelta] = None, wait_all_ranks: bool = False) -> None:
-        """Wait for all ranks; rank 0 names those that do not come."""
+        """Wait for all ranks. On rank 0, the error names those that do not come."""
         self._barriers += 1
         limit = timeout if timeout is not None else self._timeout
         key = f"twill/monitored/{self._barriers}"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill as a backend of torch.distributed. One translation unit, which
+/* twill as a backend of torch.distributed. This is one translation unit, which
  * lib/python/twill/torch/build.py compiles against the PyTorch that is installed, 1.13 to 2.13. */
 #include "backend.h"
 #include "group_recovery.h"
@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace twill_torch
 {
 
-/* The messages of a job, which its groups share. */
+/* Return the messages of a job, which its groups share. */
 inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
 {
     std::lock_guard<Mutex> lock(creation_mutex());
@@ -37,7 +37,7 @@ Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseco
 #endif
 }
 
-/* Run a function without the interpreter's lock, which what is waited for may want. */
+/* Run a function that waits without the interpreter's lock, which the awaited thread may need. */
 template <class Function> static void without_gil(Function &&function)
 {
     if (!Py_IsInitialized() || !PyGILState_Check()) {

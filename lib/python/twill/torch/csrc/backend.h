@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backend of a group: what c10d asks of it. Collectives are in tensor_calls.h and list_calls.h,
- * messages and barriers in point_to_point.h, survival in group_recovery.h. */
+/* The backend of a group, with the methods that c10d calls. Collectives are in tensor_calls.h and
+ * list_calls.h, messages and barriers in point_to_point.h, and recovery in group_recovery.h. */
 #ifndef TWILL_TORCH_BACKEND_H
 #define TWILL_TORCH_BACKEND_H
 
@@ -119,7 +119,7 @@ class Backend : public Base
     }
 #endif
 
-    /* Beside c10d's interface: for Python, and for PyTorch before it had these. */
+    /* Methods beyond c10d's interface, for Python and for versions of PyTorch that lack them. */
     void set_timeout(Milliseconds timeout)
     {
         timeout_ = timeout;
@@ -147,15 +147,15 @@ class Backend : public Base
         return calls_->group().job;
     }
 
-    /* The time limit of a call in seconds. */
+    /* Return the time limit of a call in seconds, for the limit that it asks for or the group's. */
     double limit(Milliseconds asked) const
     {
         Milliseconds taken = asked.count() > 0 ? asked : timeout_.load();
         return std::min(std::max(static_cast<double>(taken.count()) * 1e-3, 0.001), 1e6);
     }
 
-    /* results: a list of tensors, or one list for each tensor of this rank. Returns nullptr for a
-     * blocking call that is complete, where PyTorch takes that. */
+    /* Submit a call. `results` is a list of tensors, or one list for each tensor of this rank.
+     * Returns nullptr for a blocking call that is complete, if PyTorch accepts that. */
     template <class Options, class Results = at::TensorList, class Run>
     WorkRef submit(c10d::OpType type, const char *title, const Options &opts, at::TensorList inputs,
                    const Results &results, Run &&run, std::function<void()> after = nullptr)
@@ -178,7 +178,7 @@ class Backend : public Base
         return note(call);
     }
 
-    /* Add what is begun between startCoalescing() and endCoalescing(). */
+    /* Add a work that begins between startCoalescing() and endCoalescing() to these. */
     WorkRef note(WorkRef work)
     {
         if (coalesces_)
@@ -186,7 +186,8 @@ class Backend : public Base
         return work;
     }
 
-    /* Check a root rank and, of its `tensors`, the index of the one that is sent. */
+    /* Check a root rank, and the index among its `tensors` of the one that is sent. Returns the
+     * rank. */
     int root_of(const char *call, int64_t rank, int64_t tensor = 0, size_t tensors = 1) const
     {
         if (rank < 0 || rank >= size_)
@@ -202,7 +203,7 @@ class Backend : public Base
     at::Tensor scratch(size_t bytes);
     void check_list(const char *call, const Tensors &list, const at::Tensor &like,
                     bool same_sizes) const;
-    /* Refuse a list that cannot take what all ranks' inputs hold. */
+    /* Refuse a list that cannot take the inputs of all ranks. */
     void check_gathered(const char *call, const Tensors &list, const Tensors &inputs) const;
     c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,
                                         uint64_t group);
@@ -213,7 +214,7 @@ class Backend : public Base
     std::shared_ptr<CallQueue> calls_;
     std::shared_ptr<Messages> messages_;
     std::atomic<Milliseconds> timeout_;
-    std::atomic<uint64_t> number_{0}; /* of calls, the same on all ranks */
+    std::atomic<uint64_t> number_{0}; /* number of calls, the same on all ranks */
     std::atomic<uint64_t> messages_made_{0};
     std::mutex scratch_mutex_;
     std::vector<at::Tensor> scratch_;
@@ -240,7 +241,7 @@ inline void Backend::check_list(const char *call, const Tensors &list, const at:
     }
 }
 
-/* Memory of at least `bytes` that ranks of the node share, while a call uses it. */
+/* Return memory of at least `bytes` that ranks of the node share, for use by one call. */
 inline at::Tensor Backend::scratch(size_t bytes)
 {
     job()->check_forked();

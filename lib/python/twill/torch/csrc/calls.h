@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives of a group in progress. They run in the order in which they were submitted, one at a
- * time, by whoever is there: a call that its caller waits for runs in the caller's thread when
- * nothing is before it, which costs no hand-over. Others are run by a thread of the group, which
- * exists from the first such call on and ends after some seconds without one, or by a thread that
- * waits.
+/* Collectives of a group in progress. They run one at a time in the order in which they were
+ * submitted. A call that its caller waits for runs in the caller's thread if no call is before it,
+ * which needs no hand-over. Other calls run in a thread of the group, or in one that waits. The
+ * thread exists from the first such call on, and ends after some seconds without calls.
  *
- * What a program has added to a future runs in the thread that has run the call, after it, and may
- * wait for later calls of the group: another thread runs these meanwhile. */
+ * Callbacks that a program has added to a future run after the call in the thread that ran it. They
+ * may wait for later calls of the group, which another thread then runs. */
 #ifndef TWILL_TORCH_CALLS_H
 #define TWILL_TORCH_CALLS_H
 
@@ -27,7 +26,7 @@ class CallQueue;
 
 constexpr char SHUT_DOWN[] = "twill: the group has been shut down or destroyed";
 
-/* A collective. `run` makes its twill calls, `after` copies results to where the caller wants them.
+/* A collective. `run` makes its twill calls, and `after` copies results to where they are wanted.
  */
 class Call : public Pending
 {
@@ -36,7 +35,7 @@ class Call : public Pending
 
     std::function<twill_status(twill_comm *)> run;
     std::function<void()> after;
-    c10::optional<at::ThreadLocalState> state; /* for `after`: inference mode and the like */
+    c10::optional<at::ThreadLocalState> state; /* for `after`: inference mode and similar state */
     double seconds = 0;                        /* time limit */
     std::weak_ptr<CallQueue> queue;            /* not set if it ran at once */
 
@@ -61,15 +60,15 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
         stop(Milliseconds(0));
     }
 
-    /* Submit a call; run it now if the caller waits at once and nothing is before it. */
+    /* Submit a call. Run it now if the caller waits at once and no call is before it. */
     void submit(const CallRef &call, bool waits);
 
-    /* Run a blocking call without a Work; throw if it fails. Returns false, and does nothing, if
-     * other calls are before it. */
+    /* Run a blocking call without a Work; throw if it fails. If other calls are before it, do
+     * nothing and return false. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
 
-    /* Wait until a call is complete, running what is before it. */
+    /* Wait until a call is complete, and run calls that are before it. Throws after the timeout. */
     void finish(Call *call, Milliseconds timeout);
 
     /* End all calls of this rank and of the others. Any thread may call it at any time. */
@@ -80,8 +79,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             (void)twill_comm_revoke(comm);
     }
 
-    /* Let calls end for some time, then abort them; leave the communicator. A thread of the group
-     * may call it, from what was added to a future. */
+    /* Wait for calls to end, abort them after `patience`, and leave the communicator. A callback of
+     * a future may call this in a thread of the group. */
     void stop(Milliseconds patience);
 
     /* Run a function with the communicator while no call uses it. */
@@ -113,8 +112,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     }
 
   private:
-    static constexpr Milliseconds KEEP_THREAD{2000}; /* without a call, before it ends */
-    static constexpr Milliseconds END_THREADS{5000}; /* for what was added to futures */
+    static constexpr Milliseconds KEEP_THREAD{2000}; /* time without calls before the end */
+    static constexpr Milliseconds END_THREADS{5000}; /* time for callbacks of futures */
 
     /* Run a function with the communicator and a time limit, then `after` if it has succeeded.
      * Returns the exception, or nullptr. */
@@ -123,7 +122,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
 
     std::exception_ptr execute(Call &call);
 
-    /* The queue is free again: wake those who wait for that. */
+    /* Mark the queue as free, and wake the threads that wait for that. */
     void release_queue()
     {
         running_ = false;
@@ -131,7 +130,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             changed_.notify_all();
     }
 
-    /* Return why a call has failed; time limits begin as Gloo's sentence does. */
+    /* Return the message of a failed call. Timeouts begin like Gloo's message. */
     std::string sentence_of(twill_status status, double seconds) const
     {
         std::string late =
@@ -140,29 +139,29 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
                twill_comm_message(group_.comm) + " (" + twill_strerror(status) + ")";
     }
 
-    /* Run a call without the lock. The caller resolves the future that is returned. */
+    /* Run a call without the lock. Returns a future that the caller must resolve. */
     FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call);
 
     void run_here(std::unique_lock<std::mutex> &lock, const CallRef &call);
 
-    /* Have a thread that serves: a spare one, or a new one, unless there is one. */
+    /* Provide a thread that serves, a spare or a new one, unless there is one. */
     void ensure_thread();
 
     /* Join the threads that have ended. */
     void reap();
 
-    /* Wait for the threads to end. They own the queue: one that does not end in time is left. */
+    /* Wait for the threads to end. As they own the queue, one that does not end in time is left. */
     void end_threads(std::unique_lock<std::mutex> &lock);
 
-    /* A spare thread until it is needed, then the one that serves, and so on. */
+    /* The main function of a thread, which alternates between waiting as a spare and serving. */
     void thread_main();
 
-    /* Run a call in the thread that serves. While that completes a future, any other thread may
-     * take its place: returns whether none has. */
+    /* Run a call in the thread that serves. While that completes a future, another thread may take
+     * over. Returns whether none has. */
     bool run_aside(std::unique_lock<std::mutex> &lock, CallRef call);
 
-    /* Run calls until there are none for some time, or until another thread serves, which has come
-     * while this one was in what was added to a future. Returns whether another one serves. */
+    /* Run calls until there are none for some time. Returns false then. Returns true if another
+     * thread has taken over while this one ran callbacks of a future. */
     bool serve(std::unique_lock<std::mutex> &lock);
 
     Membership group_;
@@ -171,7 +170,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     std::deque<CallRef> calls_;
     std::map<std::thread::id, std::thread> threads_;
     std::vector<std::thread::id> ended_; /* of threads_ */
-    int spares_ = 0;                     /* threads that wait to be needed, or are about to */
+    int spares_ = 0;                     /* threads that wait to be needed, or will soon */
     int waiters_ = 0;                    /* in finish() and between() */
     bool running_ = false, stopped_ = false;
     bool serves_ = false; /* a thread takes calls */
@@ -390,7 +389,7 @@ inline bool CallQueue::run_aside(std::unique_lock<std::mutex> &lock, CallRef cal
         ensure_thread();
     lock.unlock();
     call->resolve(future);
-    call.reset(); /* with what it holds, before the lock is taken */
+    call.reset(); /* and what it holds, before the lock is taken */
     future.reset();
     lock.lock();
     if (serves_)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What differs between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives
- * from, exceptions, and small functions that came later. */
+/* Differences between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives from,
+ * exceptions, and small functions that came later. */
 #ifndef TWILL_TORCH_ERA_H
 #define TWILL_TORCH_ERA_H
 
@@ -36,13 +36,13 @@ using Base = c10d::ProcessGroup;
 using WorkRef = c10::intrusive_ptr<c10d::Work>;
 using Tensors = std::vector<at::Tensor>;
 
-/* Throw what Gloo throws for a wrong argument, RuntimeError. */
+/* Throw RuntimeError, which Gloo also throws for a wrong argument. */
 [[noreturn]] inline void refuse(const char *call, const std::string &why)
 {
     C10_THROW_ERROR(Error, std::string("twill: ") + call + ": " + why);
 }
 
-/* Return the exception of a failed call: DistBackendError, before 2.0 RuntimeError. */
+/* Return the exception of a failed call: DistBackendError, or RuntimeError before 2.0. */
 inline std::exception_ptr failure(const std::string &sentence)
 {
     try {
@@ -61,7 +61,7 @@ inline std::exception_ptr failure(const std::string &sentence)
     std::rethrow_exception(failure(sentence));
 }
 
-/* Return whether the caller said that it waits at once: options know since 2.7. */
+/* Return whether the caller has said that it waits at once, which options can say since 2.7. */
 template <class Options>
 auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
 {
@@ -72,8 +72,8 @@ template <class Options> bool waits_at_once(const Options &, long)
     return false;
 }
 
-/* Return whether a blocking call that is complete may return no Work, as NCCL's backend does. Where
- * collectives become inputs of graphs PyTorch registers their Works, and needs one. */
+/* Return whether a blocking call that is complete may return no Work, as NCCL's backend does. If
+ * collectives become inputs of graphs, PyTorch registers their Works and needs them. */
 inline bool takes_nothing()
 {
 #if TWILL_TORCH_VERSION >= 208

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Going on without ranks, or with others, by twill_recover.h; splitting and merging groups. */
+/* Recovery without some ranks, or with others (twill_recover.h), and splitting and merging of
+ * groups. */
 #ifndef TWILL_TORCH_GROUP_RECOVERY_H
 #define TWILL_TORCH_GROUP_RECOVERY_H
 
@@ -50,7 +51,7 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
         made->context = twill_comm_context(made->world);
         made->rank = twill_comm_rank(made->world);
         made->size = twill_comm_size(made->world);
-        /* the same on all, whose lists may be in different orders */
+        /* the same on all ranks, whose lists may be in different orders */
         const std::string &first = *std::min_element(handles.begin(), handles.end());
         made->id = group.number = std::hash<std::string>()(first) | 1;
         status = twill_comm_dup(&group.comm, made->world);
@@ -71,8 +72,8 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     return c10::make_intrusive<Backend>(store_, std::move(group), rank, size, timeout_.load());
 }
 
-/* The group without some ranks, of which these need not live. A group that has failed is
- * reconfigured: its job ends, and the others get a new one. */
+/* Make a group without some ranks, which may be dead. If the group has failed it is reconfigured.
+ * Then its job ends, and the remaining ranks get a new one. */
 inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool aborts)
 {
     job()->check_forked();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job is a twill context with the communicators that all groups of a process share: `world`, from
- * which groups are made, and which carries messages. The first group of a process makes the job,
- * and later groups of its ranks join it. */
+/* A job is a twill context with the communicators that all groups of a process share. Groups are
+ * made from `world`, which also carries messages. The first group of a process makes the job, and
+ * later groups of its ranks join it. */
 #ifndef TWILL_TORCH_JOB_H
 #define TWILL_TORCH_JOB_H
 
@@ -17,9 +17,9 @@ namespace twill_torch
 
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
 
-/* All-gather over a store, for set-up. Each round has a key a rank; a rank deletes its key of the
- * round before, which all have read once they write the next. Those of the last round stay, as
- * nothing shows that all have read them. */
+/* An all-gather over a store, for set-up. Each round has a key for each rank. A rank deletes its
+ * key of the round before, which all have read once they have written the next. Keys of the last
+ * round stay, as nothing shows that all have read them. */
 class Rendezvous
 {
   public:
@@ -28,7 +28,7 @@ class Rendezvous
     {
     }
 
-    /* A twill_exchange_fn. The reason of a failure is kept for reason(). */
+    /* A twill_exchange_fn. Keeps the reason of a failure for reason(). */
     static int exchange(void *user, const void *mine, void *all, size_t bytes)
     {
         auto *self = static_cast<Rendezvous *>(user);
@@ -58,15 +58,15 @@ class Rendezvous
         if (round_ > 0) {
             try {
                 store_->deleteKey(key(round_ - 1, rank_));
-            } catch (const std::exception &) { /* some stores cannot: the key stays */
+            } catch (const std::exception &) { /* some stores cannot delete keys */
             }
         }
         round_++;
     }
 
-    /* Put a number into the keys from the second round on. A group may be made again by its name in
-     * the same store, where the keys of its last round are left: with a number that is random, and
-     * the same on all ranks, none of them is read. */
+    /* Put a number, which is random and the same on all ranks, into the keys from the second round
+     * on. A group may be made again with its name in the same store, which still has the keys of
+     * its last round. With the number it reads none of these. */
     void tell_apart(uint64_t number)
     {
         number_ = std::to_string(number) + "/";
@@ -78,7 +78,7 @@ class Rendezvous
     }
 
   private:
-    /* Return the values of keys, waiting for them; in one request where the store can. */
+    /* Wait for keys and return their values, in one request if the store can do that. */
     std::vector<std::vector<uint8_t>> read_all(const std::vector<std::string> &keys)
     {
 #if TWILL_TORCH_VERSION >= 201
@@ -106,13 +106,13 @@ class Rendezvous
 
 using Mutex = std::recursive_mutex;
 
-/* What a forked child has of its own. */
+/* State that a forked child has separately from its parent. */
 struct ForkState {
-    Mutex *creation = new Mutex; /* a thread of the parent may hold the parent's */
+    Mutex *creation = new Mutex; /* a thread of the parent may hold the parent's mutex */
     unsigned forks = 0;
 };
 
-/* Never destroyed: groups may outlive static objects. */
+/* Return that state. It is never destroyed, as groups may outlive static objects. */
 inline ForkState &fork_state()
 {
     static auto *state = new ForkState;
@@ -124,14 +124,14 @@ inline ForkState &fork_state()
     return *state;
 }
 
-/* One thread at a time creates and destroys contexts and communicators. Recursive, as a job may end
- * while another is made. */
+/* Return the mutex under which contexts and communicators are created and destroyed. It is
+ * recursive, as a job may end while another is made. */
 inline Mutex &creation_mutex()
 {
     return *fork_state().creation;
 }
 
-/* Throw what a call of twill's is refused with in a forked child. */
+/* Throw the error with which a call of twill is refused in a forked child. */
 [[noreturn]] inline void fail_forked()
 {
     fail(std::string("twill: this process was forked after the group was created (") +
@@ -147,9 +147,9 @@ inline uint64_t random_number()
 struct Job {
     twill_context *context = nullptr;
     twill_comm *world = nullptr;
-    uint64_t id = 0; /* of the job, the same on all ranks; never 0 */
+    uint64_t id = 0; /* id of the job, the same on all ranks and never 0 */
     int rank = 0, size = 0;
-    std::weak_ptr<void> messages; /* a Messages */
+    std::weak_ptr<void> messages; /* points to a Messages */
     const unsigned forks = fork_state().forks;
 
     Job() = default;
@@ -164,8 +164,8 @@ struct Job {
         twill_context_destroy(context);
     }
 
-    /* Is this a child of the process that made it? It has none of its threads, and may never get a
-     * lock that one of these holds. */
+    /* Return whether this is a child of the process that made the job. It has none of the threads
+     * of its parent, and may never get a lock that one of these holds. */
     bool forked() const
     {
         return fork_state().forks != forks;
@@ -177,7 +177,7 @@ struct Job {
             fail_forked();
     }
 
-    /* The job that groups of this process join, if there is one; creation_mutex() protects it. */
+    /* Return the job, if any, that groups of this process join, under creation_mutex(). */
     static std::weak_ptr<Job> &current()
     {
         static auto *job = new std::weak_ptr<Job>;
@@ -185,8 +185,8 @@ struct Job {
     }
 };
 
-/* Share what has threads. In a forked child it is not destroyed: the parent's threads wait in it.
- */
+/* Share an object that has threads. A forked child does not destroy it, as only the parent has the
+ * threads that would have to end. */
 template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threaded *made)
 {
     return std::shared_ptr<Threaded>(made, [](Threaded *last) {
@@ -195,7 +195,7 @@ template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threa
     });
 }
 
-/* Memory of twill_alloc() as a storage: freed when the last tensor in it is. */
+/* Return a tensor in memory of twill_alloc(), which is freed with the last tensor that uses it. */
 inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
                                   const at::TensorOptions &options)
 {
@@ -208,19 +208,19 @@ inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count
         options.device(at::kCPU));
 }
 
-/* What each rank says of itself when a group is made. */
+/* The data that each rank contributes when a group is made. */
 struct Claim {
-    uint64_t job;    /* id of its job, 0: none */
-    uint64_t number; /* random: that of rank 0 names the group, and a new job */
-    int32_t rank;    /* in its job */
-    int32_t size;    /* of its job */
+    uint64_t job;    /* id of its job, or 0 */
+    uint64_t number; /* random; rank 0's becomes the number of the group and of a new job */
+    int32_t rank;    /* rank in its job */
+    int32_t size;    /* size of its job */
 };
 
-/* A group's communicator and what it is part of. */
+/* A group's communicator, and the job and number of the group. */
 struct Membership {
     std::shared_ptr<Job> job;
     twill_comm *comm = nullptr;
-    uint64_t number = 0;     /* names the group in its job's messages */
+    uint64_t number = 0;     /* identifies the group in its job's messages */
     std::vector<int> in_job; /* rank in the job of each rank of the group */
 };
 
@@ -241,7 +241,7 @@ inline void create_job(Membership &made, Rendezvous &rendezvous, int rank, int s
     twill_status status = twill_context_create(&job->context, &bootstrap, nullptr);
     if (status == TWILL_OK)
         status = twill_comm_create(&job->world, job->context);
-    if (status == TWILL_OK) /* waits for messages have time limits of their own */
+    if (status == TWILL_OK) /* waits for messages have separate limits */
         status = twill_comm_set_timeout(job->world, 1e6);
     if (status == TWILL_OK)
         status = twill_comm_create_over(&made.comm, job->world, size, made.in_job.data(),
@@ -262,7 +262,7 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
     std::lock_guard<Mutex> lock(creation_mutex());
     Membership made;
     std::shared_ptr<Job> job = Job::current().lock();
-    if (job && job->forked()) /* the parent's */
+    if (job && job->forked()) /* it belongs to the parent */
         job.reset();
     Claim mine = {0, random_number(), rank, size};
     if (job)

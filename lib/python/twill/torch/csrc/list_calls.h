@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives of lists of tensors: these are copied into one block and out of it, in memory that
- * the ranks of a node share. */
+/* Collectives of lists of tensors, which are copied into and out of one block of memory that the
+ * ranks of a node share. */
 #ifndef TWILL_TORCH_LIST_CALLS_H
 #define TWILL_TORCH_LIST_CALLS_H
 
@@ -9,8 +9,7 @@
 namespace twill_torch
 {
 
-/* A list that lies in one block already, as chunks of a tensor do: where it begins, else nullptr.
- */
+/* Return the beginning of a list that lies in one block, as chunks of a tensor do, or nullptr. */
 inline uint8_t *block_of(const Tensors &list)
 {
     uint8_t *at = list.empty() ? nullptr : bytes_of(list[0]);
@@ -26,7 +25,7 @@ inline uint8_t *block_of(const Tensors &list)
 
 /* A list as one block, for reading or for writing. */
 struct Block {
-    at::Tensor memory; /* scratch, if it is not the list's own */
+    at::Tensor memory; /* scratch, unless the list is a block */
     uint8_t *data = nullptr;
     Tensors list;
 
@@ -239,7 +238,7 @@ WorkRef each(const char *call, int rank, Tensors &outputs, Tensors &inputs, One 
     return joined;
 }
 
-/* outputs[r] has what rank r has in its inputs. All of them travel as one block. */
+/* Gather in outputs[r] the inputs of rank r. All of them are sent as one block. */
 inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
                                             const c10d::AllgatherOptions &opts)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls and messages in progress, as torch.distributed sees them. */
+/* Calls and messages in progress, as works and futures of torch.distributed. */
 #ifndef TWILL_TORCH_PENDING_H
 #define TWILL_TORCH_PENDING_H
 
@@ -23,7 +23,7 @@ using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 class Pending : public c10d::Work
 {
   public:
-    /* title, inputs: its name and tensors in PyTorch's profiler, if one runs; or nullptr. */
+    /* `title` and `inputs` are name and tensors for PyTorch's profiler. `title` may be nullptr. */
     Pending(int rank, c10d::OpType type, const char *title, uint64_t number,
             at::TensorList inputs = {})
         : c10d::Work(rank, type, profiled(title) ? named(title).c_str() : nullptr,
@@ -67,17 +67,17 @@ class Pending : public c10d::Work
     }
 #endif
 
-    /* Complete it; error is nullptr on success. Called once. */
+    /* Complete it, with nullptr as the error on success. Called once. */
     void complete(std::exception_ptr error)
     {
         resolve(seal(std::move(error)));
     }
 
-    /* The first half of complete(), which runs nothing of the program's. Returns the future, if
+    /* Do the first half of complete(), which runs no code of the program. Returns the future, if
      * there is one, for the second half. */
     FutureRef seal(std::exception_ptr error);
 
-    /* The second half: complete the future, which runs what the program has added to it. */
+    /* Do the second half: complete the future, which runs the program's callbacks. */
     void resolve(const FutureRef &future)
     {
         if (future)
@@ -96,7 +96,7 @@ class Pending : public c10d::Work
             lists_ = lists;
     }
 
-    /* Return whether PyTorch's profiler sees a call of this title. */
+    /* Return whether PyTorch's profiler sees a call with this title. */
     static bool profiled(const char *title)
     {
         return title != nullptr && at::hasCallbacks();
@@ -105,10 +105,10 @@ class Pending : public c10d::Work
     Tensors results;
 
   protected:
-    /* Return when it is complete, or throw after the timeout, unless that is kNoTimeout. */
+    /* Return when it is complete, or throw after the timeout. kNoTimeout means no limit. */
     virtual void block(Milliseconds timeout) = 0;
 
-    /* Wait in what makes this progress, if that still exists. */
+    /* Wait in the object that makes this progress, if that still exists. */
     template <class Owner, class Self>
     void block_in(const std::weak_ptr<Owner> &in, Self *self, Milliseconds timeout)
     {
@@ -120,7 +120,7 @@ class Pending : public c10d::Work
     }
 
   private:
-    /* Return the name of a call with that of the backend which the program has asked for. */
+    /* Return the name of a call, preceded by the name of the backend that the program uses. */
     static std::string named(const char *title)
     {
         const char *gloo = getenv("TORCH_TWILL_GLOO");
@@ -136,7 +136,7 @@ class Pending : public c10d::Work
             future.markCompleted(lists_.empty() ? c10::IValue(results) : c10::IValue(lists_));
     }
 
-    /* Refuse to wait in a forked child for a thread of the parent. */
+    /* Throw in a forked child, where no thread would complete it. */
     void check_process() const
     {
         if (fork_state().forks != forks_)
@@ -189,7 +189,7 @@ inline FutureRef Pending::seal(std::exception_ptr error)
     return future_;
 }
 
-/* What startCoalescing() and endCoalescing() have gathered, as one. */
+/* The works between startCoalescing() and endCoalescing(), as one. */
 class Joined : public Pending
 {
   public:
@@ -199,7 +199,7 @@ class Joined : public Pending
     {
     }
 
-    /* Complete it when all are; called once, by its maker. */
+    /* Complete it when all works are complete. Its maker calls this once. */
     void watch()
     {
         if (works_.empty())

@@ -8,7 +8,7 @@
 namespace twill_torch
 {
 
-constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* mixed into a group's number */
+constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* to combine with group numbers */
 
 inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::Tensor &tensor,
                                                     int tag, uint64_t group)
@@ -86,7 +86,7 @@ inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
     return made;
 }
 
-/* Rank 0 waits for a message of each rank, and answers all when it has them. */
+/* Rank 0 waits for a message from each rank, and answers all once it has them. */
 inline void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     if (rank_ == 0 && opts.timeout.count() == 0)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages with tags, from a rank or from any: matched here, and carried by the job's communicator.
- * Each begins with a frame of 256 bytes that says what it is and holds small contents; larger ones
- * follow it. A receiver that wants a message of a rank receives frames from it until the wanted one
- * is there, and keeps the contents of others until they are asked for.
+/* Messages with tags, from a given rank or from any. They are matched here, and the job's
+ * communicator carries them. Each begins with a frame of 256 bytes, which describes it and holds
+ * small contents. Larger contents follow. A receiver that wants a message of a rank receives frames
+ * from it until the wanted one arrives. It keeps the contents of other messages until they are
+ * wanted.
  *
- * Whoever waits makes progress, and a thread while a message is in progress. */
+ * Threads that wait make progress. So does a separate thread while any message is in progress. */
 #ifndef TWILL_TORCH_MESSAGES_H
 #define TWILL_TORCH_MESSAGES_H
 
@@ -38,14 +39,14 @@ class Message : public Pending
         return source;
     }
 
-    /* Return whether a frame that has come from a rank of the job begins this message. */
+    /* Return whether a frame that has arrived from a rank of the job begins this message. */
     bool fits(const Frame &came, int from) const
     {
         return frame.group == came.group && frame.tag == came.tag &&
                std::find(in_job.begin(), in_job.end(), from) != in_job.end();
     }
 
-    /* Return its name in error messages. */
+    /* Return its name for error messages. */
     std::string name() const
     {
         if (purpose != nullptr)
@@ -56,16 +57,16 @@ class Message : public Pending
     }
 
     std::weak_ptr<Messages> messages;
-    std::function<void()> after;               /* copies what was received to where it is wanted */
+    std::function<void()> after;               /* copies received data to where it is wanted */
     c10::optional<at::ThreadLocalState> state; /* for `after` */
-    std::vector<int> ranks;                    /* of the group: where it goes, or may come from */
-    std::vector<int> in_job;                   /* the same as ranks of the job */
-    uint8_t *memory = nullptr;                 /* frame.bytes of them */
+    std::vector<int> ranks;    /* ranks of the group that it goes to or may come from */
+    std::vector<int> in_job;   /* the same as ranks of the job */
+    uint8_t *memory = nullptr; /* frame.bytes of contents */
     Frame frame = {};
     twill_request *requests[2] = {nullptr, nullptr};
     Clock::time_point deadline;
-    double seconds = 0;            /* until then */
-    const char *purpose = nullptr; /* if it is not one of the program's */
+    double seconds = 0;            /* time until the deadline */
+    const char *purpose = nullptr; /* set if it is not a message of the program */
     int source = -1;               /* rank of the group that it came from */
     bool sends = false;
     bool late = false; /* it has failed, but its memory is in use */
@@ -95,7 +96,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
     }
 
-    /* The thread may be the last to own it, after what was added to a future. */
+    /* The thread may be the last owner, after callbacks of a future. */
     ~Messages()
     {
         {
@@ -118,27 +119,27 @@ class Messages : public std::enable_shared_from_this<Messages>
     }
 
     void submit(const MessageRef &message);
-    /* Wait until a message is complete. */
+    /* Wait until a message is complete. Throws after the timeout. */
     void finish(Message *message, Milliseconds timeout);
-    /* Fail what a group that ends has not sent or received. Sends go on. */
+    /* Fail the messages of a group that ends. Sends that have begun continue. */
     void cancel(uint64_t group);
 
   private:
-    /* Of the thread. Waking it takes longer than many a message: it looks for new ones for a while
-     * before it sleeps until it is woken. */
+    /* Times of the thread. Waking it takes longer than many messages. So it looks for new ones for
+     * a while before it sleeps until it is woken. */
     static constexpr std::chrono::microseconds LONGEST_NAP{500}, IDLE_NAP{200}, STAYS_AWAKE{20000},
         SLEEP{60000000};
 
-    /* Contents that came before they were wanted. */
+    /* Contents that arrived before they were wanted. */
     struct Kept {
         Frame frame;
         int from; /* rank of the job */
         std::vector<uint8_t> contents;
-        MessageRef wanted; /* asked for while the contents were on their way */
+        MessageRef wanted; /* asked for while the contents were arriving */
         bool complete;
     };
 
-    /* What is being received from a rank of the job. */
+    /* The message that is arriving from a rank of the job. */
     struct Peer {
         Frame frame = {};
         twill_request *request = nullptr;
@@ -147,7 +148,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         Kept *kept = nullptr; /* where they are kept */
     };
 
-    /* Return about how many messages are in progress; 0: the thread has nothing to do. */
+    /* Return about how many messages are in progress. If 0, the thread has nothing to do. */
     size_t in_progress() const
     {
         bool receives = false;
@@ -169,8 +170,8 @@ class Messages : public std::enable_shared_from_this<Messages>
     void progress();
     void thread_main();
 
-    /* The mutex, held; messages that have ended meanwhile are completed after its release, as
-     * futures' callbacks may call anything. */
+    /* Holds the mutex. After its release it completes messages that have ended meanwhile, as
+     * callbacks of futures may call anything. */
     struct Hold {
         explicit Hold(Messages &messages) : of(&messages), lock(messages.mutex_)
         {
@@ -235,7 +236,7 @@ inline twill_status Messages::start_frame(int from)
     return twill_recv_start(job_->world, &peer.frame, sizeof(Frame), TWILL_U8, from, &peer.request);
 }
 
-/* Give a message what has come for it. */
+/* Give a message the contents that have arrived for it, and end it. */
 inline void Messages::deliver(const MessageRef &message, const Frame &frame, int from,
                               const uint8_t *contents)
 {
@@ -262,7 +263,7 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     end(message, error);
 }
 
-/* A frame has come: find who wants it, and receive its contents. */
+/* Find the message that a frame belongs to, and receive its contents or keep them. */
 inline twill_status Messages::begin_contents(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -296,7 +297,7 @@ inline twill_status Messages::begin_contents(int from)
                             peer.frame.bytes, TWILL_U8, from, &peer.request);
 }
 
-/* Give a message its contents if they were kept, or are on their way. */
+/* Give a message its contents if they were kept or are arriving. Returns whether that is so. */
 inline bool Messages::take_kept(const MessageRef &message)
 {
     for (auto kept = kept_.begin(); kept != kept_.end(); ++kept) {
@@ -313,7 +314,7 @@ inline bool Messages::take_kept(const MessageRef &message)
     return false;
 }
 
-/* Receive what comes from a rank until nothing is wanted from it, or nothing is there. */
+/* Receive messages from a rank until none is wanted from it or nothing has arrived. */
 inline twill_status Messages::advance_peer(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -377,7 +378,7 @@ inline twill_status Messages::advance_sends()
     return TWILL_OK;
 }
 
-/* The communicator has failed: all that is in progress fails, and what is begun later. */
+/* Fail all messages in progress, and later ones, because the communicator has failed. */
 inline void Messages::fail_all(twill_status status)
 {
     const char *said = twill_comm_message(job_->world);
@@ -385,7 +386,7 @@ inline void Messages::fail_all(twill_status status)
     end_all(broken_);
 }
 
-/* Fail all that is in progress. Memory that is being received into is kept. */
+/* Fail all messages in progress. Memory that is being received into is kept. */
 inline void Messages::end_all(const std::exception_ptr &error)
 {
     for (std::list<MessageRef> *list : {&sent_, &wanted_}) {
@@ -405,8 +406,7 @@ inline void Messages::end_all(const std::exception_ptr &error)
     kept_.remove_if([](const Kept &kept) { return kept.complete; });
 }
 
-/* Fail what has not come or gone in its time. What has begun goes on, and keeps its memory until
- * then. */
+/* Fail messages whose time is over. Transfers that have begun continue and keep their memory. */
 inline void Messages::expire()
 {
     auto now = Clock::now();
@@ -540,20 +540,20 @@ inline void Messages::thread_main()
             continue;
         }
         idle_since = Clock::now();
-        if (waiters_ == 0 || nap == LONGEST_NAP) /* a waiter may be in what a future has called */
+        if (waiters_ == 0 || nap == LONGEST_NAP) /* a waiter may be in a callback of a future */
             progress();
         if (!ended_.empty()) {
             std::weak_ptr<Messages> there = weak_from_this();
             std::shared_ptr<Messages> self = there.lock();
             hold.release();
             self.reset();
-            if (there.expired()) { /* its end waits for this thread, or was reached in it */
+            if (there.expired()) { /* its end waits for this thread, or happened in it */
                 hold.of = nullptr;
                 return;
             }
             hold.lock.lock();
         }
-        if (waiters_ > 0) /* they make progress, and may want this core */
+        if (waiters_ > 0) /* they make progress, and may need this core */
             nap = LONGEST_NAP;
         else
             nap =

@@ -8,7 +8,7 @@
 namespace twill_torch
 {
 
-/* Copy back what is in a copy of a tensor; nothing to do as a rule. */
+/* Return a function that copies a result back from a tensor's copy, or nullptr without a copy. */
 inline std::function<void()> stored(const Flat &flat)
 {
     if (!flat.copied())
@@ -56,7 +56,7 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
         stored_in_all(flat, tensors));
 }
 
-/* Average 16-bit floats whose partial sums are 16 bits wide, too, between nodes. */
+/* Average 16-bit floats. Partial sums between nodes also have 16 bits. */
 inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
 {
     static const char call[] = "average_narrow";
@@ -83,7 +83,7 @@ inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
         stored(flat));
 }
 
-/* Small tensors of one type are reduced as one: a group of twill fuses them. */
+/* Reduce small tensors of one type together, as a group of twill calls fuses them. */
 inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
                                             const c10d::AllreduceCoalescedOptions &opts)
 {
@@ -204,7 +204,7 @@ inline void check_divides(const char *call, const at::Tensor &tensor, int size)
         refuse(call, "Tensor's dim 0 does not divide equally across group size");
 }
 
-/* Bytes of each rank's part of a tensor that is split along its first dimension. */
+/* Return the bytes of each rank's part of a tensor that is split along its first dimension. */
 inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
                                     const std::vector<int64_t> &splits, int size)
 {
@@ -276,12 +276,12 @@ inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 
 /* --- sparse tensors --------------------------------------------------------------------------- */
 
-/* The sum of sparse tensors, as gradients of embeddings are: all ranks gather all entries, and add
- * those of one place. */
+/* The sum of sparse tensors, such as gradients of embeddings. All ranks gather all entries and add
+ * those with equal indices. */
 
 /* The entries of this rank, and of all ranks one after the other. */
 struct SparseSum {
-    at::Tensor indices, values; /* each entry's: rows */
+    at::Tensor indices, values; /* a row for each entry */
     at::Tensor all_indices, all_values;
     int size;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors as twill sees them: types, operations, contiguous memory. */
+/* Tensors in terms of twill: types, operations, contiguous memory. */
 #ifndef TWILL_TORCH_TENSORS_H
 #define TWILL_TORCH_TENSORS_H
 
@@ -12,7 +12,7 @@
 namespace twill_torch
 {
 
-/* Type and count of a tensor's elements for reductions: a complex number is two of its parts. */
+/* Type and count of a tensor's elements for reductions. A complex number counts as two numbers. */
 struct Elements {
     twill_type type;
     size_t count;
@@ -59,13 +59,13 @@ inline Elements elements_of(const char *call, const at::Tensor &tensor)
     return {type, static_cast<size_t>(tensor.numel()) * (tensor.is_complex() ? 2 : 1)};
 }
 
-/* The operation of a call. One of PREMUL_SUM is made for the call and destroyed after it. */
+/* The operation of a call. For PREMUL_SUM it is made for the call and destroyed after it. */
 class Operation
 {
   public:
     Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor);
 
-    /* Run a function with the operation. */
+    /* Run a function with the operation. Returns its status. */
     template <class Function>
     twill_status with(twill_comm *comm, twill_type type, Function &&function) const
     {
@@ -87,7 +87,8 @@ class Operation
     static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
                                const at::Tensor &tensor);
 
-    /* A tensor of one element: float for 8- and 16-bit floats, else of the type. */
+    /* Return a tensor of one element: a float for 8- and 16-bit floats, else of the tensor's type.
+     */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
                                 const at::Tensor &tensor);
 
@@ -170,7 +171,7 @@ inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &o
                            : at::full({1}, supplement->double_factor, options);
 }
 
-/* Refuse what twill cannot reach: other devices, sparse tensors. */
+/* Refuse tensors that twill cannot access, such as sparse ones or those on other devices. */
 inline void check_tensor(const char *call, const at::Tensor &tensor)
 {
     if (!tensor.defined())
@@ -206,7 +207,7 @@ inline void check_same(const char *call, const Tensors &tensors)
     }
 }
 
-/* The one tensor of a call that has one; list: its name in messages, or nullptr. */
+/* Return the one tensor of a list. `list` is the list's name for messages, or nullptr. */
 inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
 {
     check_same(call, tensors);
@@ -224,8 +225,8 @@ inline uint8_t *bytes_of(const at::Tensor &tensor)
     return static_cast<uint8_t *>(tensor.data_ptr());
 }
 
-/* A tensor's memory as one block: its own, or that of a copy, which store() copies back. Autograd
- * records neither copy, as it does not record a collective. */
+/* A tensor's memory as one block, which is its own or that of a copy that store() copies back.
+ * Autograd records neither copy, just as it does not record collectives. */
 class Flat
 {
   public:
@@ -253,7 +254,7 @@ class Flat
         return copy_.defined();
     }
 
-    /* Refuse a tensor that cannot take a result: elements share memory, or have none. */
+    /* Refuse a tensor that cannot take a result, because elements share memory or have none. */
     void check_written() const
     {
         if (copied() &&
@@ -276,10 +277,10 @@ class Flat
     }
 
   private:
-    at::Tensor tensor_, copy_; /* undefined without a copy */
+    at::Tensor tensor_, copy_; /* copy_ is undefined without a copy */
 };
 
-/* Bytes of each tensor of a list. */
+/* Return the bytes of each tensor of a list. */
 inline std::vector<size_t> sizes_of(const Tensors &tensors)
 {
     std::vector<size_t> sizes;
@@ -296,7 +297,7 @@ inline size_t sum_of(const std::vector<size_t> &sizes)
     return sum;
 }
 
-/* Copy tensors into one block, one after the other, or back. */
+/* Copy tensors into one block, one after the other; unpack() copies them back. */
 inline void pack(const Tensors &tensors, const at::Tensor &block)
 {
     uint8_t *at = bytes_of(block);
@@ -322,8 +323,8 @@ inline void unpack(const at::Tensor &block, const Tensors &tensors)
     }
 }
 
-/* Several tensors of one rank in one call, which c10d allows, are combined before the call, and
- * each gets the result after it. */
+/* Combine another tensor of this rank into `sum`. c10d allows several tensors of one rank in one
+ * call. They are combined before the call, and each gets the result after it. */
 inline void combine(const char *call, at::Tensor &sum, const at::Tensor &other,
                     c10d::ReduceOp::RedOpType which)
 {
@@ -375,7 +376,8 @@ inline void copy_each(const Tensors &from, const Tensors &to)
         at::Tensor(to[i]).copy_(from[i].reshape(to[i].sizes()));
 }
 
-/* Return what copies the result of a call to all tensors of a list; nothing to do as a rule. */
+/* Return a function that copies the result to all tensors of a list, or nullptr if none is needed.
+ */
 inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
 {
     for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
