@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The choice of the transport between nodes. For each transport, the rank with the lowest priority
- * counts, so that the choice serves all ranks. The transport with the highest of these wins. All
- * ranks choose the same. */
+ * counts, so that the choice serves all ranks. The highest of these wins, for all ranks. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/transports.h"
 
@@ -10,8 +9,8 @@
 #include <string.h>
 
 /* Return whether this rank asks its transports for their priority. Asking can take 0.1 s of a core,
- * and all ranks of a node would get the same answer. So only the first of them asks, unless the
- * user names interfaces or domains. */
+ * and all ranks of a node would get the same answer. Only the first asks, unless the user names
+ * interfaces. */
 static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
 {
     return (params->interface != NULL && params->interface[0] != '\0') ||
@@ -19,6 +18,7 @@ static bool asks_transports(const struct twill_transport_params *params, uint32_
            params->world->local[rank] == 0;
 }
 
+/* Ask each transport between nodes for its priority and reason. */
 static void ask_transports(const struct twill_transport_params *params,
                            struct twill_internode_offers *offers, char (*why)[TWILL_OFFER_BYTES])
 {
@@ -40,8 +40,7 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set params->internode, and write to `why` the reason of the chosen transport and what another one
- * says about itself. */
+/* Set params->internode, and write its reason to `why`, with that of another transport. */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)

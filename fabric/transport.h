@@ -18,8 +18,8 @@ struct twill_single_copy;
 struct twill_transfer;
 
 /* Reduce `bytes` of received data into the caller's buffer. The data begins `offset` bytes into the
- * message. Both are multiples of 8, except at the end of the message, so no element is cut.
- * Transports call this function from progress() only. */
+ * message. Both are multiples of 8, except at the end of the message, so no element is cut. Only
+ * progress() calls it. */
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
@@ -68,8 +68,8 @@ typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_mes
 
 /* The part of a transport that all communicators of a process share, such as endpoint, listener and
  * addresses. The first communicator that opens the transport creates it and contains all ranks of
- * the job. It is closed with the context. It has its own lock, as several threads may use different
- * communicators at the same time. */
+ * the job. It is closed with the context. It has its own lock, as threads may use different
+ * communicators. */
 struct twill_common {
     void (*close)(struct twill_common *common);
     /* Drop what is kept for this memory (registrations), as it is to be freed. May be NULL. */
@@ -187,14 +187,14 @@ struct twill_transport_ops {
     /* Call visit() for the messages that have arrived and for which no RECV is posted. Only the
      * first message of each lane is visited, and it stays where it is. Messages of ranks that
      * connect() was not called for may be found only if `all` is set, which may cost memory. May be
-     * NULL: such messages are not known. */
+     * NULL. */
     void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
     /* Describe what it would use, unopened, for twill-info. Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
-    /* List the rails that the transport could use, up to `most`. The first is the one that it uses
-     * by default. If `name` (interface, address or domain) is not NULL, list only that one. Not
-     * collective. NULL: there is only one rail. */
+    /* List the rails that the transport could use, up to `most`, its default first. If `name`
+     * (interface, address or domain) is not NULL, list only that. Not collective. NULL: it has one
+     * rail. */
     twill_status (*rails)(const struct twill_transport_params *params, const char *name,
                           struct twill_rail *rails, size_t most, size_t *count,
                           struct twill_error *error);
@@ -239,6 +239,7 @@ const struct twill_transport_ops *twill_transport_at(size_t index);
 void twill_transport_count(const struct twill_transport *transport,
                            struct twill_transport_counters *sum);
 
+/* Complete a request. The poster may free it as soon as its status is set. */
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {
     request->status = status;

@@ -33,8 +33,7 @@ void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Predict the choice by what this rank knows, for twill-info, and set the same. Not collective. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Return the number in the registry of the transport between two ranks. If there is none, it is the
- * number past the end. */
+/* Return the registry number of the transport between two ranks, past the end if there is none. */
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
                                uint32_t to);
 
@@ -43,6 +42,7 @@ struct twill_transfer_queue {
     struct twill_transfer *head, *tail;
 };
 
+/* Append a request, which is pending from now on. */
 static inline void twill_transfer_push(struct twill_transfer_queue *queue,
                                        struct twill_transfer *request)
 {

@@ -144,6 +144,7 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     return outcome;
 }
 
+/* Read and check the answer of the called end, and prepare the reply. */
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;

@@ -90,8 +90,8 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
 /* Send and receive as far as the socket allows. Returns TWILL_WIRE_LATER if the caller has to wait
  * for hello->events, with its own deadline, and call again. Returns TWILL_WIRE_DONE when the
  * handshake is complete, *session is set and hello->said.call is authentic. Returns TWILL_WIRE_GONE
- * if it failed, with the reason in hello->fault and, for TWILL_FAULT_CLOSED, in errno (0 if the
- * peer closed). No byte beyond the handshake is read. */
+ * if it failed, with the reason in hello->fault, and errno for TWILL_FAULT_CLOSED. Reads nothing
+ * further. */
 enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
                                        struct twill_session *session);
 

@@ -29,6 +29,7 @@ static crypto_aead_aes256gcm_state *expanded(struct twill_seal *seal)
     return (crypto_aead_aes256gcm_state *)(void *)seal->cipher_state;
 }
 
+/* Prepare the current key for the cipher, which only AES needs. */
 static void use_key(struct twill_seal *seal)
 {
     if (seal->aes)

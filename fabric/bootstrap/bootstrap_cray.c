@@ -64,6 +64,7 @@ static bool pals_applies(const struct twill_bootstrap_params *params)
            twill_launch_variable(params, "PALS_APID");
 }
 
+/* Set rank, size and rank 0's host from PALS' variables and its file, or fail. */
 static twill_status find_pals(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -126,6 +127,7 @@ static bool first_node(const char *list, char *host, size_t bytes)
     return true;
 }
 
+/* Set rank, size and rank 0's host from the variables of ALPS and Cobalt, or fail. */
 static twill_status find_alps(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstrap by PMI-1. Rank 0 puts its contact (address and key) into the launcher's key-value
- * store, all ranks enter a barrier, and the others get the contact. PMI is then finalized at once,
- * because only set-up needs it. */
+ * store. After a barrier, the others get it, and PMI is finalized at once. */
 #include "fabric/bootstrap/pmi_client.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT, set by twillrun (with TWILL_JOB), by
- * torchrun or by a script. */
+/* Bootstrap from RANK WORLD_SIZE MASTER_ADDR MASTER_PORT of twillrun, torchrun or a script. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <stdio.h>
@@ -46,6 +45,7 @@ static bool torchrun_applies(const struct twill_bootstrap_params *params)
     return all_given(params);
 }
 
+/* Open a job by RANK and the others, for the method `ops`, which is called `who` in messages. */
 static twill_status variables_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                    const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)

@@ -23,8 +23,7 @@ enum twill_wire_kind {
     TWILL_WIRE_NOTICE,      /* failure notification, see fabric/detector/detector_state.h */
 };
 
-/* One end of an authenticated connection (fabric/auth/handshake.h), with the key of its frames and
- * the number of frames sent and received. */
+/* One end of an authenticated connection: the key of its frames, and the frames so far. */
 struct twill_session {
     struct twill_secret key;
     uint64_t sent, received;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables that launchers set, and the description of a job with which the rendezvous starts. A
  * launcher that can exchange data carries only rank 0's contact, which is where rank 0 listens and
- * the key of the job. The TCP rendezvous does the rest, so that failures, deadlines and the failure
- * detector are the same under all launchers. */
+ * the key of the job. The TCP rendezvous does the rest, so that failures and deadlines are the same
+ * everywhere. */
 #ifndef TWILL_LAUNCH_INFO_H
 #define TWILL_LAUNCH_INFO_H
 
@@ -41,8 +41,8 @@ twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, co
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error);
 /* For a job of one rank, fail if a launcher's variables show that there are several ranks. Never
- * fails if TWILL_LAUNCHER chose the method. `cause` is why the ranks cannot find each other, or
- * NULL for the usual cause with that launcher. */
+ * fails if TWILL_LAUNCHER chose the method. `cause` is why the ranks do not meet, or NULL for the
+ * usual one. */
 twill_status twill_launch_check_alone(const struct twill_bootstrap_params *params,
                                       const char *cause, struct twill_error *error);
 /* Return half a sentence that says why PMIx cannot be used, or NULL if it can. */

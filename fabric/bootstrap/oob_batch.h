@@ -24,8 +24,8 @@ struct twill_oob_batch {
 
 /* Add a part, of which there are at most TWILL_OOB_BATCH_PARTS. The exchange sends `bytes` at
  * `mine` and stores those of rank r at all[r]. Both must stay valid until then. If `mine` is NULL,
- * zeros are sent. If `all` is NULL, what arrives is dropped. A module that has failed can still add
- * its part. */
+ * zeros are sent. If `all` is NULL, what arrives is dropped. So a failed module still adds its
+ * part. */
 void twill_oob_batch_add(struct twill_oob_batch *batch, const void *mine, void *all, size_t bytes);
 /* Set the failure to report if the exchange itself fails, because this rank has already lost
  * contact with another one. Only the first one counts. */

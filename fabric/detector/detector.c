@@ -257,9 +257,8 @@ static bool is_missed(const struct twill_detector_link *link)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Connect again after a missed connection. Further ones may also be missed, and another process
- * with the port of a dead peer may close them all. So step_witness() looks at the second port,
- * which refuses if the peer is dead. */
+/* Connect again after a missed connection. Further ones may also be missed, or closed by a process
+ * with a dead peer's port. So step_witness() looks at the second port, which then refuses. */
 static void miss_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -271,6 +270,7 @@ static void miss_link(struct twill_detector *detector, uint32_t peer)
     twill_hosts_decide(detector, peer, true);
 }
 
+/* Handle a connection in progress that is made, has failed or is overdue. */
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -314,8 +314,7 @@ void twill_link_step(struct twill_detector *detector, uint32_t peer)
 }
 
 /* Look once at the second port of a peer whose connection is open or was missed. The process that
- * accepted it may be another one, which has got the port of the dead peer. If the second port
- * refuses, the peer is dead. */
+ * accepted it may be another one with a dead peer's port. If the second refuses, it is dead. */
 static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];

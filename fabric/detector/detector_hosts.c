@@ -221,6 +221,7 @@ static bool omits(const struct omitted *theirs, uint32_t host)
     return omitted;
 }
 
+/* Connect this host to the others, as its lowest rank, until the deadline. */
 static twill_status connect_hosts(struct twill_detector *detector, const struct omitted *omitted,
                                   uint64_t deadline, struct twill_error *error)
 {

@@ -54,9 +54,9 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Progress as many notifications as fit, beginning with the next rank. Several ranks that notify
- * all at the same time so begin with different ones. Returns false when all peers are notified, and
- * fills detector->polls for the wait. */
+/* Progress as many notifications as fit, beginning with the next rank. So ranks that notify all at
+ * the same time begin with different ones. Returns false when all are done. Fills
+ * detector->polls. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;

@@ -209,6 +209,7 @@ int twill_detector_adopt(struct twill_detector *detector, uint32_t peer)
     return -1;
 }
 
+/* Receive a notification on any connection. Returns false if there is none. */
 static bool receive_one(struct twill_detector *detector, struct twill_notice *notice)
 {
     admit_callers(detector);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Internals of the failure detector. This state is shared by the outgoing links (detector.c), the
- * incoming connections (detector_receive.c) and the connections between hosts
- * (detector_hosts.c). */
+/* Internals of the failure detector. The outgoing links (detector.c), incoming connections
+ * (detector_receive.c) and connections between hosts (detector_hosts.c) share this state. */
 #ifndef TWILL_DETECTOR_STATE_H
 #define TWILL_DETECTOR_STATE_H
 
@@ -185,6 +184,7 @@ static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_
            detector->hosts.state[detector->hosts.of[peer]] == (uint8_t)state;
 }
 
+/* Return the number of this host. */
 static inline uint32_t twill_hosts_own(const struct twill_detector *detector)
 {
     return detector->hosts.of[detector->rank];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the network interfaces of this host. The driver tells their kind by ioctl, for this network
- * namespace. /sys may show another namespace. */
+/* Reads the network interfaces of this host, by ioctl, as /sys may show another namespace. */
 #include "fabric/host/interfaces.h"
 #include "fabric/bootstrap/frames.h"
 
@@ -110,6 +109,7 @@ static uint64_t network_of(const struct sockaddr *address, const struct sockaddr
     return hash;
 }
 
+/* Fill in the address of an entry. Returns false if it has no IP address or is not up. */
 static bool read_link(int fd, const struct ifaddrs *entry, struct twill_link *link)
 {
     struct twill_endpoint at;

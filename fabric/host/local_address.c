@@ -109,6 +109,7 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
     return TWILL_OK;
 }
 
+/* Choose by the route to the peer, or to any host, or else by twill_link_worth(). */
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;

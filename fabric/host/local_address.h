@@ -37,8 +37,8 @@ void twill_interface_of(char interface[32], const char *address);
  * of that host, by the zone of the local address `own`. Other addresses do not change. */
 void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own);
 /* List the addresses at which other hosts can probably reach this one, separated by blanks, most
- * likely first, as far as they fit. Loopback, link-local addresses and virtual interfaces are left
- * out. The list may be empty. */
+ * likely first, as far as they fit. Loopback, link-local and virtual ones are omitted. May be
+ * empty. */
 void twill_interface_addresses(char *text, size_t bytes);
 
 #endif

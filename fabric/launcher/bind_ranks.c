@@ -60,6 +60,7 @@ static void report_binding(const struct twill_launch *launch, const struct twill
     }
 }
 
+/* Choose the CPUs of each rank, or leave all ranks unbound and record the reason. */
 static void choose_binding(struct twill_launch *launch, const struct twill_topology *topology)
 {
     static const enum twill_bound_to to[] = {

@@ -85,12 +85,12 @@ static void host_lost(struct twill_front *front, struct twill_front_host *host)
 static int hosts_left(const struct twill_front *front)
 {
     int left = 0;
-    /* Give up a host that sent malformed data. */
     for (int i = 0; i < front->options->sites; i++)
         left += front->host[i].state != TWILL_HOST_IDLE;
     return left;
 }
 
+/* Give up a host that sent malformed data. */
 static void broken(struct twill_front *front, struct twill_front_host *host)
 {
     lose_host(front, host, "received data that is not from twillrun", "");
@@ -248,6 +248,7 @@ static void frame_take(struct twill_front *front, struct twill_front_host *host,
     }
 }
 
+/* Read from a host agent and handle all complete frames. Its end makes the host lost. */
 static void receive_frames(struct twill_front *front, struct twill_front_host *host)
 {
     struct twill_frame frame;
@@ -276,8 +277,7 @@ static bool host_is_silent(const struct twill_front_host *host)
     return poll(&one, 1, 0) <= 0;
 }
 
-/* Return since when a host is silent that must answer because a rank ended with status 0. Returns
- * UINT64_MAX for other hosts. */
+/* Return since when a host is silent that must answer, as a rank ended with 0, or UINT64_MAX. */
 static uint64_t silent_since(const struct twill_front *front, const struct twill_front_host *host)
 {
     bool must = host->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
@@ -329,6 +329,7 @@ static void give_up_host(struct twill_front *front, struct twill_front_host *hos
     twill_agent_end(host, host->local ? TWILL_AGENT_END_NS : 0);
 }
 
+/* Probe hosts that are silent for too long, or give them up. */
 static void check_silence(struct twill_front *front)
 {
     uint64_t now = twill_now();

@@ -312,8 +312,7 @@ void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 
 /* --- elastic_hosts.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
- * Returns whether this is a new question, to be sent to the hosts. It is not if a rank is left or
- * an older question is open. */
+ * Returns whether this is a new question for the hosts, as no rank is left and none is open. */
 bool twill_question_ask(struct twill_left_question *question, int alive, int waiting);
 /* Return the answer, after twill_question_ask(). It is not known before the time `until`. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);

@@ -106,6 +106,7 @@ static void look_up_hosts(struct twill_options *options)
     }
 }
 
+/* Find out which sites are this host, and merge them into the first of these. */
 static void find_local(struct twill_options *options)
 {
     bool left = false;

@@ -43,8 +43,7 @@ static void put_number(FILE *file, enum item item, int number)
     write_item(file, item, text);
 }
 
-/* Return whether a variable is sent to other hosts. Those that decide how ranks communicate must be
- * the same on all hosts. */
+/* Return whether a variable is sent to other hosts, where it must be the same. */
 static bool is_common(const char *variable)
 {
     return (strncmp(variable, "TWILL_", 6) == 0 && strncmp(variable, "TWILL_JOB=", 10) != 0 &&

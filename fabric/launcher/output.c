@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Standard output and standard error of twillrun. Nothing here blocks. Output that a pipe without a
  * reader does not take is queued, so that deadlines, signals and the ranks of this host are served
- * meanwhile. O_NONBLOCK would also apply to all other processes that have the pipe or terminal, so
- * twillrun opens it again. */
+ * meanwhile. O_NONBLOCK would also apply to other processes that have the file, so twillrun reopens
+ * it. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 

@@ -72,8 +72,7 @@ struct twill_pipe {
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. Returns false if there is no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);
-/* Queue a frame. Returns false if the pipe is closed, or after a message if there is no memory,
- * when the pipe is closed. */
+/* Queue a frame. Returns false if the pipe is closed, as it also is if there is no memory. */
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes);
 /* Write without blocking. Returns false if the pipe is closed. */

@@ -49,6 +49,7 @@ static void list_ranks(const struct twill_sayings *sayings, const bool *said, ch
     }
 }
 
+/* Print a line with its ranks, and free its entry. */
 static void print_saying(const struct twill_sayings *sayings, struct twill_saying *saying)
 {
     char list[160], line[sizeof(saying->text) + sizeof(list) + 64], many[32] = "";

@@ -160,8 +160,7 @@ static int read_report(struct twill_launch *launch, int rank, int report)
     return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
 }
 
-/* Open pipes for labelled or forwarded output, else set ends to -1. Returns false after a
- * message. */
+/* Open pipes for labelled or forwarded output, or set ends to -1. False: after a message. */
 static bool open_streams(struct twill_launch *launch, struct twill_child *child, int ends[2])
 {
     for (int i = 0; i < 2; i++) {

@@ -25,8 +25,8 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
 }
 
 /* Return a socket bound to a free port by its number, or -1. A port that the kernel chose (0) would
- * be released when rank 0 stops listening. SO_REUSEADDR is cleared at the end, so that no other
- * program gets the port while no rank listens. */
+ * be released when rank 0 stops listening. SO_REUSEADDR is cleared, so that no other program gets
+ * it. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {

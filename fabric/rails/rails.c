@@ -110,6 +110,7 @@ static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
     return at / EDGE * EDGE;
 }
 
+/* Fill in the request for the part of a large message on a rail. */
 static void make_chunk(const struct rails *t, const struct rails_slot *slot, uint32_t rail)
 {
     struct chunk *chunk = &slot->chunk[rail];
@@ -216,6 +217,7 @@ static uint32_t first_rail(const struct rails *t, uint32_t peer)
     return t->rank + peer;
 }
 
+/* Post a message on the rail that its number selects, or in chunks on all rails. */
 static twill_status start_message(struct rails *t, struct rails_stream *stream,
                                   struct twill_transfer *request, struct twill_error *error)
 {

@@ -100,8 +100,7 @@ enum twill_rails_setting {
 };
 
 /* Match the rails of all ranks. place[k] is the index of rail k among the rails of `rank`. Fails if
- * a rank has failed, or if the settings of the ranks do not fit together. All ranks compute the
- * same count and weights. */
+ * a rank has failed or settings differ. All ranks compute the same count and weights. */
 twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);

@@ -29,6 +29,7 @@ struct twill_rails_opening {
     struct twill_rails_info *all; /* [size] */
 };
 
+/* Return whether a rail is nearer than another, or as near and faster. */
 static bool goes_before(const struct twill_rail *a, const struct twill_rail *b)
 {
     return a->distance != b->distance ? a->distance < b->distance : a->mbits > b->mbits;
@@ -130,6 +131,7 @@ static void note_faster(struct own_rails *own, size_t found)
     snprintf(own->faster, sizeof(own->faster), "%s", fastest->label);
 }
 
+/* Find the rails that this rank has and that TWILL_RAILS or TWILL_INTERFACE ask for. */
 static twill_status find_rails(struct own_rails *own, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
@@ -236,8 +238,8 @@ static bool find_partner(const struct twill_rails_info *info, uint64_t network, 
 }
 
 /* Match the rails of all ranks by network, and return their number. places[r][k] is the index of
- * rail k among the rails of rank r. Networks that some rank is not in are left out. If none
- * remains, each rank uses its first rail. */
+ * rail k among the rails of rank r. Networks without some rank are left out. If none is left, all
+ * use the first rail. */
 static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks,
                             uint8_t (*places)[TWILL_RAILS_MOST])
 {
@@ -453,6 +455,7 @@ static void close_unused(const struct twill_rails_choice *choice, struct twill_t
     }
 }
 
+/* Open the rails of a choice as one transport, after measuring them if need be. */
 static twill_status open_chosen(struct twill_transport **transport,
                                 struct twill_rails_choice *choice,
                                 const struct twill_transport_ops *ops,

@@ -4,8 +4,7 @@
  * be slower.
  *
  * The first rank of each node sends to the first rank of the next node and receives from that of
- * the node before. It does so over one rail after the other, on all nodes at the same time. The
- * slowest node counts. */
+ * the node before. All nodes do so at the same time, rail by rail. The slowest node counts. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"

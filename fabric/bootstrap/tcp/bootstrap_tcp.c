@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Open and close the bootstrap over TCP, with rank 0's address from a launcher (launch_info.h). The
- * rendezvous is in bootstrap_tcp_accept.c and bootstrap_tcp_join.c, and the all-gather in
- * bootstrap_tcp_gather.c. */
+ * rendezvous is in bootstrap_tcp_{accept,join}.c, and the all-gather in bootstrap_tcp_gather.c. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -33,6 +32,7 @@ const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
     return text;
 }
 
+/* Find the key of the job. A job of one rank gets a random key. */
 static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
@@ -122,8 +122,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
 }
 
 /* Find out whether rank 0's connections to all ranks need more descriptors than the limit allows,
- * which is often 1024. poll() accepts no more entries than the limit, either. Fails if even the
- * hard limit is too low. */
+ * which is often 1024. poll() accepts no more entries, either. Fails if the hard limit is too
+ * low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;

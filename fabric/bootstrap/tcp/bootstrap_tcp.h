@@ -27,8 +27,7 @@ struct twill_bootstrap_welcome {
     uint32_t rank; /* of the receiver */
 };
 
-/* The TCP bootstrap of one rank. twill_bootstrap_tcp_open() makes it, and
- * twill_bootstrap_tcp_close() frees it. */
+/* The TCP bootstrap of one rank, from twill_bootstrap_tcp_open() to twill_bootstrap_tcp_close(). */
 struct twill_bootstrap_tcp {
     struct twill_oob oob;
     int64_t sequence; /* number of the last all-gather */

@@ -202,6 +202,7 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
+/* Accept connections while there are places, and begin their handshakes. */
 static twill_status accept_pending(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole. Rank 0
- * progresses all connections concurrently, so that a slow rank delays no other, and determines the
- * cause of a failure. */
+ * serves all connections concurrently, so that a slow rank delays no other, and finds the cause of
+ * failures. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -90,8 +90,7 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
     return TWILL_OK;
 }
 
-/* Check the header of rank r's shard before its body is received. Fails if it is not a shard of
- * this all-gather. */
+/* Check the header of rank r's shard. Fails unless it is a shard of this all-gather. */
 static twill_status check_header(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The other ranks' side of the rendezvous: find rank 0, authenticate, and wait for the welcome.
- * Rank 0 may start later, and another program may answer at its port first, so all of this is
- * repeated until the deadline. */
+ * Rank 0 may start later, and another program may have its port first, so this is repeated. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 

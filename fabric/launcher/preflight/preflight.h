@@ -58,8 +58,8 @@ enum preflight_reach {
     PREFLIGHT_FAILED,      /* anything else */
 };
 
+/* A tried connection from one host to another. */
 struct preflight_link {
-    /* A tried connection from one host to another. */
     enum preflight_reach reach;
     int error;       /* errno, or 0 */
     int path_mtu;    /* as the kernel knows it; 0: not known */

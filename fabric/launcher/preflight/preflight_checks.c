@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checks, each of which looks at a host or at the test job and adds findings. Limits and
- * sentences are here. */
+/* The checks, with their limits and sentences. Each looks at a host or the test job. */
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/base.h"
 #include "lib/base/plural.h"
@@ -544,6 +543,7 @@ bool preflight_spread_find(struct preflight_spread *spread, const struct preflig
     return spread->pairs > 0;
 }
 
+/* Return whether the cost of a pair is far above the median of its kind. */
 static bool is_outlier(const struct preflight_spread *spread, double cost, bool bandwidth)
 {
     return cost > TIMES_OFF * spread->median &&

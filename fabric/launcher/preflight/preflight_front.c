@@ -356,6 +356,7 @@ static char *list_sites(struct preflight *all, const bool *chosen)
     return sites;
 }
 
+/* Run the test job on these sites, and collect its results. */
 static void read_job(struct preflight *all, const struct preflight_request *request,
                      const char *sites)
 {
@@ -402,6 +403,7 @@ static void run_job(struct preflight *all, const struct preflight_request *reque
     free(chosen);
 }
 
+/* Get facts, clocks and connections from the agents. */
 static void ask_agents(struct preflight_front *front)
 {
     const struct preflight *all = front->all;

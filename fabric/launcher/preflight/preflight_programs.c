@@ -21,6 +21,7 @@ static void close_pair(const int pair[2])
             close(pair[i]);
 }
 
+/* In a child process, run a program with these standard files. */
 static _Noreturn void become(const char *const *word, const int files[3], pid_t parent,
                              const struct rlimit *limit)
 {

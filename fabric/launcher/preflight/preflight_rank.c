@@ -29,6 +29,7 @@ struct preflight_tester {
     struct json_object *pairs;
 };
 
+/* Count wrong elements in a long allreduce whose result is known. */
 static twill_status check_sum(struct preflight_tester *tester)
 {
     float *values = malloc(SUMMED * sizeof(*values));
