@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC32C without instructions beyond the baseline, by a table of bytes. On aarch64 it uses the CRC
- * instructions if the CPU has them. */
+/* CRC32C by a table of bytes or, on aarch64, by the CRC instructions if the CPU has them. */
 #include "kernels/isa.h"
 
 #if defined(__aarch64__)

@@ -94,8 +94,8 @@ struct twill_reduction {
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
-/* Like twill_kernels_reduce(), but store the result to each of ndst (1 to 8) destinations, in one
- * pass over memory. Each may be a source. */
+/* Like twill_kernels_reduce(), but store to each of ndst (1 to 8) destinations in one pass over
+ * memory. Each may be a source. */
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions of raw and partial elements, scaling and copies. Chooses the kernel and sets the
- * floating-point environment. */
+/* Reductions, scaling and copies: chooses the kernel and sets the floating-point environment. */
 #include "kernels/isa.h"
 
 #define NARROW_TYPES  TWILL_TYPES_OF_KIND(NARROW)
@@ -55,6 +54,7 @@ size_t twill_kernels_partial(twill_type type, twill_op op)
     return element && in(NARROW_TYPES, type) && in(WIDE, op) ? sizeof(float) : element;
 }
 
+/* A call of twill_kernels_spread(), for all of its ranges. */
 struct reduce_job {
     const struct twill_kernels *kernels;
     const struct twill_reduction *reduction;
@@ -197,8 +197,7 @@ struct scale_job {
     bool rounds;             /* a product in f32 becomes an element */
 };
 
-/* Multiply with the kernel for products: WIDE_COUNT elements of the source at a time by an array
- * filled with the factor. */
+/* Multiply WIDE_COUNT elements at a time by an array of factors, with the kernel for products. */
 static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;

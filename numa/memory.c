@@ -155,6 +155,7 @@ static const char *refusal(const struct twill_memory *memory, size_t bytes)
     return NULL;
 }
 
+/* Return a text for an errno of mbind(). */
 static const char *placing_failed(int error)
 {
     return error == EPERM    ? "mbind() is not permitted, as in containers (docker run --cap-add "

@@ -139,6 +139,7 @@ static void leave_out_pci(hwloc_topology_t hwloc)
     hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE);
 }
 
+/* Return a text that says what describes another machine: our setting (`replaced`) or hwloc's. */
 static const char *another_machine(bool replaced)
 {
     return replaced ? "TWILL_LAYOUT=topology describes another machine than this one"

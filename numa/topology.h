@@ -66,8 +66,9 @@ const struct twill_machine *twill_topology_machine(const struct twill_topology *
  * process runs, and NULL means everywhere. */
 twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
                                    struct twill_error *error);
-/* Ask the kernel for a NUMA node's free bytes (0 if unknown), and for CPUs (else `otherwise`). */
+/* Return the bytes of a NUMA node that are free now, by the kernel, or 0 if unknown. */
 uint64_t twill_numa_free_bytes(unsigned os_index);
+/* Return whether a NUMA node has CPUs, by the kernel, or `otherwise` if that is unknown. */
 bool twill_numa_has_cpus(unsigned os_index, bool otherwise);
 
 /* Where a thread may run, as logical indices, -1 if unknown or several. Ranks exchange and compare
@@ -128,10 +129,9 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
  * ranks come first. Ranks get different PUs while there are enough. */
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
-/* Return a PU for thread k of the `threads` that each rank has for communication, or -1 if there is
- * none. It is one of those above or, if there is none, one of the PUs of `me`, counted from the
- * last. Then *own becomes true, one PU must remain for computing, and ranks that may run on the
- * same PUs get different ones. */
+/* Return a PU for thread k of the `threads` that each rank has for communication, or -1. It is as
+ * above or, if there is none, a PU of `me`, counted from the last. Then *own becomes true, one PU
+ * must remain for computing, and ranks that may run on the same PUs get different ones. */
 int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
                           unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
 /* Get the place of a PU, by Linux's number. */
@@ -148,9 +148,10 @@ struct twill_nic {
 };
 /* Describe NIC number `index`, from 0. Returns false past the end. */
 bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic);
-/* Describe the NIC of a name, or at a PCI address. Returns false if there is none. */
+/* Describe the NIC of this name. Returns false if there is none. */
 bool twill_topology_nic_named(const struct twill_topology *topology, const char *name,
                               struct twill_nic *nic);
+/* Describe the NIC at a PCI address. Returns false if there is none. */
 bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domain, unsigned bus,
                            unsigned device, unsigned function, struct twill_nic *nic);
 

@@ -94,8 +94,8 @@ static hwloc_bitmap_t *new_sets(unsigned count)
     return NULL;
 }
 
-/* Divide a set by the level that makes the fewest subsets, but more than one. Returns NULL if out
- * of memory or, with *subsets 0, if the set is one core. The caller frees it with free_sets(). */
+/* Divide a set by the level that makes the fewest subsets, but more than one. Returns *subsets sets
+ * for free_sets(). Returns NULL if out of memory or, with *subsets 0, if no level divides it. */
 static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
                                       hwloc_const_bitmap_t set, unsigned *subsets)
 {
@@ -145,7 +145,7 @@ static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitma
 }
 
 /* Give each rank as many cores as the rank with the fewest has. If units are so uneven that this is
- * at most half of an equal share, deal the cores without them. Returns false without memory. */
+ * at most half of an equal share, deal the cores regardless. Returns false if out of memory. */
 static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned cores, unsigned ranks, hwloc_bitmap_t *of_rank)
 {

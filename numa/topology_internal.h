@@ -7,6 +7,7 @@
 
 #include <hwloc.h>
 
+/* A loaded topology. Read-only but for twill_topology_locate(). */
 struct twill_topology {
     hwloc_topology_t hwloc;
     hwloc_bitmap_t here; /* where a described process runs, NULL if everywhere or this machine */

@@ -175,6 +175,7 @@ static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
     }
 }
 
+/* Call `what` for each channel of all peers. */
 static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
                                                              struct twill_ofi_channel *channel))
 {

@@ -65,6 +65,7 @@
 
 enum twill_ofi_tag_kind { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
 
+/* Kinds of messages, as headers carry them. */
 enum twill_ofi_message {
     TWILL_OFI_EAGER_DATA = 1, /* payload follows in the same message */
     TWILL_OFI_LARGE,          /* payload follows after a clear to send */
@@ -152,6 +153,7 @@ static inline struct twill_ofi_private *twill_ofi_private(struct twill_transfer 
     return (struct twill_ofi_private *)(void *)request->private_;
 }
 
+/* A clear to send that has arrived. */
 struct twill_ofi_clear {
     struct twill_ofi_header header;
     bool used;
@@ -198,8 +200,7 @@ struct twill_ofi_peer {
     struct twill_ofi_channel channels[TWILL_OFI_LANES];
 };
 
-/* The functions of libfabric that are not operations of an object, taken from the library that was
- * opened at run time. May be copied. */
+/* Functions of libfabric that are not operations of an object, found at run time. May be copied. */
 struct twill_libfabric {
     __typeof__(fi_getinfo) *getinfo;
     __typeof__(fi_freeinfo) *freeinfo;
@@ -437,8 +438,9 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
 /* Return the tag of a message from rank `from`. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind);
-/* Return the sending rank and the communicator number in a tag. */
+/* Return the sending rank in a tag. */
 uint32_t twill_ofi_tag_from(uint64_t tag);
+/* Return the communicator number in a tag. */
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
 /* Post idle control receives until the provider is busy. They match all ranks and communicators. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
@@ -471,8 +473,7 @@ void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
 /* Read the completion queue even if the endpoint has failed. Call with the lock. */
 void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
-/* See twill_transport_ops. Returns 0 at once if another thread has the lock, as that thread reads
- * the completions of all communicators. */
+/* See twill_transport_ops. Returns 0 if another thread has the lock, as that reads for all. */
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
 /* --- ofi.c: see twill_transport_ops --------------------------------------------------------- */

@@ -156,8 +156,7 @@ static bool at_address(const struct fi_info *info, const char *text)
     return inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1 && same_address(info, &v6, sizeof(v6));
 }
 
-/* Return whether the info's address belongs to this interface. Finds it where the domain has
- * another name than the interface (mlx5_0). */
+/* Return whether the info's address is of this interface, for domains of other names (mlx5_0). */
 static bool at_interface(const struct fi_info *info, const char *name, struct ifaddrs *interfaces)
 {
     for (struct ifaddrs *i = interfaces; i != NULL; i = i->ifa_next) {

@@ -178,6 +178,7 @@ static const struct provider_ways {
     {.name = NULL} /* any other */
 };
 
+/* Return the ways of the info's provider, or the last entry if it is not known. */
 static const struct provider_ways *ways_of(const struct fi_info *info)
 {
     const struct provider_ways *p = known_ways;

@@ -13,8 +13,7 @@
 #define NSIG 65
 #endif
 
-/* Signal actions of the process. PSM's libraries replace those of crash signals while they are
- * loaded. We restore the program's. */
+/* Signal actions of the program, which PSM's libraries replace when loaded and we restore. */
 struct signal_actions {
     struct sigaction of[NSIG];
     bool known[NSIG];

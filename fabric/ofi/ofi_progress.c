@@ -189,7 +189,7 @@ static struct twill_transfer *find_transfer(struct twill_transfer *request, uint
     return request;
 }
 
-/* Return whether the large SEND whose header this was is still in progress. */
+/* Return whether the large SEND whose header `op` sent is still in progress. */
 static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_channel *channel = op->channel;
@@ -201,7 +201,7 @@ static bool is_sending(const struct twill_ofi_op *op)
     return found;
 }
 
-/* Return whether the RECV whose clear to send this was has received nothing yet. */
+/* Return whether the RECV whose clear to send `op` sent has received nothing yet. */
 static bool is_waiting(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_channel *channel = op->channel;
@@ -273,8 +273,7 @@ static bool failed_completion(struct twill_ofi_endpoint *endpoint)
     return true;
 }
 
-/* Read and handle one batch of completions, all of it, as what was read does not come again.
- * Returns whether there may be more. */
+/* Handle one batch of completions, which do not come again. Returns whether there may be more. */
 static bool read_batch(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];

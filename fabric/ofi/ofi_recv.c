@@ -86,8 +86,7 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     return 1;
 }
 
-/* Send a control message, which also returns credit. Returns 1, 0 if the provider is busy, or a
- * status. */
+/* Send a control message with the current credit. Returns 1, 0 if it is busy, or a status. */
 static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
@@ -200,8 +199,8 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* Handle the header of the first RECV if it is there. Returns 1 if that completed the RECV, 0 if it
- * did not, or a negative status. */
+/* Handle the first RECV's header if it is there. Returns 1 if the RECV completed, 0, or a
+ * status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {

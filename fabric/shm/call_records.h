@@ -79,8 +79,7 @@ static inline void twill_node_note_entry(struct twill_node *node, uint64_t seque
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
 }
 /* Read the last entry into a call that local rank l knows of. Returns false if l has not entered
- * it, or is writing just now. Sets last->ticks to 0 if the record is gone, as l has made TWILL_PAST
- * calls since. */
+ * it, or is writing just now. Sets last->ticks to 0 if the record was overwritten. */
 static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t l,
                                          uint64_t sequence, struct twill_last_entry *last)
 {

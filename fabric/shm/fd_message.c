@@ -37,8 +37,7 @@ static bool has_descriptors(struct msghdr *message)
 }
 
 /* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
- * return 0 too early if the last message and the close arrive while it looks. A second call then
- * finds the message. */
+ * return 0 early if the last message and the close arrive while it looks, so ask twice. */
 static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
     struct msghdr again = *message;

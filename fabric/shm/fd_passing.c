@@ -32,6 +32,7 @@ struct hello {
 };
 #define HELLO_VERSION 0x74770003u
 
+/* Set the abstract address of a rank's listener and return its length. */
 static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
 {
@@ -337,6 +338,7 @@ static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
     return TWILL_SHARE_LOST;
 }
 
+/* Return whether files were exchanged with a peer, both ways. */
 static bool is_served(const struct twill_fd_passing_peer *peer)
 {
     return peer->received && peer->sent;
@@ -409,8 +411,7 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
-/* Answer the ranks that wait for this one, if the time *next has come. Returns false if the
- * exchange is to end. */
+/* Answer the ranks that wait for this one, if it is time. Returns false to end the exchange. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();

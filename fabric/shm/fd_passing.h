@@ -79,8 +79,9 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
  * when the `attend` of the out-of-band exchange says so, without setting `lost`. Returns
  * TWILL_SHARE_FINE or the cause. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
-/* Return the text for a message, which is never NULL. */
+/* Return the text of a cause, for messages. */
 const char *twill_share_cause_text(int32_t cause);
+/* Return the text of a phase, for messages. */
 const char *twill_fd_passing_phase_text(int32_t phase);
 /* If a peer was lost, record it for the exchange that follows. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,

@@ -197,21 +197,23 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
 /* Set node->trace_at by what another process has written into the area of the only rank. Returns
  * false if another build has laid it out, or if it does not fit `bytes`. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
-/* Return the memory in which local rank l records events (lib/base/trace.h), zero at first. At its
- * end lies that rank's part of the board (node_board.h). */
+/* At the end of the memory for events is the rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))
+/* Return the memory in which local rank l records events (lib/base/trace.h), zero at first. */
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
 
+/* Ring the doorbell of local rank l, which wakes it. */
+void twill_node_wake(struct twill_node *node, uint32_t l);
 /* Wake local rank l if it sleeps (cheap if not). Call it after the store that l waits for. There is
  * no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */
-void twill_node_wake(struct twill_node *node, uint32_t l);
 static inline void twill_node_ring_doorbell(struct twill_node *node, uint32_t l)
 {
     if (TWILL_UNLIKELY(
             atomic_load_explicit(&node->area[l]->doorbell.sleeping, memory_order_relaxed) != 0))
         twill_node_wake(node, l);
 }
+/* Do so for all other ranks of the node. */
 static inline void twill_node_ring_doorbells(struct twill_node *node)
 {
     for (uint32_t l = 0; l < node->size; l++)
@@ -272,13 +274,14 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
-/* Publish this rank's cost of copying, and return that of local rank l, or 0 if not known. */
+/* Publish this rank's cost of copying. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
 {
     atomic_store_explicit(&node->area[node->me]->staging.cost[kind][way], cost,
                           memory_order_relaxed);
 }
+/* Return the cost that local rank l has published, or 0 if none. */
 static inline uint32_t twill_node_staging_cost(const struct twill_node *node, uint32_t l,
                                                unsigned kind, unsigned way)
 {

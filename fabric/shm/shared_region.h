@@ -72,8 +72,7 @@ void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
  * this node, and one of them is this rank. */
 void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other);
 /* Return whether the owner's process has ended or closed the region: its POSIX lock on a byte of a
- * file of the node is then gone, in any pid namespace. Always false for threads of this process.
- * Costs a system call. */
+ * file of the node is then gone, in any pid namespace. False for threads. Costs a system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
 /* Unmap the memory of a rank whose process has ended. Once all ranks have done so, the kernel
  * reuses it. Nothing here may access it afterwards. Returns whether it was unmapped now. */

@@ -15,6 +15,7 @@ struct twill_rank_view {
     bool locked;                   /* it is another process's, which has locked its byte */
 };
 
+/* One region, made by twill_shm_region_offer() and freed by twill_shm_region_close(). */
 struct twill_shm_region {
     size_t bytes;      /* that all ranks of the label map, 0 if not attached */
     size_t pair_bytes; /* behind them for each rank of the label */

@@ -77,6 +77,7 @@ static inline void return_slot(struct shm_channel *channel)
     atomic_store_explicit(&channel->credit->consumed, channel->index, memory_order_release);
 }
 
+/* The shm transport of a communicator. */
 struct shm {
     struct twill_transport base;
     const struct twill_world *world;
@@ -260,8 +261,7 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits into the ring. Returns how many slots were filled, plus how often a receiver
- * was seen to have read more. */
+/* Send as much as fits into the ring. Returns above 0 if anything moved, also at the receiver. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -408,8 +408,7 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
     channel->active = 0;
 }
 
-/* Send or receive on a channel, and wake the peer if that moved anything. Returns how many slots
- * moved, or a status. */
+/* Send or receive, and wake the peer if anything moved. Returns above 0 if so, 0, or a status. */
 static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
@@ -501,8 +500,7 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Set where the channel lies: its credit in memory of the receiver, lines and data in memory of the
- * sender. */
+/* Set where a channel lies: credit in the receiver's memory, lines and data in the sender's. */
 static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned char *sender,
                           unsigned char *receiver)
 {

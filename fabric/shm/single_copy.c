@@ -12,6 +12,7 @@ static const struct twill_single_copy_method *const methods[] = {&twill_single_c
                                                                  &twill_single_copy_xpmem};
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
+/* One rank's access to the others of its node, from offer() to close(). */
 struct twill_single_copy {
     uint32_t peers; /* number of ranks of the node */
     void *state[METHODS];

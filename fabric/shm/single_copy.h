@@ -53,10 +53,12 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_world *of_world, const uint32_t *ranks,
                                       const struct twill_world *world, uint32_t me,
                                       struct twill_error *error);
+/* Free an object, which may be NULL. */
 void twill_single_copy_close(struct twill_single_copy *single_copy);
 
-/* Return whether it can copy (cma), or map (xpmem), each false for NULL. */
+/* Return whether it can copy (cma). False for NULL. */
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
+/* Return whether it can map (xpmem). False for NULL. */
 bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
 /* Copy from address `from` of a peer. Returns 0 or an errno, ESRCH if its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
@@ -79,8 +81,8 @@ struct twill_single_copy_info {
 struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;
-    /* Create *state, which is closed in any case, and fill in what peers need for this method.
-     * Returns 0 or an errno. */
+    /* Create *state, to be closed in any case, and fill in what peers need. Returns 0 or an
+     * errno. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
     /* Prepare access to a peer. Returns 0 or an errno. */
     int (*connect_peer)(void *state, uint32_t peer, const struct twill_single_copy_info *theirs);

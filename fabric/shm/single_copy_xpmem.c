@@ -72,8 +72,7 @@ struct xpmem {
 };
 
 /* --- the library ----------------------------------------------------------------------------- */
-/* Load libxpmem, which is never unloaded, as it would lose the descriptor that it keeps open.
- * Returns 0 or an errno. */
+/* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0 or an errno. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {

@@ -255,9 +255,10 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                             struct twill_error *error);
 
 /* --- tcp_transfer.c -------------------------------------------------------------------------- */
-/* Send or receive what is posted. Return how many requests finished or moved, or a status. */
+/* Send what is posted. Returns how many requests finished or moved, or a status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
+/* Receive what is posted. Returns how many requests finished or moved, or a status. */
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
 /* Handle a failed send, with `why` an errno. The peer may have sent a refusal before it closed. If
@@ -270,12 +271,13 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channe
                            struct twill_error *error);
 /* See twill_transport_ops. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-/* Return whether the channel has something to send, or to receive. */
+/* Return whether the channel has something to send. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
 {
     return channel->out.queue.head != NULL || channel->out.refuses ||
            (channel->records != NULL && twill_tcp_records_wait(channel->records));
 }
+/* Return whether the channel has something to receive. */
 static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 {
     return channel->in.queue.head != NULL || channel->in.skip > 0;
@@ -288,9 +290,9 @@ bool twill_tcp_protects(const struct twill_transport_params *params, const char 
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);
-/* Return this rank's protection as a number for the others, and adjust it to that of another rank.
- * Fails if the two differ in more than the cipher. */
+/* Return this rank's protection as a number, for the exchange with the others. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
+/* Adapt to the number of another rank. Fails if the two differ in more than the cipher. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
 /* Send from a channel with records, as sendmsg() does (-1 with EAGAIN if nothing was taken). */

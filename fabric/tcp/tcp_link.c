@@ -253,7 +253,8 @@ static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill
     return 0;
 }
 
-/* Open a channel again that is closed. Returns 1 if it connects now, 0 if not, or a status. */
+/* Open a channel again that is closed. Returns 1 if it connects now, 0 if not, or a status. If it
+ * fails with nothing posted, it is LOST because of `why`. */
 static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                       struct twill_error *error)
 {

@@ -32,12 +32,12 @@ struct twill_device_memory {
 twill_status twill_device_find(const struct twill_device *device, const void *pointer,
                                struct twill_device_memory *memory, struct twill_error *error);
 
-/* Copy to and from memory that twill_device_find() found, and return when the copy is complete. The
- * calling thread needs no current context. Work that the caller has queued on non-blocking streams
- * is not awaited. */
+/* Copy from memory that twill_device_find() found, and return when the copy is complete. The
+ * calling thread needs no current context. Work on non-blocking streams is not awaited. */
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const struct twill_device_memory *memory, size_t bytes,
                                   struct twill_error *error);
+/* Copy to such memory, in the same way. */
 twill_status twill_device_from_host(const struct twill_device *device,
                                     const struct twill_device_memory *memory, const void *host,
                                     size_t bytes, struct twill_error *error);
@@ -46,8 +46,7 @@ twill_status twill_device_from_host(const struct twill_device *device,
  * faster. Returns false if the driver refuses, and copies then work as before. */
 bool twill_device_pin(const struct twill_device *device, void *host, size_t bytes,
                       const struct twill_device_memory *memory);
-/* Undo that, before the pages are unmapped or replaced. Does nothing if the context that they were
- * pinned in has ended. */
+/* Undo that before the pages are unmapped or replaced. Does nothing if their context has ended. */
 void twill_device_unpin(const struct twill_device *device, void *host);
 
 #endif

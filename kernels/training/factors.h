@@ -24,8 +24,7 @@ struct twill_factors {
 void twill_factors_multiply(const struct twill_kernels *kernels,
                             const struct twill_factors *factors, void *gradient, size_t first,
                             size_t count, int threads);
-/* Time a product in this thread. Returns the picoseconds of a million multiplications, or 0 if out
- * of memory. */
+/* Time a product. Returns picoseconds per million multiplications, or 0 if out of memory. */
 uint64_t twill_factors_time(const struct twill_kernels *kernels);
 
 #endif

@@ -32,14 +32,12 @@
 
 /* Return "sgd", "adagrad", "adam", "adamw", "lars" or "lamb", or NULL for other values. */
 const char *twill_optimizer_name(twill_optimizer_rule rule);
-/* Check that the hyperparameters are in range. On failure return TWILL_ERR_ARGUMENT, with a message
- * that names the first that is not. */
+/* Check that the hyperparameters are in range. TWILL_ERR_ARGUMENT names the first that is not. */
 twill_status twill_optimizer_check(const twill_optimizer *optimizer, struct twill_error *error);
 /* Return how many f32 values of state the rule has for each parameter, 0 to 2. Weights in f32 of
  * narrow parameters do not count. Every state starts as zeros, Adagrad's as any value >= 0. */
 unsigned twill_optimizer_states(const twill_optimizer *optimizer);
-/* Return whether a step takes two passes: twill_optimizer_norms(), then twill_optimizer_update()
- * with a trust ratio. */
+/* Return whether a step needs twill_optimizer_norms() before twill_optimizer_update(). */
 bool twill_optimizer_takes_norms(twill_optimizer_rule rule);
 
 /* One step of one range of parameters, such as a tensor's part of a shard. Parameters and gradients
@@ -81,8 +79,7 @@ struct twill_optimizer_norms {
 struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *kernels,
                                                    const struct twill_optimizer_step *step,
                                                    size_t count);
-/* Return the trust ratio from the norms of a whole tensor, or 1 if a norm is zero, as in the
- * papers' code. */
+/* Return the trust ratio by a whole tensor's norms, 1 if one is zero (as in the papers' code). */
 float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms);
 /* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. It is
  * NaN or infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to

@@ -61,8 +61,7 @@ void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block
 void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
                   twill_type type, const void *gradient, float *residual, float prescale,
                   size_t count, int threads);
-/* Compute residual += prescale * gradient. This is the first step of a sparse exchange, whose
- * second is to select from the residual. */
+/* Compute residual += prescale * gradient, from which a sparse exchange then selects. */
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
                       const void *gradient, float prescale, size_t count, int threads);
 

@@ -62,6 +62,7 @@ typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, s
 typedef void (*twill_multiply_fn)(const struct twill_factors *factors, void *gradient, size_t first,
                                   size_t count);
 
+/* The functions of one instruction set. Constant. */
 struct twill_training_kernels {
     twill_update_fn update[TWILL_OPTIMIZER_COUNT];
     twill_norms_fn norms[TWILL_OPTIMIZER_COUNT];
