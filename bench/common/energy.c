@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers of energy counters in sysfs. A kind of counters is a row of `energy_kinds`: its folder,
- * and a function that lists the files to read. All else is common to them. */
+/* Readers of energy counters in sysfs. Each kind of counters is a row of `energy_kinds`, with its
+ * folder and a function that lists the files to read. Everything else is common to them. */
 #include "bench/common/energy.h"
 
 #include <dirent.h>
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* pm_counters are updated ten times a second, in far less time than it takes to read them. */
+/* pm_counters are updated ten times a second, and reading them takes far less than a tenth. */
 #define STAMPED_READINGS 16
-/* No counter with a range counts more than this, in watts. A package's range, some 262 kJ, is then
- * not passed twice within 262 s. */
+/* Most watts that a counter with a range is assumed to count. The range of a package, some 262 kJ,
+ * is then not passed twice within 262 s. */
 #define MOST_WATTS 1000.0
 
 enum {
@@ -25,7 +25,6 @@ enum {
 
 /* --- files ----------------------------------------------------------------------------------- */
 
-/* Write "folder/file". Returns false if it does not fit. */
 static bool energy_path(char path[TWILL_ENERGY_PATH], const char *folder, const char *file)
 {
     int length = snprintf(path, TWILL_ENERGY_PATH, "%s/%s", folder, file);
@@ -38,7 +37,7 @@ static bool energy_file_exists(const char *folder, const char *file)
     return energy_path(path, folder, file) && access(path, F_OK) == 0;
 }
 
-/* Read the first line of a file, without its end. Returns false, with errno, on failure. */
+/* Read the first line of a file, without its newline. Returns false and sets errno on failure. */
 static bool read_energy_line(const char *path, char *text, int bytes)
 {
     FILE *file = fopen(path, "re");
@@ -54,8 +53,7 @@ static bool read_energy_line(const char *path, char *text, int bytes)
     return good;
 }
 
-/* Read a number, which a unit and more may follow: "123", "123 J", "123 J 456 us". Returns false,
- * with errno, on failure. */
+/* Read a number, which a unit may follow, as in "123 J". Returns false and errno on failure. */
 static bool read_energy_number(const char *path, uint64_t *number)
 {
     char text[128], *end;
@@ -71,7 +69,7 @@ static bool read_energy_number(const char *path, uint64_t *number)
 static bool fail_energy(struct twill_energy_meter *meter, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Set the message. Returns false. */
+/* Set the message of the meter. Returns false. */
 static bool fail_energy(struct twill_energy_meter *meter, const char *format, ...)
 {
     va_list arguments;
@@ -97,7 +95,7 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
     return true;
 }
 
-/* Cray's pm_counters: joules of the node, of its CPUs and of its memory. */
+/* Find pm_counters of Cray, which count joules of the node, of its CPUs and of its memory. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {
@@ -121,8 +119,8 @@ static bool find_pm_counters(struct twill_energy_meter *meter, const char *folde
            fail_energy(meter, "%s: the path is too long", folder);
 }
 
-/* A zone of RAPL. A package includes its subzones "core" and "uncore", and "psys" includes the
- * packages; "dram" is in no other zone. */
+/* Add a zone of RAPL. A package includes its subzones "core" and "uncore", and "psys" includes the
+ * packages, so only packages and "dram" are added, which is in no other zone. */
 static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
 {
     char path[TWILL_ENERGY_PATH], name[48];
@@ -141,7 +139,7 @@ static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
     return add_energy_counter(meter, zone, "energy_uj", name, counter);
 }
 
-/* Call `add` with each folder in `folder` whose name begins with `prefix`. */
+/* Call `add` with each subfolder whose name begins with `prefix`. Returns false if `add` does. */
 static bool for_energy_folders(struct twill_energy_meter *meter, const char *folder,
                                const char *prefix,
                                bool (*add)(struct twill_energy_meter *meter, const char *path))
@@ -160,13 +158,13 @@ static bool for_energy_folders(struct twill_energy_meter *meter, const char *fol
     return good;
 }
 
-/* RAPL by powercap. "intel-rapl-mmio:0" is a package once more. */
+/* Find RAPL by powercap. "intel-rapl-mmio:0" is skipped, as it is a package a second time. */
 static bool find_rapl(struct twill_energy_meter *meter, const char *folder)
 {
     return for_energy_folders(meter, folder, "intel-rapl:", add_rapl_zone);
 }
 
-/* Return whether `file` is `prefix`, a number, which is stored as text, and `suffix`. */
+/* Return whether the name of a file is `prefix`, digits and `suffix`. Stores the digits as text. */
 static bool is_hwmon_file(const char *file, const char *prefix, const char *suffix, char number[8])
 {
     size_t before = strlen(prefix);
@@ -188,14 +186,14 @@ static bool add_hwmon_channel(struct twill_energy_meter *meter, const char *chip
     bool power = strcmp(quantity, "power") == 0;
     snprintf(other, sizeof(other), "power%s_average", number);
     if (power && strcmp(file, other) != 0 && energy_file_exists(chip, other))
-        return true; /* powerN_input beside powerN_average */
+        return true; /* powerN_input, where there is also powerN_average */
     if (!energy_path(path, chip, "name") || !read_energy_line(path, name, sizeof(name)))
         snprintf(name, sizeof(name), "hwmon");
     snprintf(other, sizeof(other), "%s%s_label", quantity, number);
     if (!energy_path(path, chip, other) || !read_energy_line(path, label, sizeof(label)))
         snprintf(label, sizeof(label), "%s%s", quantity, number);
     if (strncmp(label, "Ecore", 5) == 0)
-        return true; /* amd_energy: the cores of a socket, which is a channel, too */
+        return true; /* amd_energy: the cores of a socket, which is itself a channel */
     snprintf(both, sizeof(both), "%s %s", name, label);
     struct twill_energy_counter counter = {.unit = 1e-6, .power = power, .parts = OF_ALL};
     return add_energy_counter(meter, chip, file, both, counter);
@@ -226,7 +224,7 @@ static bool add_hwmon_chip(struct twill_energy_meter *meter, const char *chip)
     return good;
 }
 
-/* hwmon: all chips, or ACPI's power meter alone, which measures the whole machine. */
+/* Find hwmon counters of all chips, or of only the power meter of ACPI for the whole machine. */
 static bool find_hwmon(struct twill_energy_meter *meter, const char *folder)
 {
     static const char whole[] = "power_meter ";
@@ -242,9 +240,9 @@ static bool find_hwmon(struct twill_energy_meter *meter, const char *folder)
 }
 
 static const struct energy_kind {
-    const char *name, *folder; /* below sysfs */
-    /* List the counters in `folder`, which may be missing. Returns false, with a message, if some
-     * cannot be used, as a sum without them would be wrong. */
+    const char *name, *folder; /* folder below sysfs */
+    /* List the counters in `folder`, which may be missing. Returns false with a message if some of
+     * them cannot be used, because a sum without them would be wrong. */
     bool (*find)(struct twill_energy_meter *meter, const char *folder);
 } energy_kinds[] = {
     {"pm_counters", "cray/pm_counters", find_pm_counters},
@@ -262,8 +260,8 @@ static bool read_energy_counters(struct twill_energy_meter *meter)
     return true;
 }
 
-/* Read all counters. Where they have a stamp, read until it is the same before and after, so that
- * all are of the same update. */
+/* Read all counters. If they have a stamp, read again until it is the same before and after, so
+ * that all values are from the same update. */
 static bool read_energy_at_once(struct twill_energy_meter *meter)
 {
     uint64_t before = 0, after = 0;
@@ -280,7 +278,7 @@ static bool read_energy_at_once(struct twill_energy_meter *meter)
     return fail_energy(meter, "%s: changed in each of %d readings", meter->stamp, STAMPED_READINGS);
 }
 
-/* Compute what a counter has counted in the `seconds` since the last reading. */
+/* Compute what a counter has counted since the last reading. Returns false if that is unknown. */
 static bool count_energy(struct twill_energy_meter *meter,
                          const struct twill_energy_counter *counter, double seconds, double *joules)
 {

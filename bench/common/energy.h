@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The energy that this machine uses, in joules, by the counters that Linux has of it: Cray's
- * pm_counters, RAPL, or hwmon. Of these kinds the first that can be read is used. */
+/* The energy that this machine uses, in joules, according to counters of Linux. The first of the
+ * kinds pm_counters (Cray), RAPL and hwmon that can be read is used. */
 #ifndef TWILL_ENERGY_H
 #define TWILL_ENERGY_H
 
@@ -8,9 +8,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What joules are counted for. CPU and MEMORY are within ALL. */
+/* The part of the machine for which joules are counted. CPU and MEMORY are within ALL. */
 enum twill_energy_part {
-    TWILL_ENERGY_ALL, /* all that is measured: with pm_counters, the node */
+    TWILL_ENERGY_ALL, /* everything measured, with pm_counters the node */
     TWILL_ENERGY_CPU,
     TWILL_ENERGY_MEMORY,
     TWILL_ENERGY_PARTS
@@ -18,14 +18,14 @@ enum twill_energy_part {
 
 enum { TWILL_ENERGY_COUNTERS = 64, TWILL_ENERGY_PATH = 512 };
 
-/* A file with a number that counts energy, or is a power. */
+/* A file with a number that counts energy or is a power. */
 struct twill_energy_counter {
     char path[TWILL_ENERGY_PATH];
     char name[48];
-    double unit;     /* joules, or watts, of 1 */
-    bool power;      /* a power: energy is its mean of two readings times the time between them */
-    unsigned parts;  /* what it counts for, 1 << part each */
-    uint64_t range;  /* it wraps around to 0 here; 0: never */
+    double unit; /* joules, or watts, per unit of the number */
+    bool power;  /* it is a power; energy is the mean of two readings times the time between them */
+    unsigned parts;  /* parts for which it counts, 1 << part each */
+    uint64_t range;  /* where it wraps around to 0, or 0 if it never does */
     uint64_t last;   /* at the last reading */
     uint64_t number; /* of a reading that may still be discarded */
 };
@@ -33,18 +33,19 @@ struct twill_energy_counter {
 /* The counters of a machine and what they have counted since the first reading. */
 struct twill_energy_meter {
     const char *kind; /* "pm_counters", "rapl" or "hwmon" */
-    /* A file that is equal before and after values of one update; "": there is none. */
+    /* A file that is equal before and after values of one update, or "" if there is none. */
     char stamp[TWILL_ENERGY_PATH];
     struct twill_energy_counter counters[TWILL_ENERGY_COUNTERS];
     size_t n;
-    unsigned parts; /* those that are measured, 1 << part each */
+    unsigned parts; /* parts that are measured, 1 << part each */
     double joules[TWILL_ENERGY_PARTS];
-    double at;     /* seconds: the last reading */
-    bool started;  /* there was one, and all since have succeeded */
-    unsigned gaps; /* times for which the energy is unknown */
+    double at;     /* seconds at the last reading */
+    bool started;  /* there was a reading, and all since then have succeeded */
+    unsigned gaps; /* number of times for which the energy is unknown */
     char message[1024];
 };
 
+/* The joules counted until a point in time. */
 struct twill_energy_reading {
     bool known;
     double at; /* seconds */
@@ -52,21 +53,20 @@ struct twill_energy_reading {
     unsigned gaps;
 };
 
-/* Find the counters below `sysfs`, usually "/sys". Returns false, with a message, if there are none
- * that can be read. */
+/* Find the counters below `sysfs`, usually "/sys". Returns false and a message if there are
+ * none. */
 bool twill_energy_open(struct twill_energy_meter *meter, const char *sysfs);
 
-/* Write the kind and the names of the counters. */
 void twill_energy_describe(const struct twill_energy_meter *meter, char *text, size_t bytes);
 
-/* Read the counters, `now` seconds by any clock that only goes forward. A counter may wrap around
- * once between two readings. Returns false, with a message, if a file cannot be read or what was
- * used since the last reading cannot be known; the next reading then begins anew. */
+/* Read the counters. `now` is in seconds by any clock that only goes forward. A counter may wrap
+ * around once between two readings. Returns false with a message if a file cannot be read or the
+ * energy since the last reading cannot be known. The next reading then begins anew. */
 bool twill_energy_read(struct twill_energy_meter *meter, double now,
                        struct twill_energy_reading *reading);
 
-/* Return the joules used between two readings, by part, and the seconds between them. Returns false
- * if these are unknown: a reading between them has failed, or no counter was updated. */
+/* Compute the joules used between two readings, by part, and the seconds between them. Returns
+ * false if unknown, because a reading between them failed or no counter was updated. */
 bool twill_energy_between(const struct twill_energy_reading *from,
                           const struct twill_energy_reading *to, double joules[TWILL_ENERGY_PARTS],
                           double *seconds);

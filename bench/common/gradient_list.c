@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Read gradient lists. */
 #include "bench/common/gradient_list.h"
 
 #include <ctype.h>
@@ -8,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32 }; /* elements: 64 bytes of the smallest type */
+enum { ALIGNMENT = 32 }; /* elements, which are 64 bytes of the smallest type */
 
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys)
 {
@@ -62,7 +61,6 @@ static bool parse_tensor(const char *line, uint64_t *elements, uint64_t *work)
     return line[strspn(line, " \t\r")] == '\0' && *elements > 0;
 }
 
-/* Append a key. Returns false when out of memory. */
 static bool append_tensor(struct twill_bench_list *list, uint64_t elements, uint64_t work)
 {
     bool full = (list->keys & (list->keys - 1)) == 0; /* capacity doubles at powers of two */

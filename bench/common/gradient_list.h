@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A gradient list: the tensors of a model in forward order, one a line: the number of elements, and
- * after a blank, where known, the multiply-adds that its layer takes for a sample in the forward
- * pass. A tensor's key is its index in the list, from 0, as key-value stores of training programs
- * number layers. */
+/* A gradient list has the tensors of a model in forward order, one per line. A line has the number
+ * of elements and, after a blank if known, the multiply-adds that its layer takes for a sample in
+ * the forward pass. The key of a tensor is its index in the list, from 0, which is how key-value
+ * stores of training programs number layers. */
 #ifndef TWILL_GRADIENT_LIST_H
 #define TWILL_GRADIENT_LIST_H
 
@@ -10,28 +10,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A list in memory. twill_bench_list_read() fills it, twill_bench_list_free() releases it. */
 struct twill_bench_list {
-    size_t keys; /* 0: no list */
+    size_t keys; /* 0 if there is no list */
     uint64_t *elements;
-    uint64_t *offsets; /* of each key in the buffer, elements; starts a cache line */
-    uint64_t *work;    /* multiply-adds of each key's layer, or 0 */
+    uint64_t *offsets; /* offset of each key in the buffer, in elements, at a cache line */
+    uint64_t *work;    /* multiply-adds of the layer of each key, or 0 */
     uint64_t total;    /* elements of all keys */
     uint64_t all_work; /* multiply-adds of all keys */
-    uint64_t extent;   /* elements of a buffer for all keys, with gaps */
+    uint64_t extent;   /* elements of a buffer for all keys, including gaps */
 };
 
-/* Read a file. Blank lines, and comments from # on, are skipped. Returns false and a message
- * ("FILE:3: ...") if it cannot be read or parsed. Free the list in either case. */
+/* Read a file. Blank lines and comments that start with # are skipped. Returns false with a message
+ * ("FILE:3: ...") if it cannot be read or parsed. The caller frees the list in either case. */
 bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char *message,
                            size_t bytes);
-/* Reserve memory for a number of keys. */
+/* Reserve memory for a number of keys. Returns false if there is not enough. */
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
-/* Compute offsets and totals from the elements and the work. Returns false if they exceed any
- * memory. */
+/* Compute offsets and totals from elements and work. Returns false if they exceed any memory. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);
 /* Return how long the layer of a key computes in the forward pass for a batch of samples, in
- * seconds, on a device of `gflops`: a multiply-add is two operations. The backward pass
- * takes twice as long, for the gradients of the weights and of the inputs. */
+ * seconds, on a device of `gflops`. A multiply-add is two operations. The backward pass takes twice
+ * as long, for the gradients of the weights and of the inputs. */
 double twill_bench_list_seconds(const struct twill_bench_list *list, size_t key, size_t batch,
                                 double gflops);
 void twill_bench_list_free(struct twill_bench_list *list);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of what the tools call collectives, from which their names and facts are made.
+/* The list of what the tools call collectives. It makes their names and facts.
  *
- * X(NOUN, name, src, dst, bus, properties...): TWILL_BENCH_NOUN; who has which shards in the two
- * buffers (TWILL_BENCH_src, TWILL_BENCH_dst); its bus bandwidth (TWILL_BENCH_BUS_bus); members of
- * struct twill_bench_facts that are not zero. sendrecv sends to the next rank, and receives from
- * the previous one. */
+ * X(NOUN, name, src, dst, bus, properties...) declares TWILL_BENCH_NOUN. `src` and `dst` say who
+ * has which shards in the two buffers (TWILL_BENCH_src, TWILL_BENCH_dst), `bus` is its bus
+ * bandwidth (TWILL_BENCH_BUS_bus), and the properties are members of struct twill_bench_facts that
+ * are not zero. sendrecv sends to the next rank and receives from the previous one. */
 #ifndef TWILL_MEASURED_COLLECTIVES_H
 #define TWILL_MEASURED_COLLECTIVES_H
 
-/* Of a whole buffer. */
+/* collectives of a whole buffer */
 #define TWILL_MEASURED_WHOLE(X)                                                                    \
     X(ALLREDUCE, "allreduce", EVERYTHING, EVERYTHING, TWICE, .reduces = true)                      \
     X(BROADCAST, "broadcast", ROOT, EVERYTHING, ONE, .rooted = true)                               \
     X(BARRIER, "barrier", NOTHING, NOTHING, NONE, .sharded = false)                                \
     X(REDUCE, "reduce", EVERYTHING, ROOT, ONE, .reduces = true, .rooted = true)                    \
     X(SENDRECV, "sendrecv", EVERYTHING, EVERYTHING, ONE, .out_of_place = true)
-/* Of a shard for each rank, of one size or of uneven ones. */
+/* collectives of one shard per rank, of equal size or (below) of uneven sizes */
 #define TWILL_MEASURED_SHARDS(X)                                                                   \
     X(ALLGATHER, "allgather", OWN, EVERYTHING, MOST, .sharded = true)                              \
     X(REDUCE_SCATTER, "reduce_scatter", EVERYTHING, OWN, MOST, .reduces = true, .sharded = true)   \

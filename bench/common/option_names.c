@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names on the tools' command lines. */
 #include "bench/common/option_names.h"
 #include "bench/common/measured_collectives.h"
 #include "lib/base/lists.h"
@@ -10,7 +9,7 @@
 
 #define WORDS_MOST 32
 
-/* Copy a name in lower case, without '_' and '-', and without the "_perf" of nccl-tests. */
+/* Copy a name in lower case, without '_', '-' and "_perf". Returns false if it is too long. */
 static bool normalise(const char *text, char plain[WORDS_MOST])
 {
     size_t used = 0;
@@ -38,7 +37,7 @@ const char *twill_bench_collective_name(const char *text)
     return text;
 }
 
-/* twill_type_name() is understood, too. */
+/* twill_type_name() is also accepted. */
 #define TYPE_NAMES(NOUN, ...) [TWILL_##NOUN] = {__VA_ARGS__},
 static const char *const type_names[][3] = {TWILL_BENCH_TYPE_NAMES(TYPE_NAMES)};
 _Static_assert(sizeof(type_names) / sizeof(*type_names) == TWILL_TYPE_COUNT, "names of each");

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names on the tools' command lines: twill's, and the usual ones of other programs (all_reduce,
- * fp32, float). */
+/* Names on the command lines of tools, which are those of twill and the usual ones of other
+ * programs (all_reduce, fp32, float). */
 #ifndef TWILL_OPTION_NAMES_H
 #define TWILL_OPTION_NAMES_H
 
 #include "lib/twill.h"
 
-/* Names of the element types in other programs. X(NOUN, names...): TWILL_NOUN; that of nccl-tests,
- * which reports use; then up to two others. */
+/* Names of the element types in other programs. X(NOUN, names...) has those of TWILL_NOUN, first
+ * that of nccl-tests, which reports use, then up to two others. */
 #define TWILL_BENCH_TYPE_NAMES(X)                                                                  \
     X(F32, "float", "fp32", "float32")                                                             \
     X(F64, "double", "fp64", "float64")                                                            \
@@ -24,14 +24,14 @@
     X(F8E4M3, "f8e4m3", "fp8e4m3", "float8e4m3")                                                   \
     X(F8E5M2, "f8e5m2", "fp8e5m2", "float8e5m2")
 
-/* Return twill's name of a collective, or the text itself: "all_reduce", "AllReduce" and
- * "all_reduce_perf" are "allreduce", "bcast" is "broadcast". */
+/* Return the name that twill has for a collective, or the text itself. "all_reduce", "AllReduce"
+ * and "all_reduce_perf" become "allreduce", and "bcast" becomes "broadcast". */
 const char *twill_bench_collective_name(const char *text);
-/* Return the type of a name, or -1: "f32", "float", "fp32", "float32", "bf16", "fp8_e4m3". */
+/* Return the type with a name such as "f32", "float", "fp32", "bf16" or "fp8_e4m3", or -1. */
 int twill_bench_type_parse(const char *text);
-/* Return nccl-tests' name of a type: "float", ... */
+/* Return the name of a type in nccl-tests, such as "float". */
 const char *twill_bench_type_name(twill_type type);
-/* Return the level of the machine of this name, or -1. */
+/* Return the level of the machine with this name, or -1. */
 int twill_bench_level(const char *text);
 
 #endif

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options by a table. */
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "lib/twill.h"
@@ -10,10 +9,9 @@
 enum {
     OPTION_TABLE_MOST = 64,
     OPTION_NUMBER = 256
-}; /* getopt's value of an option without a letter */
+}; /* value for getopt of an option without a letter */
 
-/* Return whether the option is -h or -V, and print the usage or the program's version if so;
- * nothing is printed unless `speak`. */
+/* Return whether the option is -h or -V. If so, print usage or version if `speak` is set. */
 static bool twill_bench_help(int letter, const char *program, const char *usage, bool speak)
 {
     if (speak && letter == 'h')
@@ -70,7 +68,7 @@ static void complain(const struct twill_command *command, const struct twill_opt
             option->kind == OPTION_TRUTH ? "0 or 1" : option->expected);
 }
 
-/* Make getopt's tables. */
+/* Make the tables of getopt. */
 static void tables_of(const struct twill_command *command, struct option *names, char *letters)
 {
     size_t n = 0;

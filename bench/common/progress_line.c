@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A progress line on a terminal. */
 #include "bench/common/progress_line.h"
 #include "bench/common/report.h"
 
@@ -46,7 +45,7 @@ void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t tot
              "##############################", 100 * fraction, what, elapsed, left);
 }
 
-/* Return the width of the terminal, in which the line must fit to be rewritten. */
+/* Return the width of the terminal, into which the line must fit to be rewritten. */
 static int terminal_width(void)
 {
     struct winsize size;

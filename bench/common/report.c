@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The arithmetic of the tools. */
 #include "bench/common/report.h"
 
 #include <errno.h>

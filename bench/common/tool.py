@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tools in Python share: options, sizes, a progress line, tensor lists. Standard library only."""
+"""Parts that the tools in Python share: options, sizes, a progress line, tensor lists. Standard library only."""
 import getopt
 import os
 import re
 import sys
 import time
 
-version = "?"  # of twill: tool.in
-folders = {}  # where the files of the tools are: tool.in
+version = "?"  # of twill, set by tool.in
+folders = {}  # folders of the files of the tools, set by tool.in
 
 
 class Mistake(Exception):
-    """A wrong command line: exit status 2."""
+    """A wrong command line, exit status 2."""
 
 
 class Failure(Exception):
-    """What cannot be done: exit status 1."""
+    """Something that cannot be done, exit status 1."""
 
 
 def parse_size(text):
-    """Return the bytes of "64", "8K", "1.5MiB" ..., all binary, or None."""
+    """Return the bytes of "64", "8K", "1.5MiB" and so on, all binary, or None."""
     found = re.fullmatch(r"([+-]?[0-9]*\.?[0-9]*)([kKmMgGtT](?:iB|B)?|B)?", text)
     try:
         value = float(found.group(1)) if found else -1
@@ -55,7 +55,7 @@ def plural(n, noun):
 
 
 def options(arguments, short, names, usage):
-    """Return (option, value) pairs and what is left; names: "max=", "quick". Ends for --help and --version."""
+    """Return (option, value) pairs and the remaining words. names are like "max=", "quick". Exits for --help and --version."""
     try:
         pairs, rest = getopt.gnu_getopt(arguments, short + "hV", names + ["help", "version"])
     except getopt.GetoptError as error:
@@ -79,7 +79,7 @@ def say(text):
 
 
 def run(main):
-    """Run a program. main(arguments) returns its exit status."""
+    """Run a program whose main(arguments) returns its exit status."""
     try:
         return main(sys.argv[1:])
     except Mistake as mistake:
@@ -99,7 +99,7 @@ def median(values):
 
 
 def quantile(values, share):
-    """Return the smallest value that is not less than this share of all."""
+    """Return the smallest value that is not less than this share of all values."""
     values = sorted(values)
     return values[max(0, -int(-share * len(values) // 1) - 1)]
 
@@ -110,7 +110,7 @@ def real(value):
 
 
 class Progress:
-    """A line on standard error, rewritten in place on a terminal; nothing anywhere else."""
+    """A line on standard error, which is rewritten in place on a terminal and omitted elsewhere."""
 
     def __init__(self):
         self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -7,7 +7,7 @@
 
 enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 
-/* Return the call's status unless it is TWILL_OK. */
+/* Return the status of the call unless it is TWILL_OK. */
 #define TWILL_BENCH_TRY(call)                                                                      \
     do {                                                                                           \
         twill_status try_status_ = (call);                                                         \
@@ -15,12 +15,12 @@ enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
             return try_status_;                                                                    \
     } while (0)
 
-/* Return why a call has failed: what the communicator or else the context says, if anything. Either
- * may be NULL. */
+/* Return why a call has failed, which is the message of the communicator, else of the context, else
+ * a text for the status. Either may be NULL. */
 const char *twill_bench_why(const twill_comm *comm, const twill_context *context,
                             twill_status status);
 
-/* Return how to set up another context for all ranks of a communicator. */
+/* Return a bootstrap that can set up another context for all ranks of a communicator. */
 twill_bootstrap twill_bench_bootstrap(twill_comm *comm);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench: time the collectives in the manner of nccl-tests and check every value. */
+/* twill-bench times the collectives in the manner of nccl-tests and checks every value. */
 #include "bench/common/option_names.h"
 #include "bench/common/tool_calls.h"
 #include "bench/tools/bench/bench_run.h"
@@ -227,7 +227,7 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    /* Of a list: the steps, a warm-up step and the check. */
+    /* With a list, these are the steps, a warm-up step and the check. */
     size_t rows = options->repeats.iterations + 2;
     if (run->list.keys == 0)
         rows = 2 * twill_bench_count_sizes(options->sizes.min_bytes, options->sizes.max_bytes,
@@ -269,7 +269,7 @@ static int run_cycles(struct twill_bench_run *run)
     return run->results.failures > 0 ? STATUS_FAILED : STATUS_GOOD;
 }
 
-/* --split: divide the ranks into groups, which are measured at the same time. */
+/* Divide the ranks into groups, which are measured at the same time (--split). */
 static twill_status split_groups(struct twill_bench_run *run)
 {
     int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
@@ -280,8 +280,8 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* --reduce-delay: a sum that takes longer, asleep, so that the core is free for other ranks. A
- * sleep lasts some 50 us longer than asked for, so a rank sleeps a millisecond or more at once. */
+/* Sum, but take longer, asleep, so that the core is free for other ranks (--reduce-delay). A sleep
+ * lasts some 50 us longer than requested, so a rank sleeps at least a millisecond at once. */
 static void add_slowly(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {
@@ -302,7 +302,7 @@ static void add_slowly(const void *left, const void *right, void *result, size_t
         sum[i] = a[i] + b[i];
 }
 
-/* --reproducible: set up a second context for all ranks, with other settings. */
+/* Set up a second context for all ranks, with other settings (--reproducible). */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
     twill_bootstrap bootstrap = twill_bench_bootstrap(run->world);
@@ -354,7 +354,7 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     return run->options.measures.energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
-/* Agree on errors that only rank 0 detects. */
+/* Agree on errors that only rank 0 detects. *outcome is an exit status, equal on all ranks. */
 static twill_status agree_options(struct twill_bench_run *run, int argc, char **argv,
                                   int32_t *outcome)
 {
@@ -371,7 +371,7 @@ static twill_status agree_options(struct twill_bench_run *run, int argc, char **
     return twill_allreduce(run->world, outcome, outcome, 1, TWILL_I32, TWILL_MAX);
 }
 
-/* Return whether this process may print errors before ranks are known: only the first of a job. */
+/* Return whether this process, the first of a job, may print errors before ranks are known. */
 static bool may_print(void)
 {
     const char *rank = getenv("RANK");

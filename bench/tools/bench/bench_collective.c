@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* distance of the shards' payload positions, so that no two shards are equal */
+/* distance of the payload positions of shards, so that no two shards are equal */
 #define STRIDE 1000003u
 
 #define ROW(noun, word, reads, writes, counted, ...)                                               \
@@ -49,8 +49,7 @@ static const struct twill_bench_facts *subject_facts(const struct twill_bench_su
     return twill_bench_facts(subject->collective);
 }
 
-/* Decide whether a shard of a vector call is large (0) or small (1); in alltoallv by the pair of
- * ranks. */
+/* Return whether a shard of a vector call is large (0) or small (1), in alltoallv by rank pair. */
 static int parity(const struct twill_bench_subject *subject, int rank, int shard)
 {
     return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + shard : shard) % 2;
@@ -67,7 +66,7 @@ size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int ra
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard)
 {
     size_t first = (size_t)shard * subject->count;
-    /* a large shard and a small one are as long as two even ones */
+    /* a large shard and a small one are together as long as two even ones */
     if (subject_facts(subject)->vector && shard % 2 == 1)
         first += parity(subject, rank, shard - 1) == 0 ? subject->count / 2
                                                        : (size_t)0 - subject->count / 2;
@@ -97,7 +96,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
         twill_bench_shard_first(subject, subject->rank, subject->rank) * element_of(subject);
     if (!subject->in_place || facts->out_of_place)
         return (struct twill_bench_pointers){src, dst};
-    if (!is_root(subject)) /* it has one buffer only */
+    if (!is_root(subject)) /* it has only one buffer */
         return (struct twill_bench_pointers){dst, dst};
     if (facts->src == TWILL_BENCH_OWN)
         return (struct twill_bench_pointers){dst + own, dst};
@@ -121,7 +120,7 @@ static bool subject_holds(const struct twill_bench_subject *subject, enum twill_
     }
 }
 
-/* Return a shard's address in a buffer; a buffer of the own shard alone begins with it. */
+/* Return the address of a shard in a buffer, which is its start if the rank has only this one. */
 static char *shard_at(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
                       char *base, int shard)
 {
@@ -153,8 +152,8 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
                              twill_bench_shard_count(subject, subject->rank, shard));
 }
 
-/* Return the rank whose values make up this shard of the result (-1: a reduction), and their first
- * position. */
+/* Return the rank whose values make up this shard of the result, or -1 for a reduction. Sets *first
+ * to their first position. */
 static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = subject_facts(subject);

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Which shards of a buffer a rank has: none, all, its own, or all on the root only. */
+/* The shards of a buffer that a rank has, which are none, all, its own, or all on the root only. */
 enum twill_bench_holder {
     TWILL_BENCH_NOTHING,
     TWILL_BENCH_EVERYTHING,
@@ -18,11 +18,13 @@ enum twill_bench_holder {
     TWILL_BENCH_ROOT
 };
 
+/* The properties of a collective, one constant for each. */
 struct twill_bench_facts {
     const char *name;
     bool reduces, rooted;
-    bool sharded; /* one shard for each rank: sizes are those of all shards together */
-    bool vector; /* uneven shards: every other one is half as large again, the rest half as large */
+    bool sharded; /* one shard per rank, and sizes are those of all shards together */
+    /* uneven shards, where every other one is half as large again and the rest half as large */
+    bool vector;
     bool out_of_place; /* has no in-place form */
     enum twill_bench_holder src, dst;
     enum {
@@ -34,9 +36,9 @@ struct twill_bench_facts {
 };
 
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective);
-/* Return the collective of this name, or -1. */
+/* Return the collective with this name, or -1. */
 int twill_bench_find_collective(const char *name);
-/* Return bus bandwidth over algorithm bandwidth, as nccl-tests defines it. */
+/* Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it. */
 double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks);
 
 /* One call to measure. */
@@ -44,17 +46,17 @@ struct twill_bench_subject {
     enum twill_bench_collective collective;
     twill_type type;
     twill_op op;
-    twill_op called; /* op, or what stands for it: --narrow, --reduce-delay */
+    twill_op called; /* op, or its replacement by --narrow or --reduce-delay */
     int rank, ranks;
-    int root;      /* -1: no root */
+    int root;      /* -1 if there is no root */
     size_t count;  /* elements of a shard */
-    size_t bytes;  /* of all shards, as tables and bandwidths count them */
-    size_t offset; /* into the buffers, bytes */
+    size_t bytes;  /* bytes of all shards, as tables and bandwidths count them */
+    size_t offset; /* offset into the buffers, in bytes */
     bool in_place;
 };
 
-/* Return the elements of a shard, and its first element in a buffer of all shards. For alltoallv
- * the shard is what `rank` and rank `shard` exchange; both see the same length. */
+/* Return the number of elements of a shard, and its first element in a buffer of all shards. In
+ * alltoallv the shard is what `rank` and rank `shard` exchange, and both get the same length. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the bytes that a buffer needs for a message of `bytes`. */
@@ -66,49 +68,49 @@ struct twill_bench_pointers {
 };
 struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subject *subject,
                                                  char *src, char *dst);
-/* Fill what the call reads; count the wrong elements of what it must have written. */
+/* Fill what the call reads, and return the number of wrong elements in what it has written. */
 void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twill_bench_pointers at,
                           unsigned round);
 size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
                              struct twill_bench_pointers at, unsigned round);
 
 enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BENCH_PERSISTENT };
-/* Counts and offsets of a vector call, one entry per rank; filled once per subject. */
+/* Counts and offsets of a vector call, one entry per rank, filled once per subject. */
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;
 };
 void twill_bench_describe(const struct twill_bench_subject *subject,
                           const struct twill_bench_vectors *vectors);
-/* Make the call; *request is set by the forms other than BLOCKING. */
+/* Make the call. The forms other than BLOCKING set *request. */
 twill_status twill_bench_begin(const struct twill_bench_subject *subject, twill_comm *comm,
                                struct twill_bench_pointers at,
                                const struct twill_bench_vectors *vectors,
                                enum twill_bench_form form, twill_request **request);
 
-/* What twill-bench sends, and what must arrive. Every value depends on rank, position and round;
- * the expected result is computed serially by the same rule, never received. */
+/* The values that twill-bench sends, and those that must arrive. Every value depends on rank,
+ * position and round. The expected result is computed serially by the same rule, never received. */
 
+/* The values of one buffer or result. */
 struct twill_bench_payload {
     twill_type type;
-    twill_op op; /* of a reduction; else not read */
+    twill_op op; /* of a reduction, else not read */
     int ranks;
-    int from; /* -1: a reduction over all ranks; else the rank that the values come from */
+    int from; /* rank from which the values come, or -1 for a reduction over all ranks */
     unsigned round;
 };
 
-/* Operations that can be checked: the first ones. Those on pairs, the last two, cannot. */
+/* Number of operations that can be checked, the first ones. The last two, on pairs, cannot be. */
 enum { TWILL_BENCH_OPS = TWILL_MINLOC };
 _Static_assert(TWILL_MAXLOC == TWILL_BENCH_OPS + 1 && TWILL_OP_COUNT == TWILL_BENCH_OPS + 2,
                "a later operation needs its own place");
 /* Return whether an operation on a type can be checked. */
 bool twill_bench_op_takes(twill_op op, twill_type type);
 
-/* Write a rank's contribution, from position `first` on. */
+/* Write the contribution of a rank, from position `first` on. */
 void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint64_t first,
                       void *buffer, size_t count);
 
-/* Return how many elements, from position `first` on, are wrong. Exact, except where f32 or f64
- * must round. */
+/* Return how many elements from position `first` on are wrong, exactly unless f32 or f64 round. */
 size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64_t first,
                                const void *buffer, size_t count);
 

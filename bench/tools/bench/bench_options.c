@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parse twill-bench's command line. Whatever is not understood is an error that names the
- * argument. */
+/* Parses the command line of twill-bench. Anything unknown is an error that names the argument. */
 #include "bench/tools/bench/bench_options.h"
 #include "bench/common/measured_collectives.h"
 #include "bench/common/option_names.h"
@@ -13,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Lists of the text: each name after a blank. */
+/* lists for the text, each name after a blank */
 #define QUOTED(NOUN, name, ...)               " " name
 #define NAMES_WHOLE                           TWILL_MEASURED_WHOLE(QUOTED)
 #define NAMES_SHARDS                          TWILL_MEASURED_SHARDS(QUOTED)
@@ -152,7 +151,7 @@ static bool read_align(void *member, const char *text)
 
 static bool read_form(void *member, const char *text)
 {
-    /* Each with its name before 0.1.0. */
+    /* each with its name before 0.1.0 */
     static const char *const names[][2] = {
         {"blocking", "blocking"}, {"nonblocking", "begun"}, {"persistent", "prepared"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -256,7 +255,7 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
-/* "kernels" and what their names must contain. */
+/* Set the part of names that "kernels" selects. Returns false if there are several. */
 static bool set_kernels(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     options->kernels = optind + 1 < argc ? argv[optind + 1] : "";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of twill-bench: nccl-tests' options, and some more. */
+/* The command line of twill-bench, with the options of nccl-tests and some more. */
 #ifndef TWILL_BENCH_OPTIONS_H
 #define TWILL_BENCH_OPTIONS_H
 
@@ -11,7 +11,7 @@
 
 #define TWILL_BENCH_ALL (-1)
 
-/* Names for messages, each after a blank. */
+/* names for messages, each after a blank */
 #define TWILL_BENCH_NAME(NOUN, name, ...) " " #name
 #define TWILL_BENCH_NAMES_OF_LEVELS       TWILL_LEVELS(TWILL_BENCH_NAME, )
 #define TWILL_BENCH_NAMES_OF_OPS                                                                   \
@@ -21,7 +21,7 @@
 
 enum { TWILL_BENCH_BUCKETS_MOST = 32 };
 
-/* How the ranks' times are combined into one, as by nccl-tests' -a. */
+/* How the times of the ranks are combined into one, as by -a of nccl-tests. */
 enum twill_bench_average {
     TWILL_BENCH_RANK0,
     TWILL_BENCH_AVERAGE,
@@ -29,7 +29,7 @@ enum twill_bench_average {
     TWILL_BENCH_MAX
 };
 
-/* Bytes of the calls: from the least to the most, plus a step, or times a factor above 1. */
+/* Bytes of the calls, from the least to the most, by a step, or by a factor if it is above 1. */
 struct twill_bench_sizes {
     size_t min_bytes, max_bytes, step_bytes, step_factor;
     bool ranged; /* one of these four was given */
@@ -38,8 +38,8 @@ struct twill_bench_sizes {
 /* How often each size is measured and checked. */
 struct twill_bench_repeats {
     size_t iterations, warmups, aggregate;
-    size_t cycles; /* 0: forever */
-    size_t checks; /* 0: none */
+    size_t cycles; /* 0 for ever */
+    size_t checks; /* 0 for none */
 };
 
 /* How the timed calls are made, and on which memory. */
@@ -51,7 +51,7 @@ struct twill_bench_calls {
     size_t unalign; /* elements */
 };
 
-/* What is measured beside the time of the calls. */
+/* What is measured besides the time of the calls. */
 struct twill_bench_measures {
     bool verify;       /* check every form of the call */
     bool overlap;      /* overlap with computing */
@@ -59,9 +59,9 @@ struct twill_bench_measures {
     bool times;        /* split the time of calls */
     bool reproducible; /* with TWILL_REPRODUCIBLE=1 */
     bool energy;       /* of the timed calls */
-    const char *sysfs; /* where its counters are, or NULL: /sys */
-    size_t delay;      /* of a reduction, nanoseconds a KiB; 0: none */
-    int narrow;        /* narrow sums of this type; -1: not */
+    const char *sysfs; /* where its counters are, or NULL for /sys */
+    size_t delay;      /* delay of a reduction, in nanoseconds per KiB, or 0 */
+    int narrow;        /* type of narrow sums, or -1 for none */
 };
 
 /* What is printed and written. */
@@ -73,29 +73,30 @@ struct twill_bench_shown {
     const char *output; /* JSON file, or NULL */
 };
 
-/* --list with --overlap: steps whose computing is played. */
+/* Steps whose computing is played (--list with --overlap). */
 struct twill_bench_step_options {
-    size_t batch, gflops;                     /* samples; speed of what computes */
-    bool device;                              /* it is a device, not the rank's core */
+    size_t batch, gflops;                     /* samples, and speed of what computes */
+    bool device;                              /* that is a device, not the core of the rank */
     bool priority;                            /* order of the buckets */
-    size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure; SIZE_MAX: the default */
+    size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure, SIZE_MAX for the default */
     size_t n_buckets;
     bool given; /* one of these was given */
 };
 
-/* The library's variables for this run. */
+/* Variables of the library for this run. */
 struct twill_bench_settings {
-    size_t timeout;        /* TWILL_TIMEOUT, seconds; 0: as it is */
+    size_t timeout;        /* TWILL_TIMEOUT in seconds, or 0 to keep it */
     const char *algorithm; /* TWILL_ALGORITHM, or NULL */
     const char *gradients; /* TWILL_GRADIENTS, or NULL */
 };
 
+/* All options of a run, set by twill_bench_parse(). */
 struct twill_bench_options {
     enum twill_bench_collective collective;
     int op, type, root;  /* or TWILL_BENCH_ALL */
-    const char *list;    /* gradient list, or NULL: sizes */
-    const char *split;   /* NULL: all ranks; else a number of groups, or a level of the machine */
-    const char *kernels; /* instead: time kernels whose name contains this, or NULL */
+    const char *list;    /* gradient list, or NULL to use sizes */
+    const char *split;   /* a number of groups or a level of the machine, or NULL for all ranks */
+    const char *kernels; /* time kernels whose name contains this instead, or NULL */
     const char *calibration; /* file that --calibrate writes, or NULL */
     struct twill_bench_sizes sizes;
     struct twill_bench_repeats repeats;
@@ -106,8 +107,8 @@ struct twill_bench_options {
     struct twill_bench_settings settings;
 };
 
-/* Read argv. DONE: help or version were printed. USAGE: an error that names the argument was
- * printed to standard error, if `speak` is set, so that one rank of a job prints it. */
+/* Parse argv. Returns RUN, DONE if help or version were printed, or USAGE after an error that names
+ * the argument. Errors are printed if `speak` is set, so that one rank of a job does. */
 enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int argc, char **argv,
                                     bool speak);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads and their expected results.
  *
- * Integers use all their bits, as wrap-around is exact (avg: small enough not to wrap).
- * Floating-point sums use integers and products powers of two, so that every order of reduction
- * gives the same exact result in f32. 8- and 16-bit floats are reduced in f32, too, and rounded
- * once, as here. Only f32 and f64 over very many ranks are granted a tolerance. */
+ * Integers use all their bits, as wrap-around is exact (with avg they are too small to wrap).
+ * Floating-point sums use integers, and products powers of two, so that every order of reduction
+ * gives the same exact result in f32. 8- and 16-bit floats are also reduced in f32 and rounded
+ * once, as here. Only f32 and f64 over very many ranks have a tolerance. */
 #include "bench/tools/bench/bench_collective.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ static const struct type_facts {
     int exponent;      /* bits */
     int mantissa;      /* bits, without the hidden one */
     int64_t magnitude; /* largest value in sum, min, max and avg */
-    int factors;       /* ranks that contribute other factors than 1 to a product */
+    int factors;       /* ranks that contribute factors other than 1 to a product */
 } facts[] = {
     [TWILL_F32] = {false, true, 32, 8, 23, 1 << 15, 12},
     [TWILL_F64] = {false, true, 64, 11, 52, INT64_C(1) << 40, 12},
@@ -69,7 +69,7 @@ static int64_t wrap(const struct type_facts *fact, uint64_t bits)
                            : (int64_t)(bits << unused >> unused);
 }
 
-/* Return a rank's value as an integer; for a floating-point product the exponent of two. */
+/* Return the value of a rank as an integer, or the exponent of two for a floating-point product. */
 static int64_t rank_value(const struct twill_bench_payload *payload, int rank, uint64_t position)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -85,8 +85,8 @@ static int64_t rank_value(const struct twill_bench_payload *payload, int rank, u
     return fact->is_signed ? v - fact->magnitude : v;
 }
 
-/* Return the bits of the float nearest to x (ties to even), for any layout. Too large a value
- * becomes the largest pattern, which no check expects. */
+/* Return the bits of the float nearest to x (ties to even), for any layout. A value that is too
+ * large becomes the largest pattern, which no check expects. */
 static uint64_t encode_float(const struct type_facts *fact, double x)
 {
     int bias = (1 << (fact->exponent - 1)) - 1, exponent;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of twill-bench, as nccl-tests has it or as comma-separated values, whose times are
- * microseconds and bandwidths GB/s; unknown values are empty there. */
+/* The table of twill-bench, as nccl-tests has it or as comma-separated values. In these, times are
+ * in microseconds, bandwidths in GB/s, and unknown values are empty. */
 #include "bench/common/report.h"
 
 #include <math.h>
 
-/* X(name, value of a timing t): in the units of the table; NAN: unknown. */
+/* X(name, value of a timing t) in the units of the table, NAN if unknown */
 #define COLUMN_VALUES(X)                                                                           \
     X(time, t->missing ? NAN : t->seconds * 1e6)                                                   \
     X(algbw, t->missing ? NAN : t->algorithm_bandwidth)                                            \
@@ -45,12 +45,12 @@ struct column {
     bool whole; /* a whole number */
 };
 
-/* Columns that are there together. */
+/* Columns that appear together. */
 struct column_group {
-    int flag;    /* of struct twill_bench_columns, by its place; -1: always there */
-    bool halves; /* of both halves; else of the first alone */
+    int flag;    /* offset of a flag in struct twill_bench_columns, or -1 if always shown */
+    bool halves; /* for both halves, else for the first only */
     const char *unknown, *heads[2];
-    struct column columns[5]; /* value NULL ends them */
+    struct column columns[5]; /* ended by a value of NULL */
 };
 
 /* clang-format off */
@@ -96,7 +96,7 @@ static bool is_shown(const struct column_group *group, const struct twill_bench_
     return group->flag < 0 || ((const bool *)columns)[group->flag];
 }
 
-/* Call a function for each group that is shown, and each of its halves. */
+/* Loop over the groups that are shown, and each of their halves. */
 #define FOR_EACH_HALF(group, half, columns)                                                        \
     for (const struct column_group *group = groups; group < groups + GROUPS; group++)              \
         for (int half = 0; half < (is_shown(group, &(columns)) ? 1 + group->halves : 0); half++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The JSON that nccl-tests' -J writes, field by field, with machine, ranks and nodes added. */
+/* The JSON that -J of nccl-tests writes, field by field, and machine, ranks and nodes. */
 #include "bench/common/json_file.h"
 #include "bench/tools/bench/bench_run.h"
 #include "bench/tools/bench/steps/played_step.h"
@@ -24,7 +24,7 @@ static struct json_object *string(const char *text)
     return json_object_new_string(text);
 }
 
-/* nccl-tests writes booleans as strings. */
+/* nccl-tests writes booleans as strings */
 static struct json_object *truth(bool value)
 {
     return string(value ? "true" : "false");
@@ -39,7 +39,7 @@ static struct json_object *time_json(void)
     return string(text);
 }
 
-/* Return whether a variable's value is a secret. The path of a key file is not. */
+/* Return whether the value of a variable is a secret. The path of a key file is not. */
 static bool is_secret(const char *entry, size_t name)
 {
     static const char *const words[] = {"KEY", "SECRET", "TOKEN", "PASS", "UUID"};
@@ -51,7 +51,7 @@ static bool is_secret(const char *entry, size_t name)
     return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
 }
 
-/* Write only the variables that control a run: anybody may read the file. */
+/* Return only the variables that control a run, as anyone may read the file. */
 static struct json_object *environment(void)
 {
     static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
@@ -144,7 +144,7 @@ static struct json_object *config(const struct twill_bench_run *run)
     return object;
 }
 
-/* As nccl-tests: never overwrite; try FILE, FILE.0, FILE.1, ... */
+/* Create FILE, FILE.0, FILE.1, ..., whichever does not exist yet, as nccl-tests does. */
 static FILE *create_file(const char *path, char *taken, size_t bytes)
 {
     snprintf(taken, bytes, "%s", path);
@@ -271,7 +271,7 @@ void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_
     add_result(run, object);
 }
 
-/* Add one result: the whole step, and its keys in the order of reduction. */
+/* Add one result with the whole step, and its keys in the order of reduction. */
 void twill_bench_json_step(struct twill_bench_run *run)
 {
     if (run->results.json == NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time and check one size as nccl-tests does: one separate call, a barrier, the timed iterations
- * over shifting offsets, times combined over ranks, then the check. */
+/* Times and checks one size as nccl-tests does, with one separate call, a barrier, the timed
+ * iterations over shifting offsets, times combined over ranks, and then the check. */
 #include "bench/common/option_names.h"
 #include "bench/tools/bench/bench_run.h"
 #include "bench/tools/compare/peers/played_compute.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Shift the buffers through their memory, so that caches and TLBs do not help. */
+/* Return the address of a buffer, shifted in each iteration so that caches and TLBs do not help. */
 static char *place_buffer(const struct twill_bench_run *run,
                           const struct twill_bench_subject *subject, int buffer, size_t iteration)
 {
@@ -124,8 +124,8 @@ static twill_status time_calls(struct twill_bench_run *run,
     return twill_request_free(&run->persistent);
 }
 
-/* Add up wrong elements over all ranks. The library under test computes the sum, so a rank counts
- * at least its own. */
+/* Add up wrong elements over all ranks. The tested library sums them, so a rank counts at least its
+ * own. */
 static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
                               struct twill_bench_timing *timing)
 {
@@ -158,7 +158,6 @@ void twill_bench_clear(const struct twill_bench_run *run, const struct twill_ben
     memset(place_buffer(run, subject, 1, 0), 0, bytes);
 }
 
-/* Check one form of the call. */
 static twill_status check_form(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing, enum twill_bench_form form)
@@ -199,14 +198,14 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
         timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
 }
 
-/* One of two variants of a call that are compared: its time. */
+/* One of two variants of a call that are compared, and its time. */
 struct compared_variant {
     twill_comm *comm;
     struct twill_bench_subject subject;
     double seconds;
 };
 
-/* Measure two variants in turn, so that both see the same state of the machine. */
+/* Measure two variants alternately, so that both see the same state of the machine. */
 static twill_status time_variants(struct twill_bench_run *run, struct compared_variant variants[2])
 {
     enum { TURNS = 5 };
@@ -224,7 +223,7 @@ static twill_status time_variants(struct twill_bench_run *run, struct compared_v
     return TWILL_OK;
 }
 
-/* Measure the call with TWILL_REPRODUCIBLE=1, too. */
+/* Measure the call with and without TWILL_REPRODUCIBLE=1. */
 static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -237,7 +236,7 @@ static twill_status time_strict(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Count the bytes that all ranks send in a call, or without messages copy. */
+/* Count the bytes that all ranks send in a call, or copy if there are no messages. */
 static twill_status count_bytes(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject, double *bytes)
 {
@@ -252,7 +251,7 @@ static twill_status count_bytes(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Measure a narrow sum of as many elements, too. */
+/* Measure the call and a narrow sum of the same number of elements. */
 static twill_status time_narrow(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -286,11 +285,10 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
     return TWILL_OK;
 }
 
-/* --- --overlap, defined as in OSU's nonblocking benchmarks
- * ---------------------------------------- */
+/* --- --overlap, defined as in OSU's nonblocking benchmarks ------------------------------------ */
 
-/* First the pure time: the call is started and waited for at once. Then the call is started, the
- * rank computes for as long, testing the call now and then, and waits. */
+/* The pure time comes first, where the call is started and waited for at once. Then the call is
+ * started, the rank computes for that time, testing the call now and then, and waits. */
 
 /* Make one call, with `turns` of computing between start and wait. */
 static twill_status overlap_once(struct twill_bench_run *run,
@@ -413,8 +411,8 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
     return facts->out_of_place ? TWILL_OK : measure_half(run, &subject, &row->in_place);
 }
 
-/* No rank may leave a barrier before the last has entered: one rank in turn enters late. Clocks of
- * different hosts cannot be compared, so only ranks under one kernel are checked. */
+/* Check that no rank leaves a barrier before the last has entered, by letting one rank enter late.
+ * Clocks of different hosts cannot be compared, so only ranks under one kernel are checked. */
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;

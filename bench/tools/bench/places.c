@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where each rank runs, exchanged by the library under test, and what the machines use.
+/* Where each rank runs, exchanged by the library under test, and the energy of the machines.
  *
- * --energy: the first rank of each machine reads its counters before and after the timed calls.
- * Virtual nodes and hosts that are namespaces share the counters of their machine. */
+ * With --energy, the first rank of each machine reads its counters before and after the timed
+ * calls. Virtual nodes, and hosts that are namespaces, share the counters of their machine. */
 #include "bench/tools/bench/bench_run.h"
 #include "lib/base/plural.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* FNV-1a of the kernel's boot id; containers of one host share it, and the clock. */
+/* Return a hash (FNV-1a) of the kernel's boot id. Containers of a host share it and the clock. */
 static uint64_t hash_boot_id(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -61,7 +61,7 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run)
 
 /* --- energy ----------------------------------------------------------------------------------- */
 
-/* Return whether no lower rank runs on this rank's machine. */
+/* Return whether no lower rank runs on the machine of this rank. */
 static bool first_of_machine(const struct twill_bench_run *run, int rank)
 {
     for (int other = 0; other < rank; other++)
@@ -70,7 +70,7 @@ static bool first_of_machine(const struct twill_bench_run *run, int rank)
     return true;
 }
 
-/* Allocate the meter and open it. Without counters there is none, and meter_says has the reason. */
+/* Allocate and open the meter. Without counters there is none, and meters.says has the reason. */
 static twill_status open_meter(struct twill_bench_run *run)
 {
     const char *sysfs = run->options.measures.sysfs != NULL ? run->options.measures.sysfs : "/sys";

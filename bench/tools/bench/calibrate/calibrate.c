@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration: measure each candidate of each collective at the sizes where the price model gives
- * it a chance. Candidates are selected by name, one of each collective at a time, in a context of
- * their own, which is set up over the communicator of the environment. */
+/* Calibration measures each candidate of each collective at the sizes where the price model gives
+ * it a chance. Candidates are selected by name, one of each collective at a time. They run in
+ * separate contexts, which are set up over the communicator of the environment. */
 #include "bench/tools/bench/calibrate/calibrate.h"
 #include "bench/common/progress_line.h"
 #include "bench/common/report.h"
@@ -16,16 +16,17 @@
 
 /* The state of a calibration on one rank. */
 struct twill_bench_calibration {
-    twill_context *context; /* of the environment: answers queries, and carries the exchange */
+    /* that of the environment, which answers queries and carries the exchange */
+    twill_context *context;
     twill_comm *comm;
     int rank, size;
     size_t max_bytes;
-    FILE *file; /* rank 0: the text of the file to be */
+    FILE *file; /* on rank 0, the text of the file */
     char *text;
     size_t bytes;
     double *samples; /* [TWILL_BENCH_SAMPLES] */
     struct twill_bench_progress progress;
-    size_t done, total; /* measurements: an algorithm of a collective at a size */
+    size_t done, total; /* measurements, each of an algorithm of a collective at a size */
 };
 #define TWILL_BENCH_SAMPLES 2000
 
@@ -35,7 +36,7 @@ static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
                                65536, 262144, 1048576, 4194304, 16777216, 67108864};
 enum { CALIBRATE_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Return the bytes that the buffers need. */
+/* Return the number of bytes that the buffers need. */
 static size_t largest(const struct twill_bench_calibration *c)
 {
     size_t i = CALIBRATE_SIZES - 1;
@@ -44,7 +45,7 @@ static size_t largest(const struct twill_bench_calibration *c)
     return sizes[i];
 }
 
-/* Return whether a collective is calibrated: all but sendrecv and those of uneven shards. */
+/* Return whether a collective is calibrated, as all are but sendrecv and those of uneven shards. */
 static bool is_calibrated(size_t collective)
 {
     return collective != TWILL_BENCH_SENDRECV &&
@@ -65,6 +66,7 @@ struct plan {
     bool selected[NAMES][CALIBRATE_SIZES];
 };
 
+/* Return the index of a name, which is added if it is new, or `count` if it does not fit. */
 static size_t find_name(struct plan *plan, const char *name, size_t length)
 {
     size_t i = 0;
@@ -79,7 +81,7 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
 }
 
 /* Add the candidates of one size to the plan. The "candidate" lines are sorted by cost, but the
- * price decides here. memory: how peers' memory can be used, "" if no rank has peers. */
+ * price decides here. `memory` says how memory of peers is used, or "" without peers. */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {
@@ -104,7 +106,7 @@ static void query_plan(struct twill_bench_calibration *c, const char *collective
     }
 }
 
-/* Return whether ranks of this job can read each other's memory. */
+/* Return whether ranks of this job can read the memory of each other. */
 static bool reads_peers(struct twill_bench_calibration *c)
 {
     const char *line;
@@ -116,6 +118,7 @@ static bool reads_peers(struct twill_bench_calibration *c)
 
 /* --- contexts --------------------------------------------------------------------------------- */
 
+/* A context with a choice of algorithms, and its buffers. */
 struct calibration_session {
     twill_context *context;
     twill_comm *comm;
@@ -159,8 +162,8 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
 
 /* --- timing ----------------------------------------------------------------------------------- */
 
-/* Measure the median time of a call in seconds, the maximum over the ranks: calls back to back, or
- * each after a barrier if it has a root. Buffers are as large as the whole message. */
+/* Measure the median time of a call in seconds, as the maximum over the ranks. Calls are back to
+ * back, or each after a barrier if they have a root. Buffers are as large as the whole message. */
 static twill_status time_calls(struct twill_bench_calibration *c, twill_comm *comm,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_pointers at, double *seconds)
@@ -168,10 +171,9 @@ static twill_status time_calls(struct twill_bench_calibration *c, twill_comm *co
     const double patience = 0.01; /* seconds */
     double first = 0;
     size_t samples = 0, needed = TWILL_BENCH_SAMPLES;
-    bool joins = !twill_bench_facts(subject->collective)->rooted; /* no rank runs ahead */
+    bool joins = !twill_bench_facts(subject->collective)->rooted; /* no rank can run ahead */
     twill_status status = TWILL_OK;
-    /* Two calls to warm up; the second determines how many samples there is time for, equal on all
-     * ranks. */
+    /* Two calls warm up. The second determines the number of samples, equal on all ranks. */
     for (int i = 0; i < 2 && status == TWILL_OK; i++) {
         first = twill_bench_now();
         status = twill_bench_begin(subject, comm, at, NULL, TWILL_BENCH_BLOCKING, NULL);
@@ -213,8 +215,7 @@ static struct twill_bench_subject call_of(const struct twill_bench_calibration *
                                         .bytes = bytes};
 }
 
-/* --- messages within a node and between nodes, latency of flags, and reductions by type ---------
- */
+/* --- messages within a node and between nodes, latency of flags, and reductions by type ------- */
 
 enum { CALIBRATE_LARGE = 1 << 20, BURST = 64, CALIBRATE_TURNS = 200 };
 
@@ -226,7 +227,7 @@ static void print_field(const struct twill_bench_calibration *c, const char *lin
                 seconds > 0 ? seconds * 1e12 : 0.0);
 }
 
-/* Measure half a round trip between rank 0 and `other`; 0 on the other ranks. */
+/* Measure half a round trip between rank 0 and `other`. *seconds is 0 on the other ranks. */
 static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
                               size_t bytes, double *seconds)
 {
@@ -250,7 +251,7 @@ static twill_status ping_pong(struct twill_bench_calibration *c, int other, void
     return status;
 }
 
-/* Measure the sender's time per message, in a burst of small ones. */
+/* Measure the time per message of the sender, in a burst of small ones. */
 static twill_status burst(struct twill_bench_calibration *c, int other, char *buffer,
                           double *seconds)
 {
@@ -269,7 +270,7 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
     return status;
 }
 
-/* Fit h(8) = 2 o + L, and the rate of large messages. */
+/* Measure a link, so that h(8) = 2 o + L, and the rate of large messages. */
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
@@ -293,8 +294,8 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
     return status;
 }
 
-/* Measure the cost of reducing each type beyond that of f32: the difference of two allreduces of
- * equal bytes, divided by the (P-1)/P of them that a rank reduces. */
+/* Measure the cost of reducing each type beyond that of f32. It is the difference of two allreduces
+ * of equal bytes, divided by the (P-1)/P of them that a rank reduces. */
 static twill_status measure_types(struct twill_bench_calibration *c)
 {
     const double plain = 1024 / 100e9; /* f32 at 100 GB/s, as in the model of machine "auto" */
@@ -321,7 +322,7 @@ static twill_status measure_types(struct twill_bench_calibration *c)
 
 static twill_status calibrate_links(struct twill_bench_calibration *c)
 {
-    /* A rank on rank 0's node, and the first rank on another node. */
+    /* a rank on the node of rank 0, and the first rank on another node */
     int node = twill_comm_node(c->comm), near = 0, remote = 0;
     int64_t *nodes = calloc((size_t)c->size, sizeof(*nodes));
     twill_status status = nodes != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
@@ -352,10 +353,9 @@ static twill_status calibrate_links(struct twill_bench_calibration *c)
     return status;
 }
 
-/* --- algorithms --------------------------------------------------------------------------------
- */
+/* --- algorithms ------------------------------------------------------------------------------- */
 
-/* Measure out of place and, where possible, in place; return the mean of both. */
+/* Measure out of place and, where possible, in place, and compute the mean of both. */
 static twill_status time_both(struct twill_bench_calibration *c,
                               const struct calibration_session *s,
                               struct twill_bench_subject *subject, double *seconds)
@@ -461,7 +461,7 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-/* Return the words after "for" in a tuning file of this machine, or "" if they are not known. */
+/* Return the words after "for" in a tuning file of this machine, or "" if they are unknown. */
 static const char *tuning_key(twill_context *context)
 {
     static const char label[] = "tuning key: ";
@@ -472,8 +472,8 @@ static const char *tuning_key(twill_context *context)
     return "";
 }
 
-/* Create a file, which must not exist, and write a text. Nothing is left of it if that fails.
- * Returns false after it has printed why. */
+/* Create a file, which must not exist, and write a text. If that fails nothing is left of it, and
+ * it prints the reason and returns false. */
 static bool create_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");
@@ -488,8 +488,8 @@ static bool create_file(const char *path, const char *text, size_t bytes)
     return false;
 }
 
-/* Rank 0 begins the text of the file, which is written when all is measured; that it can be is
- * tried before. All ranks get the result. */
+/* Begin the text of the file on rank 0, after a test whether the file can be written. It is written
+ * when everything is measured. All ranks get the result. */
 static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
 {
     *good = 1;
@@ -509,8 +509,7 @@ static twill_status begin_text(struct twill_bench_calibration *c, const char *pa
     return twill_broadcast(c->comm, good, good, 1, TWILL_I32, 0);
 }
 
-/* Write the file on rank 0 if everything was measured, and free the text. Returns false if it is
- * not written. */
+/* Write the file on rank 0 if all was measured, and free the text. Returns false if not written. */
 static bool end_text(struct twill_bench_calibration *c, const char *path, bool measured)
 {
     bool whole = c->file == NULL || (fclose(c->file) == 0 && measured);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench latency, bandwidth, ...: the transports in turn, and for each the sizes. */
+/* twill-bench latency, bandwidth, ... run all sizes with one transport after the other. */
 #include "bench/tools/bench/fabric/fabric.h"
 #include "bench/common/json_file.h"
 #include "bench/common/report.h"
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUFFERED ((size_t)64 << 20) /* bytes of a rank's buffers each way; at least one message */
+/* bytes of the buffers of a rank in each direction, at least one message */
+#define BUFFERED ((size_t)64 << 20)
 
 static int fail_fabric(const struct fabric_run *run, twill_status status)
 {
@@ -181,7 +182,6 @@ static void print_absent(const struct fabric_run *run, const struct fabric_chann
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-/* Measure all sizes over the channel of the run. */
 static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
 {
     const struct fabric_options *options = &run->options;
@@ -199,7 +199,7 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
     return TWILL_OK;
 }
 
-/* Measure by one channel. Returns the exit status. */
+/* Measure with one channel. Returns the exit status. */
 static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
                            long long *wrong)
 {
@@ -242,7 +242,7 @@ static int measure_all(struct fabric_run *run)
     return wrong > 0 ? STATUS_FAILED : outcome;
 }
 
-/* Connect all ranks, and pair them: each of the first half with one of the second. */
+/* Connect all ranks, and pair each of the first half with one of the second. */
 static twill_status join_pairs(struct fabric_run *run)
 {
     TWILL_BENCH_TRY(twill_context_create(&run->context, NULL, NULL));

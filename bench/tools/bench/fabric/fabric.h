@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench latency, bandwidth, ...: messages between ranks, over each transport, with the
- * columns of OSU's micro-benchmarks. */
+/* twill-bench latency, bandwidth, ... measure messages between ranks, over each transport, with the
+ * columns of the micro-benchmarks of OSU. */
 #ifndef TWILL_BENCH_FABRIC_H
 #define TWILL_BENCH_FABRIC_H
 
@@ -30,65 +30,65 @@ enum fabric_measurement { FABRIC_MEASUREMENTS(FABRIC_ENUMERATOR) FABRIC_MEASUREM
 #define FABRIC_MOST_TRANSPORTS 16
 #define FABRIC_TRANSPORT_NAME  64
 
+/* The command line, set by fabric_parse(). */
 struct fabric_options {
     enum fabric_measurement measurement;
     size_t min_bytes, max_bytes, factor;
-    size_t iterations; /* 0: fewer for larger messages */
+    size_t iterations; /* 0 for fewer with larger messages */
     size_t warmups, window, timeout;
     bool check, placed, csv, pingpong;
-    bool calls, alone; /* --interface: the library's calls; the transports alone */
+    bool calls, alone; /* --interface: the calls of the library, and the transports alone */
     const char *output;
     char transport[FABRIC_MOST_TRANSPORTS][FABRIC_TRANSPORT_NAME];
     size_t transports;
-    bool all; /* a transport that is not here is left out instead of an error */
+    bool all; /* a transport that is missing is omitted instead of being an error */
 };
 
-/* Return the measurement of this name, or a negative number. */
+/* Return the measurement with this name, or a negative number. */
 int fabric_find(const char *name);
 const char *fabric_name(enum fabric_measurement measurement);
-/* Parse the command line, argv[1] being a measurement. Returns false when the program is to end
- * with *status. Prints only if `speak`. */
+/* Parse the command line, in which argv[1] is a measurement. Returns false if the program must end
+ * with *status. Prints only if `speak` is set. */
 bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool speak, int *status);
 
-/* --- fabric_channel.c, fabric_transport.c: what carries the messages -----------------------------
- */
+/* --- fabric_channel.c, fabric_transport.c: what carries the messages -------------------------- */
 
 struct fabric_channel;
 
-/* Messages between two ranks arrive in the order in which they were started. */
+/* The operations of a channel. Messages between two ranks arrive in the order of their start. */
 struct fabric_channel_ops {
     /* Start a message in a slot, which has none in progress. */
     twill_status (*send)(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
                          int to);
     twill_status (*recv)(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
                          int from);
-    /* Wait for the slots from `first` on. */
+    /* Wait for `count` slots from `first` on. */
     twill_status (*wait)(struct fabric_channel *channel, size_t first, size_t count);
     /* Make progress once. */
     twill_status (*test)(struct fabric_channel *channel, size_t slot);
-    /* A message at once, waited for. */
+    /* Send or receive a message and wait for it. */
     twill_status (*send_now)(struct fabric_channel *channel, void *data, size_t bytes, int to);
     twill_status (*recv_now)(struct fabric_channel *channel, void *data, size_t bytes, int from);
-    /* Set memory registrations with the network so far, and uses of registered memory. */
+    /* Get the number of memory registrations so far, and of uses of registered memory. */
     void (*count)(struct fabric_channel *channel, unsigned long long *registrations,
                   unsigned long long *hits);
     void (*close)(struct fabric_channel *channel);
 };
 
-/* One way between all ranks of the job. */
+/* A means of communication between all ranks of the job. */
 struct fabric_channel {
     const struct fabric_channel_ops *ops;
     const char *transport; /* as named in --transport */
     const char *interface; /* "calls" or "alone" */
     size_t slots;
-    char what[256];         /* what carries the messages, in words; after a failure, why */
-    void *own;              /* of the implementation */
-    twill_comm *world;      /* the job's own communicator, for exchanges beside the measurement */
-    twill_context *context; /* whose twill_alloc() has the buffers */
+    char what[256];         /* description of what carries the messages, or of a failure */
+    void *own;              /* state of the implementation */
+    twill_comm *world;      /* the communicator of the job, for exchanges besides the measurement */
+    twill_context *context; /* its twill_alloc() has the buffers */
 };
 
-/* Open a channel by a context of its own, with the settings that lead to this transport, or by the
- * transport without a library above it. Collective over `world`; all ranks get the same status. */
+/* Open a channel with a separate context whose settings lead to this transport, or on the transport
+ * without a library above it. Collective over `world`, and all ranks get the same status. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
@@ -98,51 +98,54 @@ twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world
 
 #define FABRIC_COLUMNS 5
 
+/* A column of results. */
 struct fabric_column {
-    const char *title; /* of the table, as OSU has it */
-    const char *key;   /* of JSON and CSV, with the unit */
+    const char *title; /* in the table, as OSU has it */
+    const char *key;   /* in JSON and CSV, with the unit */
     int decimals;
 };
-/* Return the columns of a measurement, FABRIC_COLUMNS at most; title NULL ends them. */
+/* Return the columns of a measurement, at most FABRIC_COLUMNS. A title of NULL ends them. */
 const struct fabric_column *fabric_columns(enum fabric_measurement measurement);
 
+/* The results for one size. */
 struct fabric_row {
     size_t bytes, iterations;
     double value[FABRIC_COLUMNS];
-    long long wrong; /* bytes of all ranks; negative: not checked */
-    double pingpong; /* fi_pingpong's, microseconds or MB/s; 0: none */
+    long long wrong; /* bytes of all ranks, negative if not checked */
+    double pingpong; /* of fi_pingpong, in microseconds or MB/s, or 0 if there is none */
 };
 
+/* The state of a run on one rank. */
 struct fabric_run {
     struct fabric_options options;
     twill_context *context;
     twill_comm *world;
     int rank, size;
-    int peer;   /* the other rank of this rank's pair; -1: none */
-    bool first; /* of the pair: the one that begins */
+    int peer;   /* the other rank of the pair of this rank, or -1 */
+    bool first; /* this rank begins in its pair */
     struct fabric_channel *channel;
     unsigned char *out, *in; /* `buffers` buffers of `stride` bytes each */
     size_t buffers, stride;
     double *samples; /* [iterations at most] */
     size_t most_samples;
-    struct twill_json_file json; /* rank 0 with --json */
+    struct twill_json_file json; /* on rank 0 with --json */
     struct json_object *json_rows, *json_absent;
 };
 
-/* Measure one size; collective. Values are set on every rank. */
+/* Measure one size. Collective. Values are set on every rank. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
-/* Return how many slots the measurement needs on a rank. */
+/* Return the number of slots that the measurement needs on a rank. */
 size_t fabric_slots(const struct fabric_options *options, int size);
-/* Set who sends to whom: at most size - 1 ranks to receive from. */
+/* The ranks to which a rank sends, and from which it receives, at most size - 1. */
 struct fabric_flow {
-    int to;           /* -1: none */
-    int first, count; /* ranks to receive from: first, first + 1, ... */
+    int to;           /* -1 for none */
+    int first, count; /* ranks from which to receive are first, first + 1, ... */
 };
 struct fabric_flow fabric_flow(const struct fabric_run *run);
 
 /* --- fabric.c --------------------------------------------------------------------------------- */
 
-/* twill-bench with a measurement as its first argument; returns the exit status. */
+/* Run twill-bench with a measurement as its first argument. Returns the exit status. */
 int fabric_main(int argc, char **argv, bool speak);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages by the library's calls: a context of their own, whose settings lead to a transport. */
+/* Messages by calls of the library, in a separate context whose settings lead to a transport. */
 #include "bench/tools/bench/fabric/fabric.h"
 
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static const struct fabric_channel_ops calls_ops = {.send = calls_send,
                                                     .count = calls_count,
                                                     .close = calls_close};
 
-/* Find the line about the transport that is used: between nodes if there are several. */
+/* Find the line about the transport that is used, between nodes if there are several. */
 static void describe_calls(struct fabric_channel *channel, const struct calls *calls)
 {
     const char *line;
@@ -91,7 +91,7 @@ static void describe_calls(struct fabric_channel *channel, const struct calls *c
             snprintf(channel->what, sizeof(channel->what), "%.240s", line + 11);
 }
 
-/* Between nodes is every rank on a node of its own; through shared memory all on their host's. */
+/* Create the context. Every rank is a virtual node, or with shared memory on its host. */
 static twill_status connect_calls(struct fabric_channel *channel, struct calls *calls,
                                   const struct fabric_options *options)
 {

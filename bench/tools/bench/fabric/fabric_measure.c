@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measurements of twill-bench latency and its kin, in the manner of OSU's micro-benchmarks: a
- * ping-pong, and windows of messages with an answer behind each. */
+/* The measurements of twill-bench latency and its kin, in the manner of the micro-benchmarks of
+ * OSU. They are a ping-pong, and windows of messages with an answer after each window. */
 #include "bench/common/report.h"
 #include "bench/tools/bench/fabric/fabric.h"
 #include "bench/tools/compare/peers/played_compute.h"
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LARGE_MESSAGE ((size_t)8192) /* above it there are fewer iterations, as OSU has it */
+#define LARGE_MESSAGE ((size_t)8192) /* above it there are fewer iterations, as with OSU */
 
 static const struct fabric_column columns[FABRIC_MEASUREMENT_COUNT][FABRIC_COLUMNS] = {
     [FABRIC_LATENCY] = {{"Latency (us)", "latency_us", 2},
@@ -101,8 +101,7 @@ static twill_status exchange_window(struct fabric_run *run, struct fabric_flow f
     return channel->ops->wait(channel, 0, slot);
 }
 
-/* Return the mean over senders, and the range, of a rank's seconds; a rank that sends nothing gives
- * a negative number. */
+/* Compute mean and range of the seconds of senders. Ranks that send nothing pass a negative one. */
 static twill_status senders_seconds(struct fabric_run *run, double mine, double *mean,
                                     double *range)
 {
@@ -134,7 +133,7 @@ static twill_status measure_windows(struct fabric_run *run, size_t bytes, struct
                 : options->measurement == FABRIC_BIBW       ? 2
                                                             : 1;
     double messages = (double)options->window * pairs;
-    /* Many senders share one receiver: the slowest one's time counts. */
+    /* Many senders share one receiver, so the time of the slowest one counts. */
     double seconds = options->measurement == FABRIC_INCAST ? range[1] : mean;
     double *value = row->value;
     value[0] = messages * (double)bytes / 1e6 / seconds;
@@ -182,7 +181,7 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
 {
     struct fabric_flow flow = fabric_flow(run);
     size_t receivers = (size_t)(flow.count > 0 ? flow.count : 1);
-    /* as many messages as have a buffer of their own, on every rank */
+    /* number of messages that have separate buffers on every rank */
     int64_t window = (int64_t)(run->buffers / receivers), bad = 0;
     if (window > (int64_t)run->options.window)
         window = (int64_t)run->options.window;
@@ -203,10 +202,9 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
     return TWILL_OK;
 }
 
-/* --- beside computing, and out of memory that the network has not seen ---------------------------
- */
+/* --- beside computing, and out of memory that the network has not seen ------------------------ */
 
-/* Start a message each way, compute, and wait. */
+/* Start a message in each direction, compute, and wait. */
 static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t turns)
 {
     struct fabric_channel *channel = run->channel;
@@ -219,7 +217,7 @@ static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t t
     return channel->ops->wait(channel, 0, 2);
 }
 
-/* Set the seconds of an exchange, the mean over both ranks. */
+/* Measure the seconds of an exchange, the mean over both ranks. */
 static twill_status time_exchanges(struct fabric_run *run, size_t bytes, size_t turns,
                                    size_t iterations, double *seconds)
 {
@@ -253,7 +251,7 @@ static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct
     return TWILL_OK;
 }
 
-/* One message of the pair, and its answer. */
+/* Send one message of the pair, and its answer. */
 static twill_status send_there(struct fabric_run *run, void *memory, size_t bytes, double *seconds)
 {
     struct fabric_channel *channel = run->channel;
@@ -270,8 +268,8 @@ static twill_status send_there(struct fabric_run *run, void *memory, size_t byte
     return TWILL_OK;
 }
 
-/* Send twice out of new memory, which is declared to the library where it is its calls that are
- * measured: only the first message can need a registration. */
+/* Send twice from new memory. If the calls of the library are measured, it is registered with it.
+ * Only the first message can need a registration with the network. */
 static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double *first,
                                     double *next)
 {
@@ -321,8 +319,8 @@ static twill_status measure_registration(struct fabric_run *run, size_t bytes,
 
 #define HOST_BYTES 256
 
-/* Return the provider that fi_pingpong is to use: what twill's tcp is closest to, or the one of the
- * channel; NULL where it has none. */
+/* Return the provider for fi_pingpong, which is the one that twill's tcp resembles, or that of the
+ * channel. Returns NULL if there is none. */
 static const char *provider_of(const struct fabric_run *run)
 {
     const char *name = run->channel->transport;
@@ -335,8 +333,8 @@ static const char *provider_of(const struct fabric_run *run)
     return strcmp(name, "tcp") == 0 || strcmp(name, "default") == 0 ? "tcp;ofi_rxm" : name;
 }
 
-/* Read its table: bytes, sent, acknowledged, total, time, MB/s, us; of the last row one of these,
- * or 0 if it has failed. */
+/* Return the last us, or MB/s, of a table with bytes, sent, acknowledged, total, time, MB/s and us.
+ * Returns 0 if the program has failed. */
 static double read_table(FILE *file, bool latency)
 {
     char line[512];
@@ -361,8 +359,8 @@ static void run_client(const char *command, const char *port, const char *host)
         (void)read_table(file, false);
 }
 
-/* Run libfabric's fi_pingpong between the ranks of the first pair and return what it says of one
- * size on rank 0, in microseconds, or MB/s for bandwidths; 0 if it does not run. Collective. */
+/* Run fi_pingpong of libfabric between the ranks of the first pair. *value is its result for one
+ * size, in microseconds, or MB/s for bandwidths, or 0 if it does not run. Collective. */
 static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *value)
 {
     const char *provider = provider_of(run);
@@ -380,7 +378,7 @@ static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *v
              provider, bytes, iterations_of(&run->options, bytes));
     snprintf(server, sizeof(server), "timeout -s KILL 60 %s -B %s", command, port);
     FILE *file = run->rank == 0 ? popen(server, "re") : NULL;
-    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* until it listens, as a rule */
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL); /* usually until it listens */
     if (run->rank == run->size / 2)
         run_client(command, port, host);
     if (file != NULL)
@@ -388,8 +386,7 @@ static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *v
     return twill_broadcast(run->world, value, value, 1, TWILL_F64, 0);
 }
 
-/* --- all of them -------------------------------------------------------------------------------
- */
+/* --- all of them ------------------------------------------------------------------------------ */
 
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {

@@ -14,7 +14,7 @@ static const struct {
 #define FABRIC_NAMED(enumerator, name, help) [enumerator] = {name, help},
     FABRIC_MEASUREMENTS(FABRIC_NAMED)};
 
-/* What --transport all tries. */
+/* transports that --transport all tries */
 static const char *const known_transports[] = {
     "shm",      "tcp",     "ofi:tcp", "ofi:sockets", "ofi:udp", "ofi:verbs", "ofi:psm3",
     "ofi:psm2", "ofi:opx", "ofi:cxi", "ofi:gni",     "ofi:efa", "ofi:ucx"};

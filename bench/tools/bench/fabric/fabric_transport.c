@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages by a transport alone: what the library's calls cost on top is the difference. */
+/* Messages by a transport alone. The difference is the cost of the calls of the library. */
 #include "bench/tools/bench/fabric/fabric.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/shm/node_memory.h"
@@ -18,7 +18,7 @@ struct alone {
     struct twill_transport *transport;
     struct twill_transfer *transfers; /* [slots + 1], the last for messages at once */
     struct twill_error error;
-    uint64_t patience; /* nanoseconds without progress, then it is an error */
+    uint64_t patience; /* nanoseconds without progress after which it is an error */
 };
 
 static twill_status alone_failed(struct fabric_channel *channel, twill_status status)
@@ -59,8 +59,8 @@ static twill_status alone_recv(struct fabric_channel *channel, size_t slot, void
     return alone_post(channel, slot, TWILL_TRANSFER_RECV, data, bytes, from);
 }
 
-/* Poll once. *idle counts polls in which nothing moved: it yields now and then, and looks at the
- * clock. */
+/* Poll once. *idle counts polls without progress. After some of them it yields and looks at the
+ * clock, and fails once that has lasted too long. */
 static twill_status alone_poll(struct fabric_channel *channel, uint64_t *idle, uint64_t *since)
 {
     struct alone *alone = channel->own;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench kernels: a kernel, its scalar twin and a triad take turns, so that all three see the
- * same machine; medians count. */
+/* twill-bench kernels runs a kernel, its scalar version and a triad one after the other, so that
+ * all three see the same machine. Medians count. */
 #include "bench/tools/bench/kernels/kernel_times.h"
 #include "bench/common/json_file.h"
 #include "bench/common/tool_calls.h"
@@ -17,7 +17,7 @@
 
 /* --- the cases: what memory each needs, and one pass of it ------------------------------------ */
 
-/* Arrays of one kernel: up to 16, each for `count` elements. */
+/* Arrays of one kernel, up to 16, each for `count` elements. */
 struct kernel_arrays {
     unsigned char *array[16];
     unsigned used;
@@ -25,12 +25,13 @@ struct kernel_arrays {
 
 enum case_kind { REDUCE, UPDATE, NORMS, SQUARES, QUANTIZE, DEQUANTIZE, ADD_BLOCKS, NARROW, TOP };
 
+/* One kernel to time. */
 struct kernel_case {
     enum case_kind kind;
-    twill_type type; /* of sources or gradients, of codes */
+    twill_type type; /* of sources, gradients or codes */
     unsigned sources;
     twill_optimizer_rule rule;
-    bool narrow; /* parameters have the gradient's type beside f32 */
+    bool narrow; /* parameters have the type of the gradient in addition to f32 */
     bool heavy;  /* SGD with momentum */
 };
 
@@ -74,7 +75,7 @@ static const struct kernel_case cases[] = {
 
 #define BLOCK(code) ((struct twill_block_format){code, TWILL_BLOCK_DEFAULT})
 
-/* The hyperparameters of a case: small steps, so that numbers stay what they are. */
+/* Return the hyperparameters of a case, with small steps, so that numbers hardly change. */
 static twill_optimizer optimizer_of(const struct kernel_case *one)
 {
     twill_optimizer optimizer;
@@ -104,7 +105,7 @@ static void name_case(const struct kernel_case *one, char *name, size_t bytes)
     snprintf(name, bytes, "%s %s x%u", stem, types[one->type], one->sources);
 }
 
-/* The arrays of a case, in their order: bytes of an element, and how often it is moved. */
+/* An array of a case, with the bytes of an element and how often it is moved. */
 struct array_use {
     double bytes;
     unsigned moves;
@@ -130,7 +131,7 @@ static unsigned arrays_of(const struct kernel_case *one, struct array_use *uses)
         used = add_arrays(uses, used, one->sources, element, 1);
         return add_arrays(uses, used, 1, element, 1);
     case UPDATE:
-    case NORMS: /* gradients, weights, states, parameters; LAMB's second pass reads no gradient */
+    case NORMS: /* gradients, weights, states, parameters; in LAMB, only the norms read gradients */
         used = add_arrays(uses, used, one->sources, element, lamb && !norms ? 0 : 1);
         used = add_arrays(uses, used, 1, 4, norms ? 1 : 2);
         used = add_arrays(uses, used, twill_optimizer_states(&optimizer), 4,
@@ -151,7 +152,7 @@ static unsigned arrays_of(const struct kernel_case *one, struct array_use *uses)
         used = add_arrays(uses, used, 1, 4, 1);
         used = add_arrays(uses, used, 1, 4, 2);
         return add_arrays(uses, used, 1, element, 1);
-    default: /* TOP: gradient, residual (accumulated, then seen four times), indices and values */
+    default: /* TOP: gradient, residual (accumulated, then read four times), indices and values */
         used = add_arrays(uses, used, 1, 4, 1);
         used = add_arrays(uses, used, 1, 4, 6);
         return add_arrays(uses, used, 2, 0.04, 1);
@@ -178,7 +179,7 @@ static double bytes_moved(const struct kernel_case *one)
     return bytes;
 }
 
-/* Fill with numbers of a type: floats in 1 .. 2 (f32: in -1 .. 1), small integers. */
+/* Fill with numbers of a type, floats in 1 .. 2 (f32 in -1 .. 1) or small integers. */
 static void fill_type(unsigned char *memory, twill_type type, size_t count)
 {
     uint32_t random = 1;
@@ -222,7 +223,7 @@ static void fill_blocks(unsigned char *memory, twill_type code, size_t count)
                        NULL, 1, TWILL_BLOCK_DEFAULT, 1);
 }
 
-/* Fill the second moments of Adam and LAMB, Adagrad's sums: positive. */
+/* Fill the second moments of Adam and LAMB, or the sums of Adagrad, which are positive. */
 static void fill_positive(unsigned char *memory, size_t count)
 {
     const float value = 0.25f;
@@ -230,8 +231,7 @@ static void fill_positive(unsigned char *memory, size_t count)
         memcpy(memory + 4 * i, &value, sizeof(value));
 }
 
-/* Lay out the arrays for `count` elements in memory of `bytes` bytes, and fill them. Returns false
- * if they do not fit. */
+/* Lay out the arrays for `count` elements in `bytes` of memory, and fill them, or return false. */
 static bool fill_arrays(const struct kernel_case *one, struct kernel_arrays *arrays,
                         unsigned char *memory, size_t bytes, size_t count)
 {
@@ -331,14 +331,14 @@ static void run_case(const struct kernel_case *one, const struct twill_kernels *
 
 /* --- times ------------------------------------------------------------------------------------ */
 
-/* Least time between two looks at the clock. */
+/* Least time between two readings of the clock. */
 #define TURN_SECONDS 1e-4
-/* No more turns after this, unless there were too few. */
+/* No more turns after this time, unless there were too few. */
 #define MOST_TURN_SECONDS 1.0
 #define LEAST_TURNS       5
 #define LEVELS            3
 
-/* STREAM's triad (McCalpin 1995), for the widest registers: the bandwidth that a core can have. */
+/* The triad of STREAM (McCalpin 1995) for the widest registers, as the bandwidth of a core. */
 #define KERNEL_TRIAD(name, for_cpu)                                                                \
     for_cpu static void name(float *restrict a, const float *restrict b, const float *restrict c,  \
                              size_t count)                                                         \
@@ -356,16 +356,17 @@ KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=5
 #endif
 #endif
 
+/* The state of a run. */
 struct kernel_run {
     const struct twill_bench_options *options;
     const struct twill_kernels *kernels, *scalar;
-    size_t cache[LEVELS], bytes[LEVELS]; /* of L1d, L2, L3; working sets */
+    size_t cache[LEVELS], bytes[LEVELS]; /* of L1d, L2 and L3, and working sets */
     unsigned char *memory;               /* of the kernels */
     float *triad;                        /* of the triad */
-    size_t allocated;                    /* bytes of each */
+    size_t allocated;                    /* bytes of each of these two */
     double *samples[3];
-    struct twill_json_file json;   /* -J */
-    struct json_object *json_rows; /* NULL without */
+    struct twill_json_file json;   /* of -J */
+    struct json_object *json_rows; /* NULL without -J */
     size_t rows, different;
 };
 
@@ -395,13 +396,14 @@ static bool open_json(struct kernel_run *run, const char *path)
     return true;
 }
 
-/* A kernel at one size. */
+/* The results of a kernel at one size. */
 struct kernel_row {
-    const char *name, *level; /* level: "L2", "L3", "memory", or "" for a size that was asked for */
-    size_t elements, bytes;   /* bytes: all arrays together */
-    double seconds, scalar, triad; /* medians of a pass; triad: for as many bytes as a pass moves */
-    double moved;                  /* bytes that a pass loads and stores */
-    bool equal;                    /* the scalar kernel's result has the same bits */
+    const char *name, *level; /* "L2", "L3", "memory", or "" for a requested size */
+    size_t elements, bytes;   /* bytes of all arrays together */
+    /* medians of a pass, for the triad with the bytes that a pass moves */
+    double seconds, scalar, triad;
+    double moved; /* bytes that a pass loads and stores */
+    bool equal;   /* the result of the scalar kernel has the same bits */
 };
 
 static double ratio(double a, double b)
@@ -449,14 +451,14 @@ static void run_triad(const struct kernel_run *run, size_t bytes)
     __asm__ volatile("" : : "r"(a) : "memory");
 }
 
-/* What takes turns. */
+/* One of the three that are timed. */
 struct contender {
     const struct kernel_run *run;
     const struct kernel_case *one;
-    const struct twill_kernels *kernels; /* NULL: the triad */
+    const struct twill_kernels *kernels; /* NULL for the triad */
     const struct kernel_arrays *arrays;
     size_t count, bytes;
-    size_t passes; /* between two looks at the clock */
+    size_t passes; /* passes between two readings of the clock */
 };
 
 static void pass(const struct contender *c)
@@ -467,7 +469,7 @@ static void pass(const struct contender *c)
         run_triad(c->run, c->bytes);
 }
 
-/* Return the seconds that this thread has run: those of others on its core do not count. */
+/* Return the seconds that this thread has run, which exclude other threads on its core. */
 static double seconds_run(void)
 {
     struct timespec run;
@@ -475,7 +477,7 @@ static double seconds_run(void)
     return (double)run.tv_sec + (double)run.tv_nsec * 1e-9;
 }
 
-/* Return the seconds of a pass. Where several fit in a turn, one before it fills the caches. */
+/* Return the seconds of a pass. If several fit in a turn, a pass before them fills the caches. */
 static double take_turn(const struct contender *c)
 {
     if (c->passes > 1)
@@ -486,7 +488,7 @@ static double take_turn(const struct contender *c)
     return (seconds_run() - start) / (double)c->passes;
 }
 
-/* Set how many passes fill a turn, from the second one's time. */
+/* Set how many passes fill a turn, from the time of the second one. */
 static void set_passes(struct contender *c)
 {
     c->passes = 1;
@@ -510,7 +512,7 @@ static void time_contenders(struct kernel_run *run, const struct contender *cont
         medians[i] = twill_bench_statistics(run->samples[i], turn).median;
 }
 
-/* Return a hash of what a pass of a table leaves in the arrays (FNV-1a). */
+/* Return a hash (FNV-1a) of what a pass of a table of kernels leaves in the arrays. */
 static uint64_t hash_of_pass(const struct kernel_run *run, const struct kernel_case *one,
                              const struct twill_kernels *kernels, size_t count)
 {
@@ -580,8 +582,8 @@ static twill_status time_sizes(struct kernel_run *run, const struct kernel_case 
     return status;
 }
 
-/* Choose working sets: half of L2, eight times L2 if L3 holds it twice, twice L3. A level that is
- * not known is left out. */
+/* Choose as working sets half of L2, eight times L2 if L3 holds twice that, and twice L3. An
+ * unknown level is omitted. */
 static void choose_sizes(struct kernel_run *run)
 {
     static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,

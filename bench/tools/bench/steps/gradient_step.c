@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --list: the reductions of back-propagation. A step reduces every tensor of a model in place, the
- * last layer's first, as its gradient is known first. */
+/* The reductions of back-propagation (--list). A step reduces every tensor of a model in place,
+ * that of the last layer first, as its gradient is known first. */
 #include "bench/tools/bench/bench_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Broadcast the list, allocating it on the other ranks. */
+/* Broadcast the list, and allocate it on the other ranks. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
     TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
@@ -62,8 +62,8 @@ static struct twill_bench_subject key_of(const struct twill_bench_run *run,
     return subject;
 }
 
-/* Measure `iterations` times `aggregate` steps: the mean time of each key, then that of a step, in
- * run->step_seconds. samples, if not NULL: the time of a step in each iteration. */
+/* Measure `iterations` times `aggregate` steps. run->step_seconds then has the mean time of each
+ * key, and last that of a step. `samples` gets the time of a step in each iteration, or is NULL. */
 static twill_status time_steps(struct twill_bench_run *run, const struct twill_bench_subject *like,
                                size_t iterations, size_t aggregate, double *samples)
 {
@@ -122,11 +122,11 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     return TWILL_OK;
 }
 
-/* Fill all keys before the first is reduced, so that one that overwrites another is detected. */
+/* Fill all keys before the first is reduced, so that a key that overwrites another is detected. */
 static twill_status check_once(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;
-    unsigned round = run->round + 1; /* of key 0 */
+    unsigned round = run->round + 1; /* that of key 0 */
     run->round += (unsigned)keys;
     for (size_t key = 0; key < keys; key++) {
         struct twill_bench_subject subject = key_of(run, like, key);
