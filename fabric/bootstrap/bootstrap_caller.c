@@ -13,7 +13,7 @@ struct twill_oob_lent {
     twill_bootstrap lent;
 };
 
-/* The first exchange of the ranks. */
+/* The part of one rank in the first exchange. */
 struct twill_caller_info {
     struct twill_secret secret; /* rank 0's is used */
     struct twill_host host;

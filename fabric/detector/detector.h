@@ -27,7 +27,7 @@ struct twill_notice {
     twill_status status; /* of the sender's call; TWILL_OK: it only sends its state */
     char message[320];   /* message of the failure */
     uint64_t state[4];   /* of the sender, not interpreted by the detector */
-    const void *data;    /* more of it; if received, valid until the next poll */
+    const void *data;    /* more state; if received, valid until the next poll */
     size_t bytes;        /* of `data`, at most TWILL_NOTICE_DATA(size of the job) */
 };
 #define TWILL_NOTICE_DATA(size) ((size_t)256 + (size_t)(size) / 4)
@@ -50,7 +50,7 @@ void twill_detector_close(struct twill_detector *detector); /* NULL is allowed *
 /* Start to connect the hosts. host[rank] is the number of each rank's host, from 0, and `threads`
  * the most ranks that a process has. The lowest rank of each host opens the connections, if
  * possible at most `most` / `threads`. If there are more other hosts, each host is connected to
- * those 1, 2, 4, ... numbers away, and they forward what they detect. Some may fail. */
+ * those 1, 2, 4, ... numbers away, and they forward what they detect. A failed one is no error. */
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
                                     const uint32_t *host, uint32_t threads,
                                     struct twill_oob_batch *batch, struct twill_error *error);

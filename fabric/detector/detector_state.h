@@ -9,6 +9,7 @@
 
 #define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
 
+/* An idle link connects, then opens. If it is lost or refused, it becomes idle again or dead. */
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 
 /* The outgoing connection to a peer. */
@@ -33,8 +34,8 @@ struct twill_detector_link {
 /* An incoming connection. */
 struct twill_caller {
     int fd;
-    int64_t rank; /* -1: not authenticated */
-    uint64_t deadline;
+    int64_t rank;      /* -1: not authenticated */
+    uint64_t deadline; /* to authenticate, when places are short */
     struct twill_session session;
 };
 
@@ -195,7 +196,7 @@ static inline bool twill_is_power_of_two(uint32_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-/* Return whether hosts a and b have a connection. */
+/* Return whether hosts a and b connect, as neighbours or because all hosts do. */
 static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;

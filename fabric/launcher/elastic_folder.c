@@ -81,7 +81,7 @@ static void drop_file(const struct twill_launch *launch, const char *kind,
         (void)unlink(path);
 }
 
-/* Write a whole file. A file without contents is not renamed, so the watch does not report it. */
+/* Write a file, which appears as a whole. The watch reports it only if it has contents. */
 static void put_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process, const char *text, size_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twillrun starts the ranks of a job, supervises them, and exits with the code of the first that
  * failed. On one host it does so itself (struct twill_launch). With several hosts it starts a host
- * agent on each, which is its own program (front.c). The host agent does the same there
+ * agent on each, which is the same program (front.c). The host agent does the same there
  * (host_agent.c) and reports in frames (pipe.h). There is only one thread. */
 #ifndef TWILL_LAUNCHER_H
 #define TWILL_LAUNCHER_H
@@ -271,7 +271,7 @@ bool twill_launch_listen(struct twill_launch *launch, const char *address);
 void twill_files_allow(struct twill_options *options);
 /* Draw TWILL_JOB, the key of a job. */
 bool twill_job_make(char job[TWILL_JOB_TEXT]);
-/* Block the signals that twillrun handles. Returns a signalfd, or -1. mask: the previous mask. */
+/* Block the signals that twillrun handles, and save the mask. Returns a signalfd, or -1. */
 int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
 int twill_launch_start(struct twill_launch *launch);
@@ -312,7 +312,7 @@ void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 
 /* --- elastic_hosts.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
- * Returns whether this is a new question for the hosts, as no rank is left and none is open. */
+ * Returns true if the hosts must be asked, false if a rank is left or a question is open. */
 bool twill_question_ask(struct twill_left_question *question, int alive, int waiting);
 /* Return the answer, after twill_question_ask(). It is not known before the time `until`. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);

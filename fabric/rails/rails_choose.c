@@ -74,7 +74,7 @@ static twill_status parse_setting(const char *text, struct twill_rails_info *inf
     return TWILL_OK;
 }
 
-/* Look up each rail of a list of names such as "eth0,eth1". */
+/* Look up each rail of `text`, a list such as "eth0,eth1". Fails if one does not exist. */
 static twill_status read_list(struct own_rails *own, const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params, const char *variable,
                               const char *text, struct twill_error *error)

@@ -121,9 +121,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Find out whether rank 0's connections to all ranks need more descriptors than the limit allows,
- * which is often 1024. poll() accepts no more entries, either. Fails if the hard limit is too
- * low. */
+/* Find out whether rank 0's connections to all ranks exceed the limit of descriptors, which is
+ * often 1024. poll() accepts no more entries, either. Fails if the hard limit is too low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;
@@ -213,6 +212,7 @@ static void note_rejected(struct twill_oob *oob)
 /* Exit notices of twillrun. A rank that has ended will not join, so the others do not wait for it.
  * All ranks of a host share one end of a socket pair and peek at the notice. */
 
+/* Return whether a descriptor is a Unix socket of type SOCK_SEQPACKET. */
 static bool socket_is_ours(int fd)
 {
     int type = 0, domain = 0;

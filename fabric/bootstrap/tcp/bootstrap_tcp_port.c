@@ -71,7 +71,7 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
     return twill_socket_listen_at(NULL, tcp->job->port, backlog);
 }
 
-/* Fail if the address was guessed and is not of this host. A given address may be translated. */
+/* Fail if the address was guessed and is not of this host. A given one is trusted (NAT). */
 static twill_status check_place(const struct twill_bootstrap_tcp *tcp,
                                 const struct twill_bootstrap_addresses *found,
                                 struct twill_error *error)
