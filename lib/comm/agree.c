@@ -13,7 +13,7 @@
 #define POLLS_FIRST   20u /* polls before a wait sleeps */
 #define DEPARTED_KEPT 16u
 /* Longest step of an agreement, as a multiple of the patience with a silent rank, if the awaited
- * ranks are heard but make no progress. A rank that waits for a coordinator waits longer: the
+ * ranks are heard but make no progress. A rank that waits for a coordinator waits longer, as the
  * coordinator may come that late itself and then makes two such steps. */
 #define STEP_COORDINATOR 2u
 #define STEP_JOINED      8u
@@ -133,7 +133,7 @@ static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
            twill_node_is_excluded(comm->node, comm->world->local[rank]);
 }
 
-/* Return whether a dead rank may in fact be running: its host does not answer. */
+/* Return whether a rank counts as dead only because its host does not answer. It may be running. */
 static bool may_live(const struct twill_comm *comm, uint32_t rank)
 {
     return comm->world->node[rank] != comm->world->node[comm->rank] &&

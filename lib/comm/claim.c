@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exclusive use of a communicator: by one call, or by a thread that advances it or breaks a revoked
+/* Exclusive use of a communicator by one call, or by a thread that advances it or breaks a revoked
  * one. A call waits for such a thread, which is done soon. A second call at the same time is
  * refused before it touches anything. The communicator then fails on all ranks, because they no
  * longer agree on its calls. A revocation by any thread ends it in the same way.
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #define BREAK_NAPS 1000u /* of a revocation that waits, as the call may have no core */
-#define END_YIELDS 100u  /* a revocation is short; after these its thread may have no core */
+#define END_YIELDS 100u  /* a revocation is short, but its thread may have no core */
 
 const char twill_held_by_progress[] = "progress";
 

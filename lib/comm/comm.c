@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates communicators: what their ranks agree on, shared memory on the node, configuration. */
+/* Creates communicators, with what their ranks agree on, their shared memory and configuration. */
 #include "algorithms/world/world.h"
 #include "fabric/rails/rails.h"
 #include "fabric/shm/node_memory.h"
@@ -87,7 +87,7 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     return TWILL_OK;
 }
 
-/* Return the message size, in bytes, from which stores bypass the caches: SRC and DST of all ranks
+/* Return the message size, in bytes, from which stores bypass the caches. SRC and DST of all ranks
  * then fill three quarters of the last-level caches. Each rank counts one core's share only, even
  * if other cores are idle. A virtual machine reports all caches of its host, which it may share,
  * and streaming pays before a result exceeds them. On Emerald Rapids (2 ranks on 16 virtual cores,
@@ -380,7 +380,7 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
-/* Log a new communicator: its ranks, hierarchy and transports. */
+/* Log the ranks, hierarchy and transports of a new communicator. */
 static void log_comm(const struct twill_comm *comm)
 {
     const struct twill_log *log = comm->log;
@@ -402,7 +402,7 @@ static void log_comm(const struct twill_comm *comm)
 }
 
 /* Open everything in three exchanges, besides those of transports that exchange addresses. The last
- * is a barrier: no rank uses the communicator before all are ready, and no later step can fail. */
+ * is a barrier, so no rank uses the communicator before all are ready and no step can fail. */
 static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A communicator: its ranks, the links between them, its queue of calls and its plans. */
+/* A communicator, with its ranks, the links between them, its queue of calls and its plans. */
 #ifndef TWILL_COMM_H
 #define TWILL_COMM_H
 
@@ -11,7 +11,7 @@
 /* Waits of a communicator and their deadlines (lib/comm/comm_wait.c). Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* state of a row of tests that found nothing */
-    uint64_t wait_since;            /* start of the next wait's deadline, or 0: when it begins */
+    uint64_t wait_since;            /* start of the next wait's deadline, or 0 for its own start */
     uint64_t moved_at;              /* when a wait on another communicator last advanced this one */
     uint64_t timed_out_since;       /* start of a wait that has timed out, or 0 */
     /* Number of the last call that had ended when context->health.timed_out was set, or UINT64_MAX
@@ -22,7 +22,7 @@ struct twill_comm_waits {
 /* The thread that is in a call on a communicator (lib/comm/claim.c). */
 struct twill_comm_claim {
     _Atomic(const char *) held; /* name of the public call that a thread is in, or NULL */
-    struct twill_error refused; /* why the communicator is torn; under the context's lock */
+    struct twill_error refused; /* why the communicator is torn, under the context's lock */
     _Atomic unsigned revoking;  /* number of threads in twill_comm_revoke() */
 };
 
@@ -33,9 +33,9 @@ struct twill_comm_health; /* lib/comm/comm_internal.h */
 struct twill_comm_observer {
     /* A communicator is about to be made and no other rank has been contacted. */
     twill_status (*opening)(struct twill_context *context, struct twill_error *error);
-    /* All its ranks are ready: calls may be made. */
+    /* All its ranks are ready, and calls may be made. */
     void (*opened)(struct twill_comm *comm);
-    /* It is closed, or could not be opened: free what the layer keeps in it. */
+    /* Free what the layer keeps in a communicator that is closed or could not be opened. */
     void (*closed)(struct twill_comm *comm);
 };
 
@@ -51,7 +51,7 @@ struct twill_comm {
 
     _Atomic uint32_t live; /* TWILL_LIVE, TORN, BREAKING or GONE, see below */
     bool broken;
-    bool agrees; /* TWILL_AGREE=every: agree on the outcome of each blocking reduction */
+    bool agrees; /* agree on the outcome of each blocking reduction (TWILL_AGREE=every) */
     struct twill_comm_claim claim;
     bool owns_context;          /* made by twill_init() */
     const uint64_t *fork_guard; /* of the context; 0 in a forked child */
@@ -77,8 +77,8 @@ static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine
 
 /* Create a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL, these are
  * all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of `parent`, and the
- * communicator takes over `oob`, also on failure. `what` must be the same on all ranks: otherwise
- * returns TWILL_ERR_MISMATCH. */
+ * communicator takes over `oob`, also on failure. Returns TWILL_ERR_MISMATCH if `what` is not the
+ * same on all ranks. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
@@ -114,9 +114,9 @@ twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* Knowledge of a failing rank about the cause of its failure. */
 enum twill_cause {
-    TWILL_CAUSE_ASKED, /* another rank's failure may be the cause: wait for its notice */
+    TWILL_CAUSE_ASKED, /* wait for a notice, as another rank's failure may be the cause */
     TWILL_CAUSE_KNOWN, /* comm->error states the cause */
-    TWILL_CAUSE_OWN    /* it concerns this rank alone: do not notify the others */
+    TWILL_CAUSE_OWN    /* it concerns this rank alone, so do not notify the others */
 };
 
 /* lib/comm/failure.c. Break the communicator with `status` and comm->error, or with another rank's
@@ -135,7 +135,7 @@ void twill_comm_close(struct twill_comm *comm);
  * TWILL_ERR_ARGUMENT if it is NULL, has ended or another thread is in a call on it. Returns
  * TWILL_ERR_TIMEOUT if a thread advances it for TWILL_TIMEOUT. Returns TWILL_ERR_FORKED in a forked
  * child, where a call would read the parent's messages and might wait forever for a thread of the
- * parent. The variant _live is for a caller with an open request on it: it cannot have ended. */
+ * parent. The variant _live is for a caller with an open request on it, which keeps it alive. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline bool twill_comm_is_forked(const struct twill_comm *comm)
 {

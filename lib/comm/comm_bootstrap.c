@@ -137,8 +137,8 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
 }
 
 /* Answer ranks that ask whom this rank waits for, and look for failures while a socket is waited
- * on. If `late`, this rank gives the awaited one up: that counts as a failure, as an exchange with
- * that rank would only wait again. Returns whether the communicator is still usable. */
+ * on. If `late`, this rank gives up waiting. That counts as a failure, as an exchange with the
+ * awaited rank would only wait again. Returns whether the communicator is still usable. */
 static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     struct oob_comm *self = (struct oob_comm *)oob;

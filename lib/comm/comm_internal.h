@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declarations for this folder only: communicators, their failure and their recovery. */
+/* Declarations for this folder only, about communicators, their failure and their recovery. */
 #ifndef TWILL_COMM_INTERNAL_H
 #define TWILL_COMM_INTERNAL_H
 
@@ -13,7 +13,7 @@ struct twill_rails_opening;
 #define TWILL_AWAITED_MOST    16u /* ranks that are looked at, of those that a call waits for */
 
 /* Failure and recovery of one communicator, which contains it. Any thread puts notices into the
- * mailbox, under the context's lock; `recovery` is under its detector_lock. */
+ * mailbox, under the context's lock. `recovery` is under its detector_lock. */
 struct twill_comm_health {
     struct twill_mailbox {
         bool failed;
@@ -28,9 +28,9 @@ struct twill_comm_health {
         uint32_t rank;                 /* root cause, as far as the reporter knows */
     } * reported;                      /* [size] */
     struct twill_cause_search *search; /* search under way (wait_report.c), or NULL */
-    uint64_t failed_call; /* number of the earlier call that has failed, or 0: the current one */
+    uint64_t failed_call; /* number of the earlier call that has failed, or 0 for the current one */
     struct twill_recovery *recovery; /* agree.c; NULL before the first agreement */
-    struct twill_growth *growth;     /* grow.c; NULL unless rank 0 has made a handle */
+    struct twill_growth *growth;     /* grow.c, or NULL unless rank 0 has made a handle */
 };
 
 /* --- making and ending one --- */
@@ -82,7 +82,7 @@ void twill_comm_note_rails(struct twill_comm *comm);
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
                                  struct twill_error *error);
-/* End set-up: the exchange no longer uses `over`, which may be destroyed. Later exchanges fail. */
+/* End set-up. The exchange no longer uses `over`, which may be destroyed. Later exchanges fail. */
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of a communicator: which it needs, and which one is used between nodes. */
+/* Finds the transports that a communicator needs, and the one that is used between nodes. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
@@ -43,7 +43,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
 }
 
 /* Return the transports that the world needs, as a bit set of registry indices. As opening them is
- * collective, all ranks must get the same result: neighbours in node order cover all kinds. */
+ * collective, all ranks must get the same result. Neighbours cover all kinds of pairs. */
 static uint32_t transports_needed(const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;

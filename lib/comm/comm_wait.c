@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call on a communicator checks while it waits: failures, mismatches and the deadline. The
- * loop is twill_await(). */
+/* The waits of calls on a communicator, with their checks for failures, mismatches and the
+ * deadline. The loop is twill_await(). */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -270,9 +270,9 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 /* The longest time between two looks of a rank that waits. */
 #define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
-/* A rank may wait twice for a rank that has stopped: for a price, which it then computes itself,
- * and in the call, until the first look after its time is over. It asks, and the others notice that
- * at one of their looks. Set-up waits once for that rank, for a descriptor or a message. */
+/* A rank may wait twice for a rank that has stopped. It waits for a price, which it then computes
+ * itself, and in the call, until the first look after its time is over. It asks, and the others
+ * notice that at one of their looks. Set-up waits for that rank once. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
@@ -280,9 +280,9 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
            TWILL_SEARCH_NS + notify;
 }
 
-/* A rank of this node is seen dead in two looks, and then another rank learns it: at most four
- * times the bound on a notice. A rank of another node may have been seen alive just before. In
- * agreements, and while descriptors are passed on, looks may also be 200 ms apart. */
+/* A rank of this node is seen dead in two looks, and then another rank learns it. That takes at
+ * most four times the bound on a notice. A rank of another node may have been seen alive just
+ * before. In agreements, and while descriptors are passed on, looks may also be 200 ms apart. */
 uint64_t twill_death_bound_ns(void)
 {
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;

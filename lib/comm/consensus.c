@@ -62,8 +62,8 @@ static void post_join(struct twill_consensus *c)
          false);
 }
 
-/* Keep the decision of an agreement and pass it on: to all ranks if this rank `coordinates`,
- * otherwise to the ranks 1, 2, 4, ... above it. */
+/* Keep the decision of an agreement. If this rank `coordinates`, pass it on to all ranks, otherwise
+ * to the ranks 1, 2, 4, ... above it. */
 static void decide(struct twill_consensus *c, uint32_t instance, const struct twill_decision *value,
                    bool coordinates)
 {
@@ -242,8 +242,8 @@ static void receive_join(struct twill_consensus *c, uint32_t from,
     elect(c);
 }
 
-/* Join the coordinator of a higher ballot, unless it is above this rank: it regards all ranks below
- * itself as failed. Returns whether `coordinator` is now this rank's coordinator. */
+/* Join the coordinator of a higher ballot, unless it is above this rank. A coordinator regards all
+ * ranks below itself as failed. Returns whether `coordinator` is now this rank's coordinator. */
 static bool follow(struct twill_consensus *c, uint32_t coordinator)
 {
     if (c->state != TWILL_CONSENSUS_JOINED || coordinator < c->ballot || coordinator >= c->rank)
@@ -314,7 +314,7 @@ static void handle(struct twill_consensus *c, uint32_t from,
     }
 }
 
-/* Handle a decision of a later agreement than this rank can be in: the others have excluded it. */
+/* Handle a decision of a later agreement than this rank can be in. The others have excluded it. */
 static void learn_exclusion(struct twill_consensus *c, const struct twill_decision *value)
 {
     if (!twill_rank_set_has(value->set, c->rank))

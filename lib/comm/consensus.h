@@ -30,13 +30,14 @@
 #include <stdint.h>
 
 /* The value that ranks agree on. It is sent as it lies in memory. set[] holds two sets of ranks, of
- * twill_consensus_words() words each: the failed ranks, and those of them that are only silent. */
+ * twill_consensus_words() words each. The first has the failed ranks, and the second those of them
+ * that are only silent. */
 struct twill_decision {
     uint64_t flags;       /* bitwise AND of the contributions */
     uint64_t least, most; /* minimum and maximum of the contributed numbers */
     uint32_t port;        /* TCP port of the coordinator for the step after the agreement, or 0 */
     uint32_t by;          /* rank of the proposer */
-    uint32_t refused;     /* nonzero: not decided, as ranks outside set[] may not continue alone */
+    uint32_t refused;     /* nonzero if undecided, as ranks outside set[] may not continue alone */
     uint32_t calls; /* bitwise OR of 1 << enum twill_agreeing_call of the contributing ranks */
     uint64_t set[];
 };
@@ -83,7 +84,7 @@ struct twill_consensus {
     struct twill_decision *proposal; /* proposal that this rank has accepted or made */
     struct twill_decision *last[2];  /* [i % 2] is the decision of instance i */
     uint32_t decided[2];             /* instances of last[], or 0 */
-    bool excluded; /* shut out, or may not continue: `proposal` is the last decision here */
+    bool excluded; /* may not continue, or is shut out; `proposal` is the last decision here */
 
     /* The coordinator may gather JOINs of the next agreement before it enters that one. */
     uint32_t gathers;            /* instance that the next members belong to */
@@ -91,7 +92,7 @@ struct twill_consensus {
     struct twill_decision *sum;  /* sum of the contributions, or the proposal of that ballot */
     uint64_t *joined, *answered; /* sets: ranks that have joined, that have accepted */
 
-    const uint8_t *near; /* [size] nonzero if a silent rank surely cannot continue; or NULL */
+    const uint8_t *near; /* NULL, or [size] nonzero if a silent rank surely cannot continue */
     /* Send a message if that is possible without blocking. If `last`, the caller may not return for
      * long, so the function may wait a moment until the message is out. */
     void (*send)(void *user, uint32_t to, const void *message, size_t bytes, bool last);
@@ -134,8 +135,8 @@ void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, c
                              size_t bytes);
 /* Record that a rank has failed and continue without it. It is dead, or `silent` for too long. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
-/* The other ranks continue without this one, which has not learned their decision: take part in no
- * agreement any more, and answer no messages. */
+/* Take part in no agreement any more, and answer no messages. The other ranks continue without this
+ * one, which has not learned their decision. */
 void twill_consensus_leave(struct twill_consensus *consensus);
 /* Repeat the messages that have not been answered. */
 void twill_consensus_tick(struct twill_consensus *consensus);

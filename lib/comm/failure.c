@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a communicator fails: the sentence that names the rank, the call and the reason, the
- * comparison of calls, and breaking the communicator on all ranks. README.md explains the whole. */
+/* How a communicator fails. Writes the sentence that names the rank, the call and the reason,
+ * compares calls, and breaks the communicator on all ranks. README.md explains the whole. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"

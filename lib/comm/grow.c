@@ -54,8 +54,8 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
     twill_join_handle_write(&handle, text);
 }
 
-/* Find the address at which other hosts reach rank 0. A rank that was alone may only have a
- * loopback address: then use TWILL_INTERFACE or the address found by twillrun --elastic. */
+/* Find the address at which other hosts reach rank 0. If it was alone it may only have a loopback
+ * address. Then use TWILL_INTERFACE or the address found by twillrun --elastic. */
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
@@ -166,7 +166,7 @@ static uint64_t timeout_to_grow(const struct twill_comm *comm)
 }
 
 /* This is shorter than the patience of a rank that could not come and is in the agreement that
- * follows: else it would find the others silent. Rank 0 may stop while it passes descriptors. */
+ * follows, as else it would find the others silent. Rank 0 may stop while it passes descriptors. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recovery of a communicator some of whose ranks have failed: agreement among the survivors, and
- * shrinking and growing on top of it. The public calls are in lib/twill_recover.h. */
+/* Recovery of a communicator some of whose ranks have failed, by agreement among the survivors, and
+ * shrinking and growing on top of that. The public calls are in lib/twill_recover.h. */
 #ifndef TWILL_RECOVERY_H
 #define TWILL_RECOVERY_H
 
@@ -46,7 +46,7 @@ void twill_growth_close(struct twill_comm *comm);
 /* Limits of the wait for new processes, in addition to TWILL_TIMEOUT. */
 struct twill_growth_limits {
     uint64_t timeout_ns;
-    bool (*lacks)(const void *user); /* return whether a new process has died; called on rank 0 */
+    bool (*lacks)(const void *user); /* called on rank 0; returns whether a new process has died */
     const void *user;
 };
 /* Make a communicator of the ranks of `comm`, all of which must live, and of the new processes that

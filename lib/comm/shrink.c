@@ -23,7 +23,7 @@ static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
 struct attempt {
     struct twill_comm *comm;
     struct twill_comm *made; /* or NULL */
-    int listener;            /* of the rendezvous, if this rank serves it; or -1 */
+    int listener;            /* of the rendezvous, if this rank serves it, or -1 */
     uint16_t port;
     uint32_t size, self; /* number of survivors, and this rank's index */
     uint32_t *rank;      /* [size] ranks in `comm` */
@@ -56,7 +56,7 @@ static twill_status listen_for_survivors(struct attempt *a)
         return TWILL_OK;
     const char *address =
         twill_detector_address(comm->context->health.detector, comm->job[comm->rank]);
-    a->port = 0; /* cannot serve; the others learn that from the agreement */
+    a->port = 0; /* cannot serve, as the others learn from the agreement */
     return twill_recovery_listen(address, comm->world->size, &a->listener, &a->port, &a->error);
 }
 

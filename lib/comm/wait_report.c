@@ -29,9 +29,9 @@ struct twill_cause_search {
     unsigned count;
     struct asked_rank {
         uint32_t rank;
-        unsigned turns; /* since it was first asked; nothing arrives while this host is stopped */
-        unsigned next;  /* turn of the next question */
-        unsigned pause; /* turns between the last question and the next */
+        unsigned turns;    /* since the first question; none pass while this host is stopped */
+        unsigned next;     /* turn of the next question */
+        unsigned pause;    /* turns between the last question and the next */
         uint64_t asked_at; /* twill_now() of the first question */
         bool answered;
         bool waits;      /* for another rank, if it has answered */
@@ -46,7 +46,7 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
     return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
 }
 
-/* On a node, published calls are read: a rank that is behind is the cause or waits for it. */
+/* On a node, published calls show it, as a rank that is behind is the cause or waits for it. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])

@@ -216,7 +216,7 @@ void twill_run_detach_peers(struct twill_request *run)
         }
 }
 
-/* Set where this rank can access a peer's side: in the peer's mapped heap, or attached memory. */
+/* Set where this rank can access a peer's side, in the peer's mapped heap or attached memory. */
 static twill_status attach_side(struct twill_request *run, uint32_t local, unsigned side)
 {
     struct twill_engine *engine = run->engine;

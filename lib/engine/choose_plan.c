@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a call to its plan: the request to the selector, the prices that the ranks of a node compute
- * together, and whether the ranks exchange buffer addresses first. */
+/* Finds the plan for a call. Makes the request to the selector, shares prices among the ranks of a
+ * node, and decides whether the ranks exchange buffer addresses first. */
 #include "algorithms/select/explain.h"
 #include "fabric/shm/node_board.h"
 #include "fabric/shm/single_copy.h"

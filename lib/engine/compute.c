@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that compute: REDUCE, COPY and the reduction of received messages, and SRC and DST that
- * are copied through scratch. */
+/* The steps that compute, which are REDUCE, COPY and the reduction of received messages. Also the
+ * copies of SRC and DST through scratch. */
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
@@ -59,7 +59,7 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                              (const void *const *)f->source, f->sources, count);
 }
 
-/* Return the alignment that a caller's function may rely on: the alignment of the type, and for
+/* Return the alignment that a caller's function may rely on. For a type it is the type's, and for
  * opaque elements the largest power of two, up to 16, that divides their size. */
 static uintptr_t operand_alignment(size_t element)
 {
@@ -196,7 +196,7 @@ static void copy_result(const struct twill_request *run, unsigned char *dst,
     twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.threads);
 }
 
-/* Return how a COPY stores to this space: TWILL_KERNEL_STREAM or 0. */
+/* Return TWILL_KERNEL_STREAM if a COPY to this space bypasses the caches, and 0 otherwise. */
 static unsigned stores_to(const struct twill_request *run, const struct twill_instance *instance,
                           unsigned space)
 {
@@ -216,7 +216,7 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
         twill_staging_add(run, instance, twill_ticks() - begin);
 }
 
-/* Return whether a COPY must still multiply: a single rank reduces a narrow sum by a COPY. */
+/* Return whether a COPY must still multiply, as it does in a narrow sum over a single rank. */
 static bool finishes_alone(const struct twill_request *run)
 {
     return run->layout.after != NULL && run->engine->world->size == 1;

@@ -173,7 +173,7 @@ twill_status twill_request_bounce_in(struct twill_request *request)
         return TWILL_OK;
     if (request->buffers.device.has_moved_sides)
         TWILL_TRY(&engine->error, copy_sides_in(request, found));
-    /* The sides have moved: lay the request out again. */
+    /* Lay the request out again, as the sides have moved. */
     request->exchange.before = NULL;
     return request->plan != NULL ? twill_run_lay_out(request) : TWILL_OK;
 }
@@ -225,8 +225,7 @@ twill_status twill_request_bounce_out(struct twill_request *request)
         return TWILL_OK;
     bool root = !request->is_point && request->call.collective == TWILL_BROADCAST &&
                 engine->rank == request->call.root;
-    if (root && request->call.src ==
-                    request->call.dst) /* the root's buffer is its source: leave it alone */
+    if (root && request->call.src == request->call.dst) /* the root's buffer is its source */
         return TWILL_OK;
     struct twill_error said;
     struct twill_device_memory memory;

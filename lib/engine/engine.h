@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine that runs calls: ranks, the links between them, plans, and the queue of calls. It
- * never waits and knows no communicators. Each communicator contains one, and supplies what it
+/* The engine that runs calls. It has ranks, the links between them, plans, and the queue of calls.
+ * It never waits and knows no communicators. Each communicator contains one, and supplies what it
  * needs as functions (struct twill_engine_ports). */
 #ifndef TWILL_ENGINE_H
 #define TWILL_ENGINE_H
@@ -34,7 +34,7 @@ struct twill_plan_cache {
     bool logged_substitute; /* has warned that TWILL_ALGORITHM was not followed */
 };
 
-/* The issue queue: the calls under way in the order of their start, and their numbers. */
+/* The issue queue, with the calls under way in the order of their start and their numbers. */
 struct twill_issue_queue {
     struct twill_slot slot[TWILL_WINDOW];
     struct twill_request *queue, *queue_tail; /* collectives under way, the oldest first */
@@ -49,7 +49,7 @@ struct twill_issue_queue {
     unsigned messaging;               /* number of requests under way that may have messages */
     struct twill_request blocking, blocking_point;
 
-    struct twill_call call; /* call as published: the oldest under way, or else the last one */
+    struct twill_call call; /* the published call, which is the oldest under way or else the last */
     uint64_t sequence;      /* number of that call, from 1, or 0 before the first */
     uint64_t started;       /* number of calls started */
     uint64_t chain_hash;    /* hash of all calls so far, for the next call's signature */
@@ -60,10 +60,10 @@ struct twill_issue_queue {
 
 struct twill_engine_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment and segment_net */
-    size_t segment_exchange;     /* bytes: for algorithms whose messages do not wait for others */
+    size_t segment_exchange;     /* the same for algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;
-    uint32_t crowded; /* most ranks per core on one node, the same on all, or 0: each has its own */
+    uint32_t crowded; /* most ranks per core of a node, equal on all, or 0 if each has its own */
     struct twill_cpu_share *share;
     int threads;
     bool reproducible;
@@ -72,8 +72,8 @@ struct twill_engine_tuning {
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */
 enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_STAGING_KINDS };
 
-/* Measurements of one kind. cost[0] is for cached stores and cost[1] for streamed ones: ticks per
- * 64 KiB of a segment, at least 1, or 0 if unknown. */
+/* Measurements of one kind. cost[0] is for cached stores and cost[1] for streamed ones, in ticks
+ * per 64 KiB of a segment. It is at least 1, or 0 if unknown. */
 struct twill_staging {
     uint32_t begun; /* number of segments begun */
     uint32_t cost[2];
@@ -121,12 +121,12 @@ struct twill_engine_ports {
     bool traced;                           /* TWILL_LOG=debug: log each call */                    \
     const struct twill_world *world;       /* the context's, or its own */                         \
     uint32_t *job;                         /* [size] rank in the job of each rank */               \
-    struct twill_oob *oob; /* for set-up among its ranks; the context's, or its own */             \
+    struct twill_oob *oob; /* the context's or its own, for set-up among its ranks */              \
     uint32_t rank;                                                                                 \
     uint32_t number; /* the same on its ranks, each of which uses it for no other communicator */  \
     uint32_t local, local_size;                                                                    \
     struct twill_node *node;                                                                       \
-    _Atomic unsigned pending; /* requests that other threads may advance; the holder writes */     \
+    _Atomic unsigned pending; /* requests that other threads may advance, written by the holder */ \
     struct twill_links links;                                                                      \
     struct twill_plan_cache plan_cache;                                                            \
     struct twill_issue_queue issue;                                                                \
@@ -185,7 +185,7 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
  * 0, with which the caller breaks the communicator unless it is broken. It is held. */
 int twill_engine_advance(struct twill_engine *engine);
 /* Store up to `most` ranks that requests under way wait for, each once. Returns how many, and sets
- * *step to what they are awaited for: "signal", "message", "entry" or "set-up message". */
+ * *step to the awaited event, which is "signal", "message", "entry" or "set-up message". */
 unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
                                 const char **step);
 /* Return TWILL_OK, or the error of a failed message that is behind one still under way. */

@@ -43,7 +43,7 @@ void twill_plans_destroy(struct twill_engine *engine);
 #define TWILL_STAGING_GROUP    16u   /* segments in a group */
 #define TWILL_STAGING_MEASURED 4u    /* segments measured at the end of a group */
 #define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
-#define TWILL_STAGING_PERIOD   8192u /* segments between two trials: 1 GiB of two ranks */
+#define TWILL_STAGING_PERIOD   8192u /* segments between two trials, 1 GiB of two ranks */
 
 /* Return whether segments with `elements` elements per shard are copied through SHARED, are
  * counted, and are equally long on all ranks. */
@@ -60,7 +60,7 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 
 /* --- lib/engine/layout.c: where everything lies --- */
 
-/* Fit the selected plan to the call: segments, scratch and fast path. */
+/* Lay out the segments, scratch and fast path of a call whose plan is selected. */
 twill_status twill_run_lay_out(struct twill_request *run);
 
 /* Decide whether stores bypass the caches, which depends on where the buffers lie. */

@@ -394,7 +394,7 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
     struct twill_instance *instance = &slot->instance;
     size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
     TWILL_TRY(&run->engine->error, reserve_slot(run, slot));
-    /* Field by field: gcc would clear all of it with a string instruction that takes 10 ns. */
+    /* Field by field, as gcc would clear all with a string instruction that takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;
     instance->run = run;

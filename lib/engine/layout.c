@@ -143,7 +143,7 @@ static size_t segment_limit(const struct twill_request *run)
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
 }
 
-/* Lay out a slot's scratch: TMP, bounces of messages, bounced sides, fetched chunks. */
+/* Lay out a slot's scratch for TMP, bounces of messages, bounced sides and fetched chunks. */
 static void size_scratch(struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;
@@ -238,7 +238,7 @@ static unsigned char *base_of(const struct twill_request *run,
                               uint32_t local)
 {
     const struct twill_engine *engine = run->engine;
-    if (space <= TWILL_DST && of_peer) /* SRC is never written: the verifier checks that */
+    if (space <= TWILL_DST && of_peer) /* SRC is never written, as the verifier checks */
         return run->buffers.peer[local].at[space] + instance->skip * run->layout.element;
     if (space <= TWILL_DST)
         return instance->base[space];
@@ -342,7 +342,7 @@ static bool is_untouched(const struct twill_side *side)
 }
 
 /* Return whether all of DST is also SRC. The root does not write the result of an in-place call,
- * although it would store the same bytes: the store would copy the pages of a private file mapping
+ * although it would store the same bytes. The store would copy the pages of a private file mapping
  * and dirty those of a shared one. */
 static bool lies_in_src(const struct twill_run_buffers *buffers)
 {

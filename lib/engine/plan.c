@@ -15,8 +15,8 @@
  * value as segment_rank (algorithms/select/machine_model.h). */
 #define SEGMENT_RANK ((size_t)64 << 10)
 /* The same if ranks share cores, nothing is reduced and TWILL_TUNE=segment is not set. Each segment
- * takes a change of ranks on a core, which is slow when other programs run: a broadcast of 64 MiB
- * among four ranks on two cores then took 39 ms instead of 127. Reductions of 32 MiB take a quarter
+ * takes a change of ranks on a core, which is slow when other programs run. Then a broadcast of 64
+ * MiB among four ranks on two cores took 39 ms instead of 127. Reductions of 32 MiB take a quarter
  * longer, as their segments no longer stay in L2. */
 #define SEGMENT_RANK_CROWDED ((size_t)1 << 20)
 /* Most bytes of TMP in an instance. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan: a schedule bound to a communicator, with its peers connected and its scratch sized. The
+/* A plan is a schedule bound to a communicator, with its peers connected and its scratch sized. The
  * engine caches plans until it is closed. They do not change once made. */
 #ifndef TWILL_PLAN_H
 #define TWILL_PLAN_H
@@ -10,7 +10,7 @@
 #define TWILL_COPY_SLACK ((size_t)2 * TWILL_CACHE_LINE)
 
 /* Bytes of a message in a total exchange between nodes. Between two hosts of two ranks (tcp with
- * bbr, 64 MiB) the call took 80 ms with 128 KiB and 44 with 2 MiB; undivided, it was no faster. */
+ * bbr, 64 MiB) the call took 80 ms with 128 KiB and 44 with 2 MiB. Undivided, it was no faster. */
 #define TWILL_EXCHANGE_MESSAGE ((size_t)2 << 20)
 /* Most bytes of a segment of such an exchange, as in place they are copied first. */
 #define TWILL_EXCHANGE_MOST ((size_t)64 << 20)

@@ -22,7 +22,7 @@ struct twill_plan;      /* lib/engine/plan.h */
 struct twill_region;
 struct twill_request;
 
-/* Element counts and offsets of the shards of a vector call. offset NULL: shards are adjacent. */
+/* Element counts and offsets of the shards of a vector call. Shards are adjacent if it is NULL. */
 struct twill_counts {
     const size_t *count, *offset;
 };
@@ -32,7 +32,7 @@ struct twill_call {
     enum twill_collective collective;
     const void *src;
     void *dst;
-    size_t count; /* elements of a shard; vector: of this rank's shard, on the side that has one */
+    size_t count; /* elements of a shard, or of this rank's shard in a vector call */
     twill_type type;
     twill_op op;
     uint32_t root;
@@ -79,7 +79,7 @@ struct twill_instance {
     uint32_t signalled[TWILL_SCHEDULE_LANES]; /* SIGNALs so far */
 };
 
-/* A place in the window: instance e uses slot e % TWILL_WINDOW. Memory is kept between calls. */
+/* A place in the window. Instance e uses slot e % TWILL_WINDOW. Memory is kept between calls. */
 struct twill_slot {
     struct twill_instance instance;
     unsigned char *scratch; /* TMP, then bounces, then fetched chunks */
@@ -107,7 +107,7 @@ enum twill_exchange_state {
     TWILL_EXCHANGE_IDLE,      /* not begun */
     TWILL_EXCHANGE_UNNEEDED,  /* no plan of this call could use addresses */
     TWILL_EXCHANGE_PUBLISHED, /* this rank's are published, and not all others are read */
-    TWILL_EXCHANGE_COLLECTED, /* over: all are known, or this rank's own buffers allow no access */
+    TWILL_EXCHANGE_COLLECTED, /* over, as all are known or this rank's buffers allow no access */
 };
 
 /* The exchange of buffer addresses among the ranks of a node (lib/engine/buffer_addresses.c). */
@@ -166,16 +166,16 @@ struct twill_peer_buffers {
 struct twill_device_buffers {
     unsigned char *bounce; /* memory of twill_context_take_shared() */
     size_t bounce_bytes;
-    unsigned char uses;       /* how often this memory was used: 0, 1, or 2 for more */
+    unsigned char uses;       /* how often this memory was used, at most 2 */
     bool has_moved_sides;     /* buffers.side points to bounce memory, or did in the last call */
     const void *readable[2];  /* host memory of the last call that the driver does not know */
-    unsigned char *copied[2]; /* point to point: host copies of src and dst, or NULL */
+    unsigned char *copied[2]; /* host copies of src and dst of a point-to-point call, or NULL */
     void *place;              /* where the result goes on the device, or NULL */
     unsigned char *result;
     size_t result_bytes;
 };
 
-/* The buffers of a run: the caller's, and those of the ranks of its node. */
+/* The buffers of a run, with the caller's and those of the ranks of its node. */
 struct twill_run_buffers {
     struct twill_side side[TWILL_SIDES];
     struct twill_peer_buffers *peer; /* [local_size] */
@@ -192,7 +192,7 @@ enum twill_request_state {
 /* Indices of a point-to-point call's two messages in struct twill_request. */
 enum { TWILL_OUT, TWILL_IN };
 
-/* A point-to-point call: a send, a receive, or both. */
+/* A point-to-point call, which is a send, a receive, or both. */
 struct twill_point {
     const void *src;
     void *dst;
@@ -218,17 +218,17 @@ struct twill_request {
     bool refused_alike; /* a collective that all ranks refused, as all gave the same bad argument */
     bool pends;         /* counted in engine->pending: other threads may advance it */
     bool has_messages;  /* may have messages: counted in engine->messaging */
-    struct twill_request *next, *recorded; /* in the queue or free list; in a group */
+    struct twill_request *next, *recorded; /* next in the queue or free list, and in a group */
     uint64_t ticks;                        /* twill_ticks() at the start */
     uint64_t ended;                        /* twill_ticks() at the end of a collective */
     uint64_t timeout_ns;                   /* limit of waits for it, or 0 for the communicator's */
 
-    /* The run: its call, and the execution of a plan over the buffers. */
+    /* The run, with its call and the execution of a plan over the buffers. */
     struct twill_engine *engine;
     const struct twill_plan *plan; /* NULL until it is selected */
     struct twill_call call;
-    struct twill_call summary; /* what ranks compare: the kind of a created operation, and a hash of
-                                  the counts that all ranks know */
+    struct twill_call summary; /* what ranks compare, with the kind of a created operation and a
+                                  hash of the counts that all know */
     uint64_t call_hash;        /* hash of the summary */
     size_t bytes;              /* of the larger side */
     uint64_t sequence;         /* number of the call on its communicator, from 1 */
@@ -330,16 +330,16 @@ static inline void twill_run_move(struct twill_request *run, const void *src, vo
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
     run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
 }
-/* lib/engine/layout.c. Before a call, map the pages of DST if its memory was never touched. Leave
- * that to the stores if several threads store: pages are then near the thread that stores first. */
+/* lib/engine/layout.c. Before a call, map the pages of DST if its memory was never touched. If
+ * several threads store, leave that to them, so that pages are near their first writers. */
 void twill_run_populate(const struct twill_request *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
 /* lib/engine/fast_path.c. Compute the signature of a call and number it. This is the part of
  * twill_request_begin() that an exchange which is numbered like a call needs. */
 void twill_run_number(struct twill_request *run);
-/* Start a prepared call: compute its signature, post the fast path if possible, number and enqueue
- * it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read after the fast
- * path has sent what peers wait for. */
+/* Start a prepared call. Compute its signature, post the fast path if possible, and number and
+ * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read after
+ * the fast path has sent what peers wait for. */
 void twill_request_begin(struct twill_request *request, uint64_t entered);
 /* lib/engine/choose_plan.c. Select the plan. Returns 1 once it is selected, 0 while peers' buffer
  * addresses are missing, and an error below 0. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests under way: the queue of collectives, their instances in flight, and progress on them. */
+/* Requests under way, with the queue of collectives, their instances in flight, and progress. */
 #include "fabric/shm/call_records.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"

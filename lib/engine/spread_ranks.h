@@ -24,7 +24,8 @@ struct twill_engine;
 struct twill_cpu_share {
     uint32_t index, ranks; /* number of this rank among them, and their number */
     uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
-    /* In ticks: when to look next, how long to wait after another job had the core, and bounds. */
+    /* In ticks: the time of the next look, the delay after another job had the core, and its
+     * bounds. */
     uint64_t next, hold, hold_least, hold_most;
     bool moved; /* moved in a small call since another job had the core */
 };

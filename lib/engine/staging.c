@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How data is copied into SHARED: into the caches, or past them. Stores into the caches are faster
- * if writer and readers share a cache. Otherwise each line must be taken back from the reader
- * before it is written again. On a virtual machine nothing tells these cases apart, and its cores
- * may even move between caches, so twill measures.
+/* How data is copied into SHARED, either into the caches or past them. Stores into the caches are
+ * faster if writer and readers share a cache. Otherwise each line must be taken back from the
+ * reader before it is written again. On a virtual machine nothing tells these cases apart, and its
+ * cores may even move between caches, so twill measures.
  *
  * A communicator tries both from time to time. It counts its segments, and copies those of a trial
  * in groups of TWILL_STAGING_GROUP, alternately cached and streamed. Each rank sums the ticks that

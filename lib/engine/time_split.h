@@ -31,11 +31,11 @@ enum twill_split_reader { TWILL_SPLIT_PROGRAM, TWILL_SPLIT_REPORTS, TWILL_SPLIT_
 
 /* The split of a communicator's time. */
 struct twill_time_split {
-    struct twill_split_sums now; /* waiting and blocked only; the others are in the counters */
+    struct twill_split_sums now; /* only waiting and blocked, as the others are in the counters */
     struct twill_split_sums start[TWILL_SPLIT_READERS]; /* at the start of each reader's period */
     struct twill_lateness *late; /* [1 + readers][size]: since creation, and at those starts */
     uint64_t report_every;       /* calls between two reports (TWILL_REPORT), or 0 */
-    uint64_t *observed;          /* waiting is also added here, for metrics; or NULL */
+    uint64_t *observed;          /* where waiting is also added, for metrics, or NULL */
     char line[256];              /* text that twill_comm_times() returns */
 };
 
@@ -54,7 +54,8 @@ void twill_split_report_all(struct twill_engine *engine, const char *what);
 bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
 
-/* Return line `index` of twill_comm_times(), or NULL past the last; and begin a reader's period. */
+/* Return line `index` of twill_comm_times(), or NULL past the last. twill_split_begin() begins a
+ * reader's period. */
 const char *twill_split_line(struct twill_engine *engine, size_t index);
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);
 

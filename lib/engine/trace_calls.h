@@ -6,7 +6,7 @@
 #include "lib/engine/engine.h"
 
 /* Probes for SystemTap, bpftrace and perf, provider "twill", if <sys/sdt.h> exists. An unused probe
- * costs a nop. Arguments: the numbers of the communicator and of its call, and one more value. */
+ * costs a nop. The arguments are the numbers of the communicator and of its call, and a value. */
 #ifdef TWILL_WITH_PROBES
 #include <sys/sdt.h>
 #define TWILL_PROBE(name, comm, sequence, value) DTRACE_PROBE3(twill, name, comm, sequence, value)
@@ -54,7 +54,7 @@ void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, ui
 void twill_trace_wait_end(const struct twill_engine *engine);
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
 
-/* Record a detail of a run, if twill_trace_is_detailed(): a complete message, or a segment. */
+/* Record a complete message or a segment of a run. Call it only if twill_trace_is_detailed(). */
 void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);
 

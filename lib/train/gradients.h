@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a gradient set (lib/twill_train.h) and what their files share: creation and end,
- * steps, options, and the searches in the first steps. README.md has the folders that they use. */
+/* The calls of a gradient set (lib/twill_train.h) and what their files share. These are creation
+ * and end, steps, options, and the searches in the first steps. README.md has the folders that they
+ * use. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -39,8 +40,8 @@ const char *twill_compression_name(twill_compression compression);
  * Equal texts mean equal values. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
-/* Print options as TWILL_GRADIENTS accepts them: sizes, order, threads, and options that differ
- * from their defaults. Returns the length. `bytes` must suffice. */
+/* Print options as TWILL_GRADIENTS accepts them. These are sizes, order, threads, and options that
+ * differ from their defaults. Returns the length. `bytes` must suffice. */
 size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
 /* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,

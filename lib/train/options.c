@@ -55,7 +55,7 @@ _Static_assert(sizeof(twill_bucket_order) == sizeof(int) &&
 
 /* Where an entry is used, apart from the comparison of the ranks. */
 enum entry_use {
-    SETTING_CHANGED = 0, /* in TWILL_GRADIENTS; described if it is not the default */
+    SETTING_CHANGED = 0, /* in TWILL_GRADIENTS, and described if it is not the default */
     SETTING_SHOWN,       /* always described */
     SETTING_SEARCH,      /* never described, as its result is */
     SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS, as the program's results depend on it */

@@ -5,11 +5,11 @@
  * model, which is not needed here, as there are only a few sizes.
  *
  * options.compression_automatic searches for the buckets to compress, if any. A first answer for
- * each bucket compares two prices: of its reduction, and of exchanging, encoding and decoding its
- * codes. A price knows neither how much of a reduction the backward pass hides nor what else uses
- * the machine. So three choices are then tried, for some steps each: all buckets, those with a good
- * price, and none. All ranks agree on the choice whose slowest rank is fastest. As compression
- * costs accuracy, it must be faster by more than the noise. */
+ * each bucket compares the price of its reduction with that of exchanging, encoding and decoding
+ * its codes. A price knows neither how much of a reduction the backward pass hides nor what else
+ * uses the machine. So three choices are then tried, for some steps each. These are all buckets,
+ * those with a good price, and none. All ranks agree on the choice whose slowest rank is fastest.
+ * As compression costs accuracy, it must be faster by more than the noise. */
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reports of a set about itself: description, counters and times. */
+/* Reports of a set about itself, with description, counters and times. */
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 

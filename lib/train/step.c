@@ -442,7 +442,7 @@ static void clear_generation(struct twill_gradients *set, uint32_t generation)
             memset(set->tensor[t].own, 0, set->tensor[t].bytes);
 }
 
-/* End a late step: deliver the result of the step before, or zeros. */
+/* End a late step and deliver the result of the step before, or zeros. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
@@ -558,8 +558,8 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
 }
 
 /* --- one step late ---------------------------------------------------------------------------- */
-/* This is the pipelined mode of Cray's PE ML Plugin: a step delivers the result of the step before.
- * Steps use the two generations of buckets alternately, even while lateness is off.
+/* This is the pipelined mode of Cray's PE ML Plugin, in which a step delivers the result of the
+ * step before. Steps use the two generations of buckets alternately, even while lateness is off.
  *
  * Searches of the first steps divide buckets anew, always after a step of the second generation.
  * The result of that step is then complete, but must not be delivered yet. It is carried in its

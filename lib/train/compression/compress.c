@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The compression of a set: operation on codes, residuals, wire buffers, prices, coding. */
+/* The compression of a set, with operation on codes, residuals, wire buffers, prices and coding. */
 #include "algorithms/select/ways.h"
 #include "lib/train/compression/compression.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Estimates: encoding or decoding a list takes as long as this many conversions, and adding one of
+/* Estimates. Encoding or decoding a list takes as long as this many conversions, and adding one of
  * its entries is a cache miss. In the end a trial of some steps decides. */
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
@@ -111,7 +111,8 @@ void twill_compressor_close(struct twill_gradients *set)
 
 /* --- a bucket's ------------------------------------------------------------------------------- */
 
-/* Return the bytes before the entries of a segment of a list: their number, if it varies. */
+/* Return the bytes before the entries in a segment of a list, which hold their number if it varies.
+ */
 static size_t list_head(const struct twill_gradients *set)
 {
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
@@ -300,7 +301,7 @@ twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *c
 
 /* --- lists ------------------------------------------------------------------------------------ */
 
-/* Return the scratch of a bucket for one list: indices, then values. */
+/* Return the scratch of a bucket for one list, with indices and then values. */
 static struct twill_sparse scratch_list(const struct twill_gradients *set,
                                         const struct twill_bucket *bucket)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sufficient factors of dense layers: the choice, the all-gather, the product. */
+/* Sufficient factors of dense layers, with their choice, all-gather and product. */
 #include "kernels/training/factors.h"
 #include "lib/train/compression/compression.h"
 

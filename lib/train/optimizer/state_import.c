@@ -342,8 +342,8 @@ static size_t sources_up_to(const struct state_import *import, uint32_t tensor, 
     return low;
 }
 
-/* Find the source of an element for a rank: its own, or else that of the lowest rank. All ranks
- * find the same one. Ranges of a tensor may overlap, as exports may be copies. */
+/* Find the source of an element for a rank, which is its own or else that of the lowest rank. All
+ * ranks find the same one. Ranges of a tensor may overlap, as exports may be copies. */
 static const struct import_source *find_source(const struct state_import *import, uint32_t tensor,
                                                uint64_t element, uint32_t rank)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a sharded update: norms, the optimizer on the shard, the all-gather. */
+/* The steps of a sharded update, which are norms, the optimizer on the shard, and the all-gather.
+ */
 #include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
@@ -66,8 +67,8 @@ static const twill_optimizer *optimizer_of(const struct twill_gradients *set, ui
     return &set->update->used[set->bucket[bucket].generation];
 }
 
-/* Read f32 weights from the parameters: those of a generation in a set of two, or the caller's
- * unless the set's are `newer`. */
+/* Read f32 weights from the parameters. These are those of a generation in a set of two, or the
+ * caller's unless the set's are `newer`. */
 static void load_master(struct twill_gradients *set, uint32_t b,
                         const struct twill_update_segment *segment, uint32_t generation, bool newer)
 {
@@ -371,7 +372,7 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     set->update->sums[clip->published_steps % 2][queue - set->update->queue] = clip->sum;
     clip->published = true;
     clip->published_steps++;
-    /* This order matters: the other reducers clear `wanted` before they read this. */
+    /* This order matters, as the other reducers clear `wanted` before they read this. */
     atomic_fetch_add(&set->update->summed, 1);
     return TWILL_PENDING;
 }

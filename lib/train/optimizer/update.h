@@ -19,7 +19,7 @@
 #include "kernels/training/optimizer.h"
 #include "lib/train/compression/compression.h"
 
-#define TWILL_SHARD_ALIGN 64u /* bytes: shards of a segment end at a multiple of this */
+#define TWILL_SHARD_ALIGN 64u /* shards of a segment end at a multiple of these bytes */
 
 /* Elements first .. first + count - 1 of a bucket. */
 struct twill_bucket_range {
@@ -31,8 +31,8 @@ struct twill_update_segment {
     size_t first, count;             /* the segment */
     size_t shard_first, shard_count; /* this rank's shard of it */
     float *state[TWILL_OPTIMIZER_MAX_STATES];
-    float *master;   /* f32 weights, for narrow parameters or two generations; or NULL */
-    uint32_t loaded; /* update->loads when `master` was read; kept in generation 0 */
+    float *master;   /* f32 weights for narrow parameters or two generations, or NULL */
+    uint32_t loaded; /* update->loads when `master` was read, kept in generation 0 */
     twill_request *gather;
 };
 
@@ -47,7 +47,7 @@ struct twill_update_bucket {
     twill_request *norms_request;
 };
 
-/* Segments that are updated and gathered together: one or, for LARS, LAMB and codes, all. */
+/* Segments that are updated and gathered together, one or (for LARS, LAMB and codes) all. */
 struct twill_update_unit {
     uint32_t bucket, segment, segments;
     uint32_t reductions; /* number of the bucket's reductions that end with it */
@@ -63,7 +63,7 @@ struct twill_update_clip {
     bool started;   /* the request is under way */
     bool published; /* the sum over all ranks is in update->sums */
     uint64_t published_steps;
-    float factor; /* for the gradients of the step; 1 if not clipped */
+    float factor; /* for the gradients of the step, or 1 if not clipped */
 };
 
 /* The updates of a reducer's buckets. Indices of units count from the commit on, modulo units_most,
@@ -71,13 +71,13 @@ struct twill_update_clip {
 struct twill_update_queue {
     struct twill_gradients *set;
     twill_comm *comm;               /* for all-gathers and norms, as long as the set lives */
-    struct twill_update_unit *unit; /* from here on: of one division of the tensors */
+    struct twill_update_unit *unit; /* from here on for one division of the tensors */
     uint32_t units_most;
     uint32_t oldest; /* first unit whose parameters are not all gathered */
     uint32_t next;   /* first unit that is not updated */
     uint32_t end;
-    uint32_t of_step;   /* number of units of a step */
-    uint32_t left;      /* number of units of next's step that are not updated; 0: a step begins */
+    uint32_t of_step; /* number of units of a step */
+    uint32_t left; /* number of units of next's step that are not updated, or 0 if a step begins */
     uint32_t collected; /* number of all-gathers collected */
     bool norms_started; /* for unit `next` */
     struct twill_update_clip clip;
@@ -86,7 +86,7 @@ struct twill_update_queue {
 struct twill_update {
     twill_optimizer optimizer; /* for the next step */
     twill_optimizer used[2];   /* by the steps of each generation */
-    float scale;               /* of the reduced gradients: 1 / ranks for an average */
+    float scale;               /* factor for reduced gradients, 1 / ranks for an average */
     struct {
         unsigned char *memory;
         size_t bytes;                   /* of a generation */
@@ -100,7 +100,8 @@ struct twill_update {
     size_t *counts; /* [ranks] elements of a segment's shards, while requests are made */
     uint32_t loads; /* number of times that master weights had to be read from the parameters */
 
-    /* Clipping: a queue adds the squares of its buckets, then waits for the sums of the others. */
+    /* For clipping, a queue adds the squares of its buckets, then waits for the sums of the others.
+     */
     double *sums[2];         /* [queues] sums over all ranks, of odd and of even steps */
     uint32_t summing_queues; /* number of queues that have buckets */
     _Atomic uint64_t summed; /* number of sums published, in all steps */
@@ -128,7 +129,7 @@ twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm
 unsigned char *twill_update_arena_place(const struct twill_gradients *set,
                                         const struct twill_train_tensor *tensor,
                                         uint32_t generation);
-/* Return where a tensor's parameters are: in the caller's memory, or in that of a generation. */
+/* Return where a tensor's parameters are, in the caller's memory or in that of a generation. */
 unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t tensor,
                                   uint32_t generation);
 /* Return a tensor's parameters after the last step that was delivered. */
@@ -154,7 +155,7 @@ bool twill_update_is_busy(const struct twill_update_queue *queue);
  * is none or the queue is NULL. */
 twill_request *twill_update_gather_awaited(const struct twill_update_queue *queue);
 twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue);
-/* Note that a step ends: the next one uses the present hyperparameters. */
+/* Note that a step ends. The next one uses the present hyperparameters. */
 void twill_update_end_step(struct twill_gradients *set);
 /* Copy the parameters of a complete bucket to the caller's memory. */
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);

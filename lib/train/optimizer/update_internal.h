@@ -41,7 +41,7 @@ struct twill_state_header {
     uint64_t steps;        /* number of updates that the state has seen */
     uint32_t rule, states; /* twill_optimizer_rule, and number of its arrays */
     uint32_t tensors, ranges;
-    uint32_t rank, ranks; /* exporting rank, and number of ranks; ranks 0: without residuals */
+    uint32_t rank, ranks; /* exporting rank and number of ranks, 0 without residuals */
     uint64_t residuals;   /* number of elements of the residual */
 };
 

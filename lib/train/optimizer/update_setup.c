@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Set-up of a sharded update: the optimizer, memory of parameters and state, and requests. */
+/* Set-up of a sharded update, with its optimizer, memory of parameters and state, and requests. */
 #include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
@@ -259,7 +259,7 @@ twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm
                                       bucket->type, bucket->op, request);
 }
 
-/* Return how many f32 values are kept for an element: those of the rule, and the master weight. */
+/* Return how many f32 values are kept for an element, for the rule and the master weight. */
 static size_t states_of(const struct twill_gradients *set, twill_type type)
 {
     return twill_optimizer_states(&set->update->optimizer) + twill_update_has_master(set, type);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reducers: their communicators, lock, and progress in the order of the backward pass. */
+/* Reducers, with their communicators, lock, and progress in the order of the backward pass. */
 #include "lib/base/balance.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/wait/wait.h"
@@ -61,7 +61,7 @@ static void break_reducer(const struct twill_error *cause, const struct twill_re
                                 "gradient set: %s", cause->message);
 }
 
-/* End a reducer because the set is broken: break its communicators and wake waiting threads. */
+/* End a reducer because the set is broken. Break its communicators and wake waiting threads. */
 static void end_reducer(struct twill_reducer *reducer)
 {
     break_reducer(&reducer->set->error, reducer);

@@ -25,13 +25,13 @@ struct twill_reducer_flight {
 /* The thread of a reducer (lib/train/reducers/reducer_thread.c). */
 struct twill_reducer_thread {
     pthread_t thread;
-    int pu;               /* PU it is bound to, or -1: it runs where the caller may */
+    int pu;               /* PU it is bound to, or -1 if it runs where the caller may */
     bool own_pu;          /* that PU is one of the rank's own, as no other is left */
     _Atomic bool running; /* set by the thread that uses the set, read by others */
     _Atomic bool stop;
     _Atomic bool lets_in;   /* it ends its wait and leaves the lock to another thread */
-    _Atomic uint32_t kicks; /* futex word: changes when the reducer is wanted */
-    _Atomic uint32_t ends;  /* futex word: changes when a bucket ends or the set breaks */
+    _Atomic uint32_t kicks; /* futex word that changes when the reducer is wanted */
+    _Atomic uint32_t ends;  /* futex word that changes when a bucket ends or the set breaks */
 };
 
 /* Members are under the lock, except the atomics and the thread. */
@@ -46,7 +46,7 @@ struct twill_reducer {
 
     uint32_t *order; /* [buckets] of this reducer, in the order of the backward pass */
     uint32_t buckets;
-    uint32_t next; /* TWILL_BUCKETS_BACKWARD: index in order[] of the next to start */
+    uint32_t next; /* index in order[] of the next to start, if TWILL_BUCKETS_BACKWARD */
     struct twill_reducer_flight *flight; /* [flights_most] queue of those under way, oldest first */
     uint32_t flights_most, oldest, flights;
     uint32_t collected; /* number of reductions collected */
@@ -56,8 +56,8 @@ struct twill_reducer {
     const twill_comm *interrupted;  /* its communicator */
     uint32_t interrupted_collected; /* twill_reducer_collected() at that time */
 
-    /* TWILL_BUCKETS_BY_PRIORITY: an exchange of which buckets are ready here. */
-    uint64_t *ready, *agreed; /* [words] bit i is for bucket order[i]: of this rank, of all ranks */
+    /* The exchange of which buckets are ready, with TWILL_BUCKETS_BY_PRIORITY. */
+    uint64_t *ready, *agreed; /* [words] bit i is for bucket order[i], of this rank and of all */
     uint32_t words;
     twill_request *exchange;   /* persistent */
     bool exchanging;           /* the exchange is under way */
@@ -87,7 +87,7 @@ void twill_reducer_lock(struct twill_reducer *reducer);
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
 /* Unlock a reducer, and start what has become ready meanwhile. */
 void twill_reducer_unlock(struct twill_reducer *reducer);
-/* Note that a bucket is ready: start what may start, or have the reducer's thread or the holder of
+/* Note that a bucket is ready. Start what may start, or have the reducer's thread or the holder of
  * the lock do it. Any thread may call it. */
 void twill_reducer_kick(struct twill_reducer *reducer);
 /* Collect what is complete and start what may start. Returns TWILL_OK or the set's failure. */
@@ -113,7 +113,7 @@ void twill_reducer_thread_stop(struct twill_reducer *reducer);
 void twill_reducer_thread_wake(struct twill_reducer *reducer);
 /* Lock a reducer whose thread runs, interrupting its wait. One caller at a time. */
 void twill_reducer_interrupt(struct twill_reducer *reducer);
-/* Wake threads that wait for a bucket of the reducer: one has ended, or the set has broken. */
+/* Wake threads that wait for a bucket of the reducer, as one has ended or the set has broken. */
 void twill_reducer_note_end(struct twill_reducer *reducer);
 /* Sleep until reducer.own.ends differs from `seen`, for a few milliseconds at most. */
 void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);

@@ -49,7 +49,7 @@ struct twill_train_tensor {
     bool raw;                  /* never compressed */
     size_t residual;           /* index in the set's residuals, if it may be compressed */
     size_t place;              /* offset in the arena of its type, or SIZE_MAX if it has none */
-    uint32_t bucket;           /* in generation 0; changes between steps if bucket sizes do */
+    uint32_t bucket;           /* in generation 0, which changes between steps if bucket sizes do */
     _Atomic uint64_t marked;   /* number of times it was marked ready */
 };
 
@@ -58,13 +58,13 @@ struct twill_wire {
     bool used;             /* the bucket is compressed */
     bool flushes;          /* it is not, and the next step adds what the residual holds */
     float *residual;       /* [bucket->count], or NULL without error feedback */
-    unsigned char *memory; /* codes; if sparse, the lists of all ranks, then scratch for a list */
+    unsigned char *memory; /* codes or, if sparse, the lists of all ranks and scratch for one */
     size_t units;          /* number of elements, blocks, or entries of a list */
-    size_t entries;        /* if sparse: entries of a segment except the last */
+    size_t entries;        /* entries of a list's segment except the last */
 };
 
-/* Tensors that are reduced together: `tensors` of them, of one type, from index `first` on in
- * set->backward. The last members count steps. */
+/* Tensors that are reduced together. They are `tensors` in number, of one type, from index `first`
+ * on in set->backward. The last members count steps. */
 struct twill_bucket {
     uint32_t first, tensors;
     twill_type type;
@@ -87,8 +87,8 @@ struct twill_bucket {
     _Atomic uint64_t filled;  /* steps in which all its tensors were marked, and encoded */
     _Atomic uint64_t reduced; /* reductions whose results are in the tensors' memory */
     _Atomic uint64_t ended;   /* segments that are complete */
-    uint64_t agreed;          /* by the reducer: steps in which all ranks are ready for it */
-    uint64_t started;         /* by the reducer: segments begun */
+    uint64_t agreed;          /* steps in which all ranks are ready for it, by the reducer */
+    uint64_t started;         /* segments begun, by the reducer */
 };
 
 /* Memory of all tensors of one type. */
@@ -112,7 +112,7 @@ struct twill_gradients_usage {
 struct twill_gradients {
     struct twill_extend_process process;
     twill_comm *parent; /* the caller's communicator */
-    twill_comm *comm;   /* the first reducer's, for work between steps; NULL at first */
+    twill_comm *comm;   /* the first reducer's, for work between steps, or NULL at first */
     struct twill_gradients_options options;
     bool committed;
     _Atomic bool broken;

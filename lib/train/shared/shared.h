@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code that gradient sets and parameter servers share: allocation, hashes and their comparison over
- * the ranks, checks of options, codes of gradients, and a search over the first steps. */
+/* Code that gradient sets and parameter servers share. It has allocation, hashes and their
+ * comparison over the ranks, checks of options, codes of gradients, and a search over the first
+ * steps. */
 #ifndef TWILL_TRAIN_SHARED_H
 #define TWILL_TRAIN_SHARED_H
 
@@ -57,10 +58,10 @@ enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARS
 struct twill_coder {
     const struct twill_kernels *kernels;
     enum twill_coding kind;
-    struct twill_block_format format; /* of blocks; for narrow codes only its type counts */
-    bool top_k;      /* sparse: take the largest elements, not those from `threshold` */
+    struct twill_block_format format; /* of blocks, or with only its type for narrow codes */
+    bool top_k;      /* lists take the largest elements, not those from `threshold` */
     bool feedback;   /* keep what a code lacks in the residual */
-    double ratio;    /* sparse: fraction of the elements that is sent at most */
+    double ratio;    /* fraction of the elements that a list has at most */
     float scale;     /* factor for gradients before they are encoded */
     float threshold; /* for elements in the residual */
     int threads;     /* most OpenMP threads */
@@ -70,7 +71,7 @@ struct twill_coder {
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
                                   bool feedback);
-/* Return the number of units for `count` elements: elements, blocks, or entries of a list. */
+/* Return the number of units (elements, blocks or list entries) for `count` elements. */
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
 /* Return whether codes need a residual. Lists need one even without error feedback. */
@@ -96,15 +97,14 @@ void twill_add_list(void *to, size_t count, const unsigned char *list, size_t en
 /* Each of some candidates is used for a few steps, and its shortest step counts. All ranks change
  * at the same step. At the end they agree, in one reduction, how long each candidate takes on the
  * slowest rank. Used for bucket sizes, compression and chunk sizes. */
-#define TWILL_SEARCH_STEPS                                                                         \
-    5u /* steps of a candidate; the first one sets up reductions and does not count */
+#define TWILL_SEARCH_STEPS 5u /* steps of a candidate, of which the first does not count */
 
 /* A search. All zero if there is none. */
 struct twill_step_search {
     unsigned candidates, at; /* at == candidates: over, or none */
     unsigned steps;          /* number of steps with the present candidate */
     uint64_t step_began;     /* twill_now(), or 0 before the first step */
-    double *seconds;         /* [candidates] shortest step; at the end that of the slowest rank */
+    double *seconds;         /* [candidates] shortest step, at the end that of the slowest rank */
 };
 
 /* Begin or free a search. */

@@ -186,8 +186,7 @@ class Backend : public Base
         return work;
     }
 
-    /* Check a root rank, and the index among its `tensors` of the one that is sent. Returns the
-     * rank. */
+    /* Check a root rank, and the index among its `tensors` of the one to send. Returns the rank. */
     int root_of(const char *call, int64_t rank, int64_t tensor = 0, size_t tensors = 1) const
     {
         if (rank < 0 || rank >= size_)

@@ -26,8 +26,7 @@ class CallQueue;
 
 constexpr char SHUT_DOWN[] = "twill: the group has been shut down or destroyed";
 
-/* A collective. `run` makes its twill calls, and `after` copies results to where they are wanted.
- */
+/* A collective. `run` makes its twill calls. `after` copies results to where they are wanted. */
 class Call : public Pending
 {
   public:

@@ -87,8 +87,7 @@ class Operation
     static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
                                const at::Tensor &tensor);
 
-    /* Return a tensor of one element: a float for 8- and 16-bit floats, else of the tensor's type.
-     */
+    /* Return a tensor of one element, float for 8- and 16-bit floats, else of the tensor's type. */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
                                 const at::Tensor &tensor);
 
@@ -376,8 +375,8 @@ inline void copy_each(const Tensors &from, const Tensors &to)
         at::Tensor(to[i]).copy_(from[i].reshape(to[i].sizes()));
 }
 
-/* Return a function that copies the result to all tensors of a list, or nullptr if none is needed.
- */
+/* Return a function that copies the result to all tensors of a list, or nullptr if that is not
+ * needed. */
 inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
 {
     for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
