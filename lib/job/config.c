@@ -51,7 +51,7 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Write "; did you mean X?" with the nearest variable, or "" if none is within 3 edits. */
+/* Return "; did you mean X?" with the nearest variable, or "" if none is within 3 edits. */
 static const char *hint(const char *name, size_t length, char text[64])
 {
     int best = -1;

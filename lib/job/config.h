@@ -175,7 +175,7 @@ enum twill_variable_id {
         TWILL_VARIABLE_COUNT
 };
 
-/* A row of the table. */
+/* A row of the table of variables, twill_variables[]. */
 struct twill_variable {
     const char *name; /* as users write it, such as "TWILL_LOG" or "TWILL_TUNE=segment" */
     const char *old;  /* TWILL_ and the id: the environment variable that set an entry before 1.0 */

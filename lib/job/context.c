@@ -162,7 +162,7 @@ static twill_status memory_open(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* Format a size in binary units, or "unknown" if it is 0. */
+/* Return a size in binary units, or "unknown" if it is 0. */
 static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
     snprintf(text, space, "unknown");

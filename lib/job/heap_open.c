@@ -49,7 +49,7 @@ struct mapped {
     uint64_t node_bytes;
 };
 
-/* Count what the process of `rank` maps, on a node of `ranks` ranks. */
+/* Return what the process of `rank` maps, on a node of `ranks` ranks. */
 static struct mapped count_mapped(const struct twill_context *context,
                                   const struct twill_heap_info *info, uint32_t rank, uint32_t ranks)
 {

@@ -202,7 +202,7 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         twill_mpi_comm_defer_free(comm);
 }
 
-/* The attribute's delete callback. Runs in the MPI, perhaps while another thread holds `making`. */
+/* Delete callback of the attribute. Runs in the MPI, while another thread may hold `making`. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -231,8 +231,9 @@ static bool descriptors_suffice(int size)
 
 #define RANKS_AT_ONCE 64
 
-/* Translate all ranks of a communicator to ranks of twill's world, in ranks[], which may be NULL
- * for lack of memory. FOREIGN ranks have no twill, so every rank must find them by itself. */
+/* Translate all ranks to those of twill's world, in ranks[] (NULL for lack of memory). Returns
+ * ADOPTED, FOREIGN or MEMORY. FOREIGN ranks have no twill, so each rank must find that by
+ * itself. */
 static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size, int *ranks)
 {
     int own[RANKS_AT_ONCE], there[RANKS_AT_ONCE];
@@ -252,7 +253,7 @@ static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size,
     return ranks == NULL ? TWILL_MPI_FATE_MEMORY : TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Translate all ranks of a communicator with find_ranks(). */
+/* Translate all ranks of a communicator, and return what find_ranks() returns. */
 static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *ranks)
 {
     MPI_Group here;

@@ -97,9 +97,9 @@ int MPIX_Comm_revoke(MPI_Comm comm)
 }
 #endif
 
-/* mpi4py implements MPIX_Comm_iagree() by this reduction if the MPI has none, as MPICH. As with
- * that function, programs call it before a collective on one rank and after it on another. They
- * also call it when a rank has failed, after which twill's communicator takes no more calls. */
+/* Return whether this is mpi4py's MPIX_Comm_iagree(), which becomes this reduction if the MPI has
+ * none, as MPICH. Programs call it before a collective on one rank and after it on another, and
+ * when a rank has failed, after which twill's communicator takes no more calls. */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
 {
     return call->kind == TWILL_MPI_Allreduce && call->form == TWILL_MPI_NONBLOCKING &&
@@ -129,7 +129,7 @@ void twill_mpi_windows_close(void)
         PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
 }
 
-/* A window that could not get the attribute is counted until the end. */
+/* Count a window. One that could not get the attribute is counted until the end. Returns `code`. */
 int twill_mpi_window_made(int code, const MPI_Win *window)
 {
     if (code != MPI_SUCCESS)
@@ -217,7 +217,7 @@ int MPI_File_close(MPI_File *file)
 /* Collectives on a node need not copy memory of twill_alloc(). If it has no room left, the MPI
  * allocates. The info argument is ignored. */
 
-/* Works as long as the context exists, even in callbacks that run at the very end. */
+/* Allocate from twill, otherwise from the MPI. Works while the context exists, even at the end. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;

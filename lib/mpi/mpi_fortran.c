@@ -179,8 +179,8 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
 
 #else
 
-/* The symbol that means MPI_UNWEIGHTED depends on the program's compiler. The MPI's own entry point
- * was built by that compiler, so call it, and adopt the communicator that it made. */
+/* Adopt a communicator that the MPI's own entry point made, and store the code. That entry point
+ * was built by the program's compiler, on which the symbol for MPI_UNWEIGHTED depends. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -361,7 +361,7 @@ struct request_array {
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
-/* Most calls keep a status's MPI_ERROR, so statuses are converted both ways. */
+/* Return C's form of a status. Most calls keep its MPI_ERROR, so it is converted both ways. */
 static MPI_Status *status_open(const fint *status, MPI_Status *own)
 {
     if (status == &mpi_fortran_status_ignore_)

@@ -315,8 +315,8 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
                          : twill_mpi_received(check_buffer(shard, &call->recv, 1));
 }
 
-/* Bind a call whose shard is not as long as its place in the whole. MPI forbids this, but MPIs run
- * it and other ranks cannot know. Run it as if in place, with the local copy made at once. */
+/* Bind a call whose shard is not as long as its place in the whole, and return TAKEN. MPI forbids
+ * this, but MPIs run it and other ranks cannot know. The local copy is made at once. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
@@ -329,7 +329,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind a call on a rank that has both sides, separately. */
+/* Bind a call on a rank that has both sides, separately. Returns TAKEN or ERRONEOUS. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)

@@ -223,7 +223,7 @@ static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
            PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
 }
 
-/* Use a twill operation that calls PMPI_Reduce_local(). found->lacks is set if no slot is left. */
+/* Use a twill operation that calls PMPI_Reduce_local(). Returns TAKEN or ERRONEOUS. */
 static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
                                     const struct twill_mpi_type *type,
                                     struct twill_mpi_reduction *found)

@@ -24,8 +24,7 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
     return code;
 }
 
-/* Copy one element of more than INT_MAX bytes to `bytes` if `packs`, else back, by a message to
- * self. */
+/* Copy one element of over INT_MAX bytes to `bytes` if `packs`, else back. Returns MPI's code. */
 static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
                       bool packs)
 {
@@ -48,8 +47,8 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
     return code;
 }
 
-/* Copy `some` contiguous elements. MPICH takes MPI_BOTTOM for a missing argument here, so in this
- * case the base is moved up and the type moved down. */
+/* Copy `some` elements and return MPI's code. MPICH takes MPI_BOTTOM for a missing argument here,
+ * so the base is then moved up and the type moved down. */
 static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
                      bool packs)
 {

@@ -274,7 +274,7 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* Test the MPI's requests without waiting. They may never complete, as one of ours has failed. */
+/* Test the MPI's requests, which may never complete after one of ours failed. Returns the code. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -292,7 +292,7 @@ static void empty_all(int count, MPI_Status *statuses)
         empty_status(&statuses[i]);
 }
 
-/* Complete all of ours and restore the array. `code` is the MPI's code for its own requests. */
+/* Complete all of ours and restore the array. Returns the code of the call; `code` is the MPI's. */
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {

@@ -227,7 +227,8 @@ static twill_status come_without(struct twill_mpi_bound *bound)
     return status == TWILL_OK ? twill_mpi_unpack(bound) : status;
 }
 
-/* Start a nonblocking call. The communicator is locked. `request` is NULL if none was left. */
+/* Start a nonblocking call on a locked communicator. Returns TAKEN, with the call's *status, or why
+ * it is passed on. If `request` is NULL for lack of memory, takes part with a call that FAILS. */
 static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm,
                                         struct twill_mpi_request *request, twill_status *status)
@@ -290,7 +291,8 @@ bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void 
     return true;
 }
 
-/* Initialise a persistent call. All ranks decide together, so that all know if one cannot. */
+/* Initialise a persistent call, by a decision of all ranks. Returns TAKEN or why it is passed
+ * on. */
 static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *parent, MPI_Request *handle)
 {

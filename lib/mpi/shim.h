@@ -446,7 +446,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
 void twill_mpi_requests_sweep(void);
 /* Wait until no request is under way on a communicator. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm);
-/* Complete and release all requests, before communicators and the context are destroyed. */
+/* Release all requests, before communicators and the context are destroyed (mpi_requests.c). */
 void twill_mpi_requests_end(void);
 /* Let the MPI below make progress on its own messages, and handle notices of refused calls. */
 void twill_mpi_progress(void);

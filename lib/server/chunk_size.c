@@ -77,7 +77,7 @@ static twill_status add_sample(struct twill_server *to, const struct twill_serve
     return TWILL_OK;
 }
 
-/* Run the steps of the search's present candidate. */
+/* Exchange the sample repeatedly, while the search times its present candidate. */
 static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
 {
     if (!twill_server_works(sample)) {

@@ -74,7 +74,7 @@ twill_status twill_server_post(struct twill_server *server, int key, unsigned ki
     return TWILL_OK;
 }
 
-/* Advance this worker's links, unless another thread does so. */
+/* Advance this worker's links, unless another thread does so. Returns 0 if nothing moved. */
 static unsigned poll_links(struct twill_server *server)
 {
     unsigned moved = 0;

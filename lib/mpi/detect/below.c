@@ -91,7 +91,7 @@ static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
         dlclose(self);
 }
 
-/* Visit for each_mpi() that describes the MPI, or notes trouble if it is the second. */
+/* Describe the MPI, or set trouble and return true if it is the second. For each_mpi(). */
 static bool take_only(const void *init, void *user)
 {
     struct twill_below *below = user;
@@ -131,7 +131,7 @@ void twill_below_publish(const struct twill_below *below)
         (void)dlopen(below->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 
-/* Visit for each_mpi() that describes the first MPI of another kind. */
+/* Return whether the MPI is of another kind than *user, and describe it there. For each_mpi(). */
 static bool take_other(const void *init, void *user)
 {
     struct twill_below *below = user, found = {.kind = TWILL_BELOW_NONE};

@@ -120,7 +120,7 @@ static void TWILL_PRINTF(1, 2) say(const char *format, ...)
     fprintf(stderr, TWILL_MPI_NAME ": %s\n", text);
 }
 
-/* Open the library for an MPI, from this library's folder or from where the linker looks. */
+/* Open the library for an MPI, in this folder or where the linker looks, or return NULL. */
 static void *open_library(const char *variant)
 {
     char path[PATH_MAX], name[64];

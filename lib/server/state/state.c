@@ -227,7 +227,7 @@ static twill_status hold_initial(struct twill_server *server, struct newest *new
     return TWILL_OK;
 }
 
-/* Find a chunk, or its replica, by its place in a list that is ordered by place. */
+/* Return the chunk, or replica, of a place in a list that is ordered by place. */
 static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
                                       const struct twill_chunk_place *place)
 {
