@@ -41,7 +41,7 @@ static inline uint16_t twill_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Widen the magnitude of a float with these bits of mantissa and this bias, no infinity or NaN. */
+/* Widen the magnitude of a float with these bits of mantissa and this bias. It must be finite. */
 static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     if (rest >> mantissa) /* normal: rebias to 127 */

@@ -162,7 +162,7 @@ TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
     return MM(add_epi32)(bits, MM(add_epi32)(odd, MM(set1_epi32)(0x7fff)));
 }
 
-/* The instruction returns its second operand for two zeros and for NaN. So take the minimum in both
+/* The instruction returns its second operand for two zeros and for NaN, so take the minimum in both
  * orders. OR keeps a minus sign and keeps NaN a NaN. In all other cases the two are equal. */
 TWILL_INLINE vector_f32 min_f32(vector_f32 a, vector_f32 b)
 {

@@ -52,7 +52,7 @@ struct twill_memory_claim {
 struct twill_memory_claims {
     struct twill_memory_claim user, library;
 };
-/* Get a pool's part of that exchange. */
+/* Get a pool's claim, for the exchange of ranks that twill_memory_share() needs. */
 void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_claim *claim);
 /* Return the most bytes that rank `me` of n may place, so that no rank that binds is killed for
  * what others take. Returns UINT64_MAX if no rank that shares a node with it binds. */

@@ -86,7 +86,7 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
 struct twill_cpus {
     uint64_t word[TWILL_CPUS_MOST / 64];
 };
-/* Print a list such as "0-3,64-67". Returns its length as snprintf() does, or -1 without memory. */
+/* Print a list such as "0-3,64-67". Returns its length as snprintf(), or -1 if out of memory. */
 int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
 
 /* Logical indices of the tile (L2 cache), the L3 cache, the NUMA node and the package that hold all
@@ -130,8 +130,8 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
 /* Return a PU for thread k of the `threads` that each rank has for communication, or -1. It is as
- * above or, if there is none, a PU of `me`, counted from the last. Then *own becomes true, one PU
- * must remain for computing, and ranks that may run on the same PUs get different ones. */
+ * by twill_topology_spare(), else a PU of `me`, counted from the last. Then *own becomes true, one
+ * PU must remain for computing, and ranks that may run on the same PUs get different ones. */
 int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
                           unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
 /* Get the place of a PU, by Linux's number. */

@@ -30,7 +30,7 @@ void twill_machine_compare(struct twill_machine *machine, const struct twill_mac
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here);
 /* Convert a set of PUs to hwloc's, which the caller frees. Returns NULL if out of memory. */
 hwloc_bitmap_t twill_cpus_bitmap(const struct twill_cpus *cpus);
-/* Convert hwloc's set back. PUs from TWILL_CPUS_MOST on are lost. */
+/* Convert a set of hwloc's. PUs from number TWILL_CPUS_MOST on are lost. */
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set);
 /* Return whether a cache is on the memory's side. On KNL hwloc calls such a cache an L3. */
 bool twill_is_side_cache(hwloc_obj_t object);

@@ -394,7 +394,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
 /* Close the endpoint object, which ends all transfers, and its completion queue. */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint);
-/* Return whether both are closed. Then the provider no longer uses the memory of any operation. */
+/* Return whether endpoint and queue are closed, so that the provider uses no operation's memory. */
 bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint);
 /* Close and free the objects. Returns false, and keeps memory that the provider may still use. */
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint);
@@ -417,7 +417,7 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Give back the registrations of all posted requests of a communicator. */
 void twill_ofi_release_all(struct twill_ofi *t);
-/* Unregister the header buffers of all its peers. */
+/* Unregister the header buffers of all peers of a communicator. */
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 /* Return the descriptor of a registration for libfabric's calls, or NULL if `memory` is NULL. */
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);

@@ -199,8 +199,7 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* Handle the first RECV's header if it is there. Returns 1 if the RECV completed, 0, or a
- * status. */
+/* Handle the first RECV's header if it is there. Returns 1 if that completed it, 0, or a status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {

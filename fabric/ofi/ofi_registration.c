@@ -77,7 +77,7 @@ static void end_registration(struct twill_ofi_registration *r)
     free(r);
 }
 
-/* Count the bytes locked by all transports of the context: before locking, and after unlocking. */
+/* Change the count of bytes locked by transports, before memory is locked and after unlocking. */
 static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
     if (endpoint->params.persistent != NULL && endpoint->params.persistent->pinned != NULL)

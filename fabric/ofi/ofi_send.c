@@ -114,7 +114,7 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return finished;
 }
 
-/* Account for chunks that have left. Returns how many requests completed. */
+/* Count chunks that have left. Returns how many SENDs that completed. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;

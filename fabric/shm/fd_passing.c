@@ -220,7 +220,7 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
     return TWILL_SHARE_FINE;
 }
 
-/* Receive the peer's file, if it has arrived. */
+/* Receive the peer's file, if it has arrived, and hand it to take(). Returns FINE or the cause. */
 static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
@@ -356,7 +356,7 @@ static enum twill_share_cause open_connection(struct exchange *exchange,
     return can_wait(exchange, cause) ? TWILL_SHARE_FINE : cause;
 }
 
-/* Advance the exchange with one peer as far as possible now. */
+/* Advance the exchange with one peer as far as possible now. Returns FINE or the cause. */
 static enum twill_share_cause serve_peer(struct exchange *exchange,
                                          struct twill_fd_passing_peer *peer)
 {

@@ -213,7 +213,7 @@ static inline void twill_node_ring_doorbell(struct twill_node *node, uint32_t l)
             atomic_load_explicit(&node->area[l]->doorbell.sleeping, memory_order_relaxed) != 0))
         twill_node_wake(node, l);
 }
-/* Do so for all other ranks of the node. */
+/* Wake all other ranks of this node that sleep. */
 static inline void twill_node_ring_doorbells(struct twill_node *node)
 {
     for (uint32_t l = 0; l < node->size; l++)
@@ -262,9 +262,9 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
 {
     return l ^ ((uint32_t)round & node->alternate);
 }
-/* Return local rank l's copy of SHARED in an epoch. With `alternates` two ranks alternate it as
- * above. With `small` it is one of the copies for small messages. These lie no power of two apart,
- * as they would then compete for one set of a cache. */
+/* Return local rank l's copy of SHARED in an epoch. With `alternates` two ranks alternate it as in
+ * twill_node_area_index(). With `small` it is one of the copies for small messages, which lie no
+ * power of two apart, as they would then compete for one set of a cache. */
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
                                                uint64_t epoch, bool alternates, bool small)
 {

@@ -203,7 +203,7 @@ static enum twill_share_cause hold_life(struct share *share, int fd)
     return TWILL_SHARE_FINE;
 }
 
-/* Create the life file, or ask for it. */
+/* Create the life file, or ask for it. Returns FINE or the cause. */
 static enum twill_share_cause begin_life(struct share *share)
 {
     uint32_t me = (uint32_t)share->region->rank;
@@ -229,7 +229,7 @@ static uint32_t next_of(const struct share *share)
     return rank;
 }
 
-/* Take a peer's memory, and from the lowest rank the life file. */
+/* Take a peer's memory, and from the lowest rank the life file. Returns FINE or the cause. */
 static enum twill_share_cause take_files(void *user, const struct twill_fd_passing_peer *peer,
                                          const int fds[2])
 {

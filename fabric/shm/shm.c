@@ -177,7 +177,7 @@ static void refuse(struct shm_channel *channel)
     return_slot(channel);
 }
 
-/* Read the next bytes of an offered message. Returns 1 or 0 as receive_offer() does. */
+/* Read the next bytes of an offered message. Returns 0 if its sender ended or gave up, else 1. */
 static int fetch_some(struct shm_channel *channel, const struct twill_line *line, uint64_t from)
 {
     struct twill_transfer *request = channel->queue.head;

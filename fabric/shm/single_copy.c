@@ -62,7 +62,7 @@ static int read_token(struct twill_single_copy *single_copy, unsigned method, ui
     return cause;
 }
 
-/* Try a method with all other ranks of the node. */
+/* Try a method with the other ranks of the node until one fails. The result is in *mine. */
 static void try_method(struct twill_single_copy *single_copy, unsigned method,
                        const struct twill_world *world, uint32_t me,
                        const struct twill_single_copy_info *infos, struct probe_result *mine)

@@ -81,8 +81,7 @@ struct twill_single_copy_info {
 struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;
-    /* Create *state, to be closed in any case, and fill in what peers need. Returns 0 or an
-     * errno. */
+    /* Create *state, to be closed in any case, fill in what peers need. Returns 0 or an errno. */
     int (*open)(void **state, uint32_t peers, struct twill_single_copy_info *mine);
     /* Prepare access to a peer. Returns 0 or an errno. */
     int (*connect_peer)(void *state, uint32_t peer, const struct twill_single_copy_info *theirs);

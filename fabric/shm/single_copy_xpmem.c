@@ -143,7 +143,7 @@ static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, 
     return NULL;
 }
 
-/* Attach whole pages. If the system refuses, give up idle attachments and retry. */
+/* Attach whole pages, giving up idle attachments if that is refused. Returns 0 or an errno. */
 static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_region *region)
 {
     struct xpmem_address address = {peer->apid, (off_t)region->from};

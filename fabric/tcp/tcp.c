@@ -334,7 +334,7 @@ static twill_status move_status(int moved)
     return moved < 0 ? (twill_status)moved : TWILL_OK;
 }
 
-/* Post: a SEND starts at once if its channel is free, a RECV at the next progress. */
+/* A SEND starts at once if its channel is free, a RECV at the next progress. */
 static twill_status tcp_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {

@@ -292,7 +292,7 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        struct twill_error *error);
 /* Return this rank's protection as a number, for the exchange with the others. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
-/* Adapt to the number of another rank. Fails if the two differ in more than the cipher. */
+/* Adapt the protection to another rank's number. Fails if they differ in more than the cipher. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
 /* Send from a channel with records, as sendmsg() does (-1 with EAGAIN if nothing was taken). */

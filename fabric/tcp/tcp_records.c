@@ -119,7 +119,7 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
     return taken;
 }
 
-/* Start a record without a body, if one is due. */
+/* Prepare a control record if one is due, and go back to a record that the receiver wants again. */
 static void make_control(struct twill_tcp_records *r)
 {
     if (r->out.goes_back) {
@@ -260,7 +260,7 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
     return PROGRESSED;
 }
 
-/* Ask for the next record, whose body is damaged, unless that was done before. */
+/* Ask for the next record, which is damaged. Returns REFUSED if it was damaged before. */
 static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->in.discards)

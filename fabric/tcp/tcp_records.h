@@ -127,8 +127,8 @@ static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
  * with errno EAGAIN if there are none now, or EBADMSG if *error says what is wrong. */
 ssize_t twill_tcp_records_read(struct twill_tcp_records *records, void *to, size_t bytes,
                                struct twill_error *error);
-/* Read and verify what has arrived, for its acknowledgements. Returns 1 if anything did and 0 if
- * not. Returns -1 as above, with errno 0 if the connection has ended. */
+/* Read and verify what has arrived, for its acknowledgements. Returns 1 if anything did, 0 if not,
+ * or -1 with errno, which is 0 if the connection has ended and EBADMSG for a bad record. */
 int twill_tcp_records_look(struct twill_tcp_records *records, struct twill_error *error);
 /* Return whether there are bytes that are verified or to be verified. */
 static inline bool twill_tcp_records_have(const struct twill_tcp_records *r)

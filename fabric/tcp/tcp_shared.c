@@ -253,9 +253,9 @@ static twill_status make_common(struct twill_tcp *t, struct twill_common **place
     c->listener = c->reserve = -1;
     c->most_silent = most_silent();
     c->rank = twill_tcp_rank_in_job(t, t->rank);
-    for (uint32_t r = 0; r < t->size; r++) /* of some ranks of the job, if it is one endpoint's */
+    for (uint32_t r = 0; r < t->size; r++) /* may be only some ranks of the job */
         c->size = twill_max(c->size, twill_tcp_rank_in_job(t, r) + 1);
-    const struct twill_oob *oob = t->params.oob; /* of a caller: the nonce only */
+    const struct twill_oob *oob = t->params.oob;
     twill_secret_derive(&oob->secret, "tcp", oob->nonce, sizeof(oob->nonce), &c->secret);
     pthread_mutex_init(&c->lock, NULL);
     for (unsigned i = 0; i < SPARE; i++) {

@@ -278,7 +278,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the RECV's buffer. */
+/* Store payload in the RECV's buffer. Returns as read_some() does. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          struct twill_error *error)
 {

@@ -37,7 +37,7 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const struct twill_device_memory *memory, size_t bytes,
                                   struct twill_error *error);
-/* Copy to such memory, in the same way. */
+/* Copy to memory that twill_device_find() found, as twill_device_to_host() does. */
 twill_status twill_device_from_host(const struct twill_device *device,
                                     const struct twill_device_memory *memory, const void *host,
                                     size_t bytes, struct twill_error *error);
@@ -46,7 +46,7 @@ twill_status twill_device_from_host(const struct twill_device *device,
  * faster. Returns false if the driver refuses, and copies then work as before. */
 bool twill_device_pin(const struct twill_device *device, void *host, size_t bytes,
                       const struct twill_device_memory *memory);
-/* Undo that before the pages are unmapped or replaced. Does nothing if their context has ended. */
+/* Undo twill_device_pin() before the pages are unmapped or replaced, unless their context ended. */
 void twill_device_unpin(const struct twill_device *device, void *host);
 
 #endif

@@ -32,7 +32,7 @@ struct twill_block_format {
     uint32_t elements; /* of a block, a multiple of 32 in TWILL_BLOCK_LEAST .. _MOST */
 };
 
-/* Return whether code and size of a format are among these. */
+/* Return whether a format has a code and a size that are supported. */
 bool twill_block_format_valid(struct twill_block_format format);
 /* Return the bytes of a block. */
 size_t twill_block_bytes(struct twill_block_format format);
