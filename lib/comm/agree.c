@@ -219,7 +219,6 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
 
 /* --- the call -------------------------------------------------------------------------------- */
 
-/* A wait for a decision. */
 struct deciding {
     struct twill_comm *comm;
     struct twill_recovery *recovery;

@@ -187,11 +187,13 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
  * comm->pending is not 0 and no call is in it. */
 void twill_comm_pend(struct twill_comm *comm);
 
+/* Return whether a revocation or a second call has torn the communicator (see the table above). */
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {
     uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
     return live == TWILL_TORN || live == TWILL_BREAKING;
 }
+/* Return whether a communicator, which may be NULL, has not ended. It may be torn or broken. */
 static inline bool twill_comm_is_live(const struct twill_comm *comm)
 {
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;

@@ -12,7 +12,7 @@ struct twill_rails_opening;
 #define TWILL_MAILBOX_REPORTS 4u
 #define TWILL_AWAITED_MOST    16u /* ranks that are looked at, of those that a call waits for */
 
-/* Failure and recovery of one communicator, which contains it. Any thread puts notices into the
+/* State of failure and recovery, a part of one communicator. Any thread puts notices into the
  * mailbox, under the context's lock. `recovery` is under its detector_lock. */
 struct twill_comm_health {
     struct twill_mailbox {
@@ -87,7 +87,7 @@ void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
 
-/* Advance the other communicators of the context that have requests pending. Returns the steps. */
+/* Advance the context's other communicators with pending requests. Returns the number of steps. */
 int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
@@ -179,8 +179,7 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
 const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
                                     unsigned n, const char *before, char *text, size_t bytes);
 /* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
- * first that differs from its own. Returns whether all were sent, which is not so while the
- * connection is being made. */
+ * first that differs from its own. Returns whether all were sent, which needs a connection. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
 /* Say where this rank is, in answer to a question to a communicator that no thread of this process
  * is in a call on. The caller has locked the context. */

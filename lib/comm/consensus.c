@@ -314,7 +314,7 @@ static void handle(struct twill_consensus *c, uint32_t from,
     }
 }
 
-/* Handle a decision of a later agreement than this rank can be in. The others have excluded it. */
+/* If a decision of a later agreement than this rank can be in excludes it, take part no more. */
 static void learn_exclusion(struct twill_consensus *c, const struct twill_decision *value)
 {
     if (!twill_rank_set_has(value->set, c->rank))

@@ -101,6 +101,7 @@ struct twill_consensus {
     struct twill_decision *received; /* aligned copy of the message being handled */
 };
 
+/* Return the number of 64-bit words in a set of `size` ranks. */
 static inline size_t twill_consensus_words(uint32_t size)
 {
     return ((size_t)size + 63) / 64;

@@ -88,7 +88,7 @@ static bool call_is_same(const struct twill_comm *comm, const struct twill_call 
             theirs->root == ours->root);
 }
 
-/* Return the error that an earlier call of a peer differs. `does` is the verb before that call. */
+/* Return the error that a call of a peer was a different one here. `does` is the verb before it. */
 static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char *does,
                               const struct twill_call *theirs, const struct twill_call *ours,
                               uint64_t sequence)

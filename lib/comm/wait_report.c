@@ -98,8 +98,7 @@ static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice 
 }
 
 /* Send a rank which call this one is in, which ranks it waits for (as text, " 3 7") and the root
- * cause. `answer` is IS_ANSWER or 0. Returns whether it was sent, which is not so while the
- * connection is being made. */
+ * cause. `answer` is IS_ANSWER or 0. Returns whether it was sent, which needs a connection. */
 static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;

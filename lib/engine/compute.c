@@ -91,8 +91,8 @@ static void call_function(const struct twill_request *run, const void *left, con
         created->function(left, right, result, n, run->layout.type, created->user);
 }
 
-/* Reduce two operands at a time. Intermediate results must not go to dst, which may be an operand
- * that is still to be read. */
+/* Reduce two operands at a time. Only the last result goes to dst, which may be one of the
+ * operands. */
 static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
                                size_t count)
 {

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Record the driver's error with this rank and this call, first or not. Returns `status`. */
+/* Return `status`. If it is an error, record the driver's message with this rank and call. */
 static twill_status record_error(const struct twill_request *request, twill_status status,
                                  const struct twill_error *said)
 {

@@ -140,6 +140,7 @@ struct twill_engine {
     TWILL_ENGINE_MEMBERS
 };
 
+/* Return the transport that reaches a peer. */
 static inline struct twill_transport *twill_engine_link(const struct twill_engine *engine,
                                                         uint32_t peer)
 {

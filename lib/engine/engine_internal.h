@@ -8,7 +8,9 @@
 
 /* --- lib/engine/request_queue.c --- */
 
+/* Prepare zeroed memory as a request of an engine. Fails if out of memory. */
 twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine);
+/* Free all requests of an engine, none of which is under way, and the memory of its slots. */
 void twill_requests_destroy(struct twill_engine *engine);
 /* Append a collective whose arguments have been checked to the queue. */
 void twill_request_enqueue(struct twill_request *request);
@@ -102,6 +104,7 @@ static inline uint32_t twill_run_together(const struct twill_request *run, twill
         run->layout.shard_blocks - (twill_operand_block(operand) + at) % run->layout.shard_blocks;
     return left < whole ? left : whole;
 }
+/* Return the bytes of a partial result, or of an element. */
 static inline size_t twill_run_width(const struct twill_request *run, bool partial)
 {
     return partial ? run->layout.partial : run->layout.element;
@@ -140,6 +143,7 @@ twill_status twill_run_reduce_and_copy(struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies);
+/* Execute a COPY. Fails if a peer's memory cannot be fetched. */
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step);
 /* Reduce a chunk of a RECV_REDUCE message, the `bytes` bytes from `offset` on, for a transport. */

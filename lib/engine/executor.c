@@ -226,10 +226,9 @@ int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known)
                              TWILL_ENGINE_RANK_NAME(engine, peer));
 }
 
-/* Handle a signature other than this rank's. A flag may carry that of a later instance, so what
- * counts is the signature that the peer stored when it began this instance. The peer stores it
- * before it publishes the call, so they are read in the opposite order. Returns ADVANCED, BLOCKED
- * or an error. */
+/* Handle a signature other than this rank's. As a flag may carry that of a later instance, the one
+ * counts that the peer stored when it began this instance. It stores that before it publishes the
+ * call, so they are read in the opposite order. Returns ADVANCED, BLOCKED or an error. */
 static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
@@ -333,7 +332,7 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
 }
 
 /* Issue the steps of a lane until one blocks or, if `nonblocking`, until one may block. Returns how
- * many, or an error below 0. */
+ * many, or < 0. */
 static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {

@@ -121,6 +121,7 @@ struct twill_address_exchange {
     unsigned allowed_before;         /* and what those buffers allowed */
 };
 
+/* Return whether no addresses are missing, or none are needed. */
 static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)
 {
     return exchange->state == TWILL_EXCHANGE_UNNEEDED ||
@@ -318,7 +319,7 @@ void twill_log_begin(const struct twill_request *request);
 
 /* --- before a call begins, and its beginning --- */
 
-/* lib/engine/layout.c. Set element widths and the two sides from run->call, valid or not. */
+/* lib/engine/layout.c. Set element widths and both sides from run->call, even if it is invalid. */
 void twill_run_describe(struct twill_request *run);
 /* Use other buffers for the same call. */
 static inline void twill_run_move(struct twill_request *run, const void *src, void *dst)

@@ -24,7 +24,7 @@ struct twill_engine;
 struct twill_cpu_share {
     uint32_t index, ranks; /* number of this rank among them, and their number */
     uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
-    /* In ticks: the time of the next look, the delay after another job had the core, and its
+    /* In ticks, the time of the next look, and the delay once another job had the core, with
      * bounds. */
     uint64_t next, hold, hold_least, hold_most;
     bool moved; /* moved in a small call since another job had the core */

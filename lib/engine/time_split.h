@@ -6,8 +6,7 @@
  * (twill_node_note_entry()). Messages to other nodes say how long ago the last rank known to the
  * sender has entered. At the end of a call, this rank compares the latest of these entries with its
  * own. A call shorter than TWILL_SPLIT_TICKS is split only if its number is a multiple of
- * TWILL_SPLIT_EVERY, and counts TWILL_SPLIT_EVERY times then. Nonblocking waits that short are not
- * split. */
+ * TWILL_SPLIT_EVERY, and counts TWILL_SPLIT_EVERY times then. Such waits are not split. */
 #ifndef TWILL_TIME_SPLIT_H
 #define TWILL_TIME_SPLIT_H
 

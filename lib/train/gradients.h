@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of a gradient set (lib/twill_train.h) and what their files share. These are creation
- * and end, steps, options, and the searches in the first steps. README.md has the folders that they
- * use. */
+ * and end, steps, options, and the searches in the first steps. README.md has more. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -22,8 +21,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
  * ones. Delivers nothing. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Complete the result that is outstanding, so that buckets may be divided anew. It stays in the
- * memory of its tensors, and the next step delivers it. Collective, after steps of the last
- * generation. */
+ * memory of its tensors, and the next step delivers it. Collective, if twill_set_may_divide(). */
 twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);

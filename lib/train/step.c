@@ -90,7 +90,6 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
-/* Mark a tensor of any kind ready. */
 static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();

@@ -111,8 +111,7 @@ void twill_compressor_close(struct twill_gradients *set)
 
 /* --- a bucket's ------------------------------------------------------------------------------- */
 
-/* Return the bytes before the entries in a segment of a list, which hold their number if it varies.
- */
+/* Return the bytes before the entries in a segment of a list, for their number if it varies. */
 static size_t list_head(const struct twill_gradients *set)
 {
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
@@ -257,7 +256,6 @@ static unsigned char *lists_of(const struct twill_gradients *set, const struct t
     return bucket->wire.memory + ranks * (heads + from * TWILL_LIST_ENTRY);
 }
 
-/* Return the bytes of a list of `entries`. */
 static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
     return list_head(set) + entries * TWILL_LIST_ENTRY;

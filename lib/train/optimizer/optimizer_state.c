@@ -57,7 +57,6 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     return hash;
 }
 
-/* Return whether the set has a residual. */
 static bool has_residual(const struct twill_gradients *set)
 {
     return set->compressor != NULL && set->compressor->residual != NULL;

@@ -109,8 +109,7 @@ static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t siz
 }
 
 /* Find for each rank of the exporting job which present rank takes its residual. That is the rank
- * with the same number if it brings it, or else the lowest that does. taker[] has `ranks` elements.
- */
+ * with the same number if it brings it, or else the lowest that does. taker[ranks]. */
 static twill_status agree_on_takers(twill_comm *comm, const struct residuals *residuals,
                                     uint64_t *taker, size_t ranks)
 {
@@ -268,8 +267,7 @@ static twill_status gather_ranges(struct state_import *import, const struct twil
     return check_collective(import, status);
 }
 
-/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if one brings a
- * bad export. */
+/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if one is bad. */
 static twill_status exchange_offers(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
@@ -473,7 +471,6 @@ static void free_buffer(struct import_buffer *buffer)
     free((void *)buffer->next);
 }
 
-/* Move array k of all ranges. */
 static twill_status move_array(struct state_import *import, uint32_t k)
 {
     struct import_buffer out = {0}, in = {0};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a sharded update, which are norms, the optimizer on the shard, and the all-gather.
- */
+/* The steps of a sharded update, with norms, the optimizer on the shard, and the all-gather. */
 #include "lib/train/optimizer/update_internal.h"
 
 #include <math.h>
@@ -196,7 +195,6 @@ static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
     }
 }
 
-/* Update this rank's shard of a segment. */
 static void update_shard(const struct twill_update_queue *queue, uint32_t b,
                          struct twill_update_segment *segment)
 {
@@ -220,7 +218,6 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-/* Return a unit of the queue. */
 static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
 {
     return &queue->unit[i & (queue->units_most - 1)];
@@ -356,8 +353,7 @@ static void add_squares(struct twill_update_queue *queue, struct twill_update_un
     queue->clip.sum += sum * scale * scale;
 }
 
-/* Exchange the sum of this queue, and publish it for the others. Returns TWILL_PENDING or an error.
- */
+/* Exchange the sum of this queue and publish it for others. Returns TWILL_PENDING or an error. */
 static twill_status publish_sum(struct twill_update_queue *queue)
 {
     struct twill_gradients *set = queue->set;

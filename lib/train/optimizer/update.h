@@ -100,8 +100,7 @@ struct twill_update {
     size_t *counts; /* [ranks] elements of a segment's shards, while requests are made */
     uint32_t loads; /* number of times that master weights had to be read from the parameters */
 
-    /* For clipping, a queue adds the squares of its buckets, then waits for the sums of the others.
-     */
+    /* For clipping, a queue adds the squares of its buckets and awaits the sums of others. */
     double *sums[2];         /* [queues] sums over all ranks, of odd and of even steps */
     uint32_t summing_queues; /* number of queues that have buckets */
     _Atomic uint64_t summed; /* number of sums published, in all steps */
@@ -114,11 +113,13 @@ struct twill_update {
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
 /* Check the tensors and place the parameters. Not collective. */
 twill_status twill_update_open(struct twill_gradients *set);
+/* Free the update and the parameters in the set's memory. Does nothing without an optimizer. */
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards of this type have f32 weights in addition to the parameters. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
 /* Prepare the updates of the set's buckets, which have reducers. Collective, between steps. */
 twill_status twill_update_prepare(struct twill_gradients *set);
+/* Free what twill_update_prepare() made. */
 void twill_update_unprepare(struct twill_gradients *set);
 /* Prepare the reduce-scatter of `count` elements of a bucket from `first` on. Collective. */
 twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm *comm,

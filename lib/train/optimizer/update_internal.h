@@ -8,8 +8,7 @@
  * An export is a header, the ranges, and for each range its arrays, each of `count` f32. These are
  * the arrays of the rule, in the order of twill_optimizer_step.state, and then the master weights
  * of narrow tensors. Ranges are in elements of tensors, so they fit any number of ranks and any
- * buckets. The rank's residual of all tensors that may be compressed follows. Byte order is native.
- */
+ * buckets. The rank's residual of all tensors that may be compressed follows. Bytes are native. */
 #ifndef TWILL_TRAIN_UPDATE_INTERNAL_H
 #define TWILL_TRAIN_UPDATE_INTERNAL_H
 

@@ -143,7 +143,6 @@ static twill_status prepare_segment(struct twill_reducer *reducer,
     return twill_allreduce_init(reducer->comm, at, at, count, bucket->type, bucket->op, request);
 }
 
-/* Prepare the reductions of a bucket's segments. */
 static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_bucket *bucket)
 {
     struct twill_gradients *set = reducer->set;
@@ -498,8 +497,7 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
 }
 
 /* Wait on a communicator. Another thread interrupts this when its own wait for the reducer times
- * out. The wait then continues with the same deadline, or the two could defer each other forever.
- */
+ * out. It then continues with the same deadline, or the two could defer each other forever. */
 static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
                             const struct awaited *awaited)
 {

@@ -84,6 +84,7 @@ twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
 
 /* Lock a reducer. A holder that waits soon lets go, as it sees `wanted`. */
 void twill_reducer_lock(struct twill_reducer *reducer);
+/* Lock a reducer if it is not locked. Returns whether it was locked by this call. */
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
 /* Unlock a reducer, and start what has become ready meanwhile. */
 void twill_reducer_unlock(struct twill_reducer *reducer);
@@ -123,6 +124,7 @@ void twill_reducer_describe(const struct twill_reducer *reducer, char *text, siz
 
 /* --- lib/train/reducers/priority.c --- */
 
+/* Prepare the exchange of which buckets are ready, or free it. */
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
 void twill_priority_unprepare(struct twill_reducer *reducer);
 /* Advance the exchange, and start the segments that the ranks have agreed on. */

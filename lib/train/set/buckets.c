@@ -32,8 +32,7 @@ static twill_status make_operation(struct twill_gradients *set, twill_type type,
 }
 
 /* Place the tensors of one type that are never compressed (`raw`), or those that may be, as the two
- * kinds never share a bucket. Puts them into set->backward from index n on. Returns the next index.
- */
+ * kinds never share a bucket. Puts them into set->backward from index n on and returns the next. */
 static uint32_t place_tensors(struct twill_gradients *set, twill_type type, bool raw, uint32_t n)
 {
     struct twill_arena_of_type *arena = &set->arena[type];

@@ -198,6 +198,7 @@ static inline struct twill_train_tensor *twill_bucket_tensor(const struct twill_
 {
     return &set->tensor[set->backward[bucket->first + i]];
 }
+/* Return the bytes of a bucket's elements, with gaps. */
 static inline size_t twill_bucket_bytes(const struct twill_bucket *bucket)
 {
     return bucket->count * twill_type_size(bucket->type);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code that gradient sets and parameter servers share. It has allocation, hashes and their
- * comparison over the ranks, checks of options, codes of gradients, and a search over the first
- * steps. */
+/* Code that gradient sets and parameter servers share. It has allocation, comparison of hashes over
+ * the ranks, checks of options, codes of gradients, and a search over the first steps. */
 #ifndef TWILL_TRAIN_SHARED_H
 #define TWILL_TRAIN_SHARED_H
 
@@ -73,6 +72,7 @@ struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   bool feedback);
 /* Return the number of units (elements, blocks or list entries) for `count` elements. */
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
+/* Return the bytes of a unit. */
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
 /* Return whether codes need a residual. Lists need one even without error feedback. */
 static inline bool twill_coder_keeps(const struct twill_coder *coder)
