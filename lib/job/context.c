@@ -321,7 +321,7 @@ static twill_status create_context(struct twill_context *context,
     return TWILL_OK;
 }
 
-/* A context with the objects that other files of this folder do not look into. */
+/* A context in one allocation with objects whose types only the files that use them see. */
 struct whole_context {
     struct twill_context context;
     struct twill_config config;

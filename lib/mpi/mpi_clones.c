@@ -6,9 +6,9 @@
 
 #include <stdlib.h>
 
-/* Bit in a rank's offer that says that the rank lacks nothing. The other bits are idle clones. */
+/* Most clones of a parent that are kept, because each holds descriptors and memory of the node. */
 #define KEPT 32u
-/* In a rank's offer, beside a bit for each idle clone: this rank lacks nothing. */
+/* Bit in a rank's offer that says that the rank lacks nothing. The other bits are idle clones. */
 #define LACKS_NOTHING (UINT64_C(1) << 63)
 
 struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)

@@ -20,8 +20,8 @@ enum twill_mpi_request_state {
 struct twill_mpi_request {
     struct twill_mpi_bound bound;
     twill_request *request; /* NULL once a nonblocking request is complete */
-    twill_request *instead; /* the request is `below`, of the MPI, and there is no twill call */
-    bool wraps;             /* stands for the MPI's request `below`; there is no twill call */
+    twill_request *instead; /* runs in place of a persistent call that FAILS, or NULL */
+    bool wraps;             /* it wraps the MPI's request `below`, without a call of twill */
     MPI_Request below;
     int below_code; /* result of the MPI once it was complete */
     int call;       /* nonblocking: index among the communicator's calls (twill_mpi_refusal) */

@@ -15,7 +15,7 @@ twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 /* Return the worst status of all ranks; `status` is this rank's. *call is set to that of the
  * exchange. Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
-/* Relation of a rank that ends a server to the other ranks, whose shards may map its memory. */
+/* State of the other ranks, whose shards may map this rank's memory, when it ends a server. */
 enum twill_server_end {
     TWILL_SERVER_END_ALONE,    /* they may still use the memory */
     TWILL_SERVER_END_STOPPED,  /* they do not use it any more, or share no job with this rank */

@@ -23,7 +23,7 @@ static twill_status check_key(struct twill_server *server, const char *call, int
     return TWILL_OK;
 }
 
-/* Return whether the last one that was begun has not ended. */
+/* Return whether the last push or pull that was begun has not ended. */
 static bool is_under_way(_Atomic uint64_t *begun, _Atomic uint64_t *ended)
 {
     return atomic_load_explicit(ended, memory_order_acquire) !=

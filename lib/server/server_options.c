@@ -231,7 +231,7 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                              twill_strerror(worst));
 }
 
-/* Compare the options and the number of tensors. Fails everywhere if `own` is an error anywhere. */
+/* Compare the options and the number of tensors. All ranks fail if `own` is an error on one. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];

@@ -44,7 +44,7 @@ static void find_kind(const void *init, struct twill_below *below)
     below->kind = TWILL_BELOW_OTHER;
     if (abi != NULL && abi(&major, &minor) == 0 && major > 0) {
         below->kind = major == 1 ? TWILL_BELOW_ABI : TWILL_BELOW_OTHER;
-        /* Describe the library that contains `init`, its PMPI_Init, unless it is not found. */
+        /* Seen with libmpi_abi.so of 2021.18, where MPI_ERRORS_RETURN has no effect. */
         if (strstr(text, "Intel(R) MPI") != NULL)
             below->trouble = "with the standard ABI this MPI ends programs in place of returning "
                              "errors";
@@ -56,7 +56,7 @@ static void find_kind(const void *init, struct twill_below *below)
                 below->kind = TWILL_BELOW_MPICH;
 }
 
-/* Fill in `below` with the library that `init`, its PMPI_Init, lies in. */
+/* Describe the library that contains `init`, its PMPI_Init, unless it is not found. */
 static void describe(const void *init, struct twill_below *below)
 {
     Dl_info info;

@@ -17,7 +17,7 @@ static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
     return shard->server->process.kernels;
 }
 
-/* Return the type in which a chunk's gradients are added, or TWILL_TYPE_COUNT if decoded first. */
+/* Return the type in which gradients can be added, or TWILL_TYPE_COUNT if they must be decoded. */
 static twill_type plain_type(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     const struct twill_coder *coder = &shard->server->coder;

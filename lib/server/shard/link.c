@@ -35,8 +35,7 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
-/* Return the most batches queued, which are a key's chunks and the answer to a push, for all
- * keys. */
+/* Return the most batches queued, one per chunk and one per key for the answer to a push. */
 static uint32_t queue_bound(const struct twill_server_link *link)
 {
     return link->key_first[link->server->keys] + link->server->keys;
@@ -254,8 +253,8 @@ static void post_chunk(struct twill_server_link *link)
         lose_link(link);
 }
 
-/* Take a chunk that has been received. At a server its gradient is pushed, and pulled if ordered.
- * At a worker the pull is answered after its last chunk. */
+/* Take a received chunk. At a server, push its gradient, and pull the chunk if that is ordered. At
+ * a worker, answer the pull after its last chunk. */
 static void take_chunk(struct twill_server_link *link, uint32_t i)
 {
     const struct twill_chunk_place *place = place_of(link, i);
@@ -279,7 +278,7 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     atomic_store_explicit(&answer->pulled, link->in.head.pull, memory_order_release);
 }
 
-/* Return whether a worker may send this head. A push has all chunks of a key not being pushed. */
+/* Return whether a worker may send this head. A push names all chunks and is alone under way. */
 static bool is_order(const struct twill_server_link *link, const struct twill_link_head *head)
 {
     if (head->kind == TWILL_ORDER_LEAVE)
@@ -512,7 +511,7 @@ static bool is_drained(const void *awaited)
     return link->lost || (link_is_idle(link) && link->left);
 }
 
-/* Send what is left. The peer also receives until it has the last head. */
+/* Send everything that is queued. The peer receives until it has the last head. */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {

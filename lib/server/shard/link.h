@@ -40,7 +40,7 @@ struct twill_link_batch {
 /* State of a key on a link. */
 struct twill_link_key {
     uint32_t missing; /* chunks of the pull not landed (worker) or not sent (server) */
-    uint64_t version; /* worker: lowest of the pull so far */
+    uint64_t version; /* worker: lowest version of the pull so far */
 };
 
 /* Sending half of a link. */

@@ -356,7 +356,8 @@ static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
            !link->lost;
 }
 
-/* Close one end. If the peer closes its end too, wait for it until `until`. Otherwise that is 0. */
+/* Close one end. `until` limits the wait for the peer, and is 0 if the peer does not close its
+ * end. */
 static void close_replica(struct twill_replica_link *link, twill_context *context, uint64_t until)
 {
     if (link == NULL)

@@ -164,7 +164,7 @@ struct twill_shard {
 /* Allocate the chunks and replicas of all shards of this rank. */
 twill_status twill_shards_open(struct twill_server *server);
 void twill_shards_close(struct twill_server *server);
-/* Take orders of workers. Returns how many. The shard is locked, as for all that follow. */
+/* Take orders of workers and return how many. The shard is locked, here and in all that follows. */
 unsigned twill_shard_poll(struct twill_shard *shard);
 /* Look for workers that have died. Does so only from time to time. */
 void twill_shard_check(struct twill_shard *shard);
@@ -177,7 +177,7 @@ void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t
 /* Take a pull of all chunks of a key. */
 void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                            uint64_t number);
-/* Note that a chunk's gradient may be overwritten. The last chunk of a push answers it. */
+/* Note that a chunk's gradient has been taken. Answers the push after its last chunk. */
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk,
                         uint32_t worker);
 /* Hand a chunk's parameters to a worker that pulls. Answers the pull after its last chunk. */

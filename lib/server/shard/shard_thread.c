@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads, one per shard. Each runs on its own PU if there is one for it.
- * The chunks of its shard are in memory of that NUMA node. */
+ * The chunks of its shard are in memory of the same NUMA node. */
 #include "lib/server/shard/shard.h"
 
 #include "lib/wait/wait.h"

@@ -140,11 +140,11 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
 
 /* --- who has the newest ----------------------------------------------------------------------- */
 
-/* Facts about the records that all ranks have after find_newest(), in one allocation. */
+/* Facts about the records, equal on all ranks after find_newest(). In one allocation. */
 struct newest {
     uint64_t *order;           /* [places] order_record() of each chunk's newest, or 0 if none */
     uint64_t *holder;          /* [places] size - the lowest rank that has it */
-    uint64_t *settings;        /* how often the optimizer's settings were changed, at most */
+    uint64_t *settings;        /* most changes of the optimizer's settings on any rank */
     uint64_t *settings_holder; /* size - the lowest rank with these settings */
     uint64_t *successor;       /* 1 if any rank brings an older server, otherwise 0 */
 };
