@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /** \file twill.hpp
- * \brief twill for C++17 and later: owners for communicators, requests and memory; typed spans.
+ * \brief twill for C++17 and later: owners for communicators, requests and memory, and typed spans.
  *
- * A thin header-only layer over twill.h. Nothing throws: calls return a ::twill_status, which
- * twill::check() turns into an exception.
+ * A thin header-only layer over twill.h. No function throws except twill::check(), which turns a
+ * failed ::twill_status into an exception.
  *
  *     twill::comm world;
  *     if (world.init() != TWILL_OK)
@@ -11,8 +11,8 @@
  *     std::vector<float> gradients(n);
  *     twill_status status = world.allreduce(gradients, TWILL_AVG); // in place
  *
- * A span is made from anything with data() and size(), an array, or a pointer and a count. A span
- * that is too small is passed as NULL: the call fails on all ranks and nothing is written. */
+ * A span is made from anything with data() and size(), an array, or a pointer and a count. If a
+ * span is too small, it is passed as NULL, so the call fails on all ranks and writes nothing. */
 #ifndef TWILL_HPP
 #define TWILL_HPP
 
@@ -32,8 +32,8 @@
 namespace twill
 {
 
-/** \brief The ::twill_type of a C++ arithmetic type: type_of<float> is ::TWILL_F32. Specialise it
- * for your own types with the layout of one of twill's (half, bfloat16). */
+/** \brief The ::twill_type of a C++ arithmetic type, as type_of<float> is ::TWILL_F32. Specialise
+ * it for your own types that have the layout of one of twill's (half, bfloat16). */
 template <class T> struct element {
     static_assert(std::is_arithmetic_v<T> && !std::is_same_v<T, bool> && sizeof(T) <= 8,
                   "twill has no element type for this");
@@ -51,7 +51,7 @@ template <class T> struct element {
 };
 template <class T> inline constexpr twill_type type_of = element<std::remove_cv_t<T>>::value;
 
-/** \brief A view of contiguous elements; does not own them. */
+/** \brief A view of contiguous elements, which it does not own. */
 template <class T> class span
 {
   public:
@@ -62,7 +62,7 @@ template <class T> class span
     template <std::size_t N> constexpr span(T (&array)[N]) : data_(array), size_(N)
     {
     }
-    /** A container: vector, array, std::span, twill::buffer, or a twill::span of non-const T. */
+    /** Take a container: a vector, array, std::span, twill::buffer or twill::span. */
     template <class C,
               class = std::enable_if_t<std::is_convertible_v<
                   std::remove_pointer_t<decltype(std::declval<C &>().data())> (*)[], T (*)[]>>>
@@ -142,7 +142,7 @@ class request
         if (handle_ != nullptr) /* persistent */
             (void)twill_request_free(&handle_);
     }
-    /** \brief The handle, for calls of twill.h, which may set it if it is NULL. */
+    /** \brief Return the address of the handle. Calls of twill.h may set it if it is NULL. */
     twill_request **get()
     {
         return &handle_;
@@ -152,7 +152,7 @@ class request
     twill_request *handle_ = nullptr;
 };
 
-/** \brief Owner of memory of twill_alloc(). Must be destroyed before its context. */
+/** \brief Owner of memory of twill_alloc(). It must be destroyed before its context. */
 template <class T> class buffer
 {
     static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
@@ -176,7 +176,7 @@ template <class T> class buffer
         (void)twill_free(context_, data_);
     }
 
-    /** \brief Free the memory and allocate \p size elements, contents undefined. */
+    /** \brief Allocate \p size undefined elements, and free the old ones on success. */
     [[nodiscard]] twill_status alloc(twill_context *context, std::size_t size)
     {
         void *memory = nullptr;
@@ -225,8 +225,8 @@ template <class T> class buffer
     std::size_t size_ = 0;
 };
 
-/** \brief Owner of a communicator. Its destructor is collective, as twill_comm_destroy(). One from
- * init() also destroys its context, and must be destroyed last. */
+/** \brief Owner of a communicator. Its destructor is collective, as twill_comm_destroy(). A
+ * communicator of init() also destroys its context, and must be destroyed last. */
 class comm
 {
   public:
@@ -255,7 +255,7 @@ class comm
         reset();
     }
 
-    /** \brief Create the communicator of all ranks of the job: twill_init(). */
+    /** \brief Create the communicator of all ranks of the job, by twill_init(). */
     [[nodiscard]] twill_status init()
     {
         reset();
@@ -263,7 +263,7 @@ class comm
         whole_ = handle_ != nullptr;
         return status;
     }
-    /** \brief The same, but store the reason of a failure in \p why instead of printing it. */
+    /** \brief Do the same, but store the reason of a failure in \p why instead of printing it. */
     template <std::size_t N> [[nodiscard]] twill_status init(char (&why)[N])
     {
         reset();
@@ -337,8 +337,8 @@ class comm
             made, [&](twill_comm **to) { return twill_comm_split_level(to, handle_, level, key); });
     }
 
-    /* Collectives; in place if given one span. dst of allgather and gather, src of reduce_scatter
-     * and scatter, and both of alltoall have a shard for each rank; counts are those of a shard. */
+    /* Collectives, which work in place if given one span. dst of allgather and gather, src of
+     * reduce_scatter and scatter, and both of alltoall have a shard for each rank. */
     [[nodiscard]] twill_status barrier() const
     {
         return twill_barrier(handle_);
@@ -447,7 +447,7 @@ class comm
     {
         return type_of<T>;
     }
-    /* The buffer, or nullptr if it has fewer than `size` elements. */
+    /* Return the buffer, or nullptr if it has fewer than `size` elements. */
     template <class T> static T *fit(const span<T> &buffer, std::size_t size)
     {
         return buffer.size() < size ? nullptr : buffer.data();
@@ -469,7 +469,7 @@ class comm
 };
 
 #if defined(__cpp_exceptions)
-/** \brief A failed call: its status, and its message as what(). */
+/** \brief The exception of a failed call, with its status, and its message as what(). */
 class error : public std::runtime_error
 {
   public:
@@ -485,7 +485,7 @@ class error : public std::runtime_error
     twill_status status_;
 };
 
-/** \brief Throw twill::error if the call failed: twill::check(world, world.barrier()). */
+/** \brief Throw twill::error if the call failed, as in twill::check(world, world.barrier()). */
 inline void check(const comm &on, twill_status status)
 {
     if (status == TWILL_OK)

@@ -2,10 +2,11 @@
 /** \file twill_lightgbm.h
  * \brief The network of LightGBM's distributed training.
  *
- * LGBM_NetworkInitWithFunctions() takes two functions, which have no parameter for a state of the
- * program's. These do the work, with the communicator in front; the program adds it:
+ * LGBM_NetworkInitWithFunctions() takes two functions, which have no parameter for data of the
+ * program. The functions here do their work, but take the communicator as first argument. The
+ * program adds it:
  *
- *     // LightGBM's network belongs to a thread, too
+ *     // LightGBM's network also belongs to a thread
  *     static _Thread_local twill_comm *comm;
  *     static _Thread_local twill_status failed;
  *     static void scatter(char *in, int32_t in_bytes, int element,
@@ -23,7 +24,7 @@
  *     LGBM_NetworkInitWithFunctions(twill_comm_size(comm), twill_comm_rank(comm),
  *                                   scatter, gather);
  *
- * LightGBM cannot be told of a failure: check `failed` after each iteration. In Python
+ * As LightGBM has no way to report a failure, check `failed` after each iteration. In Python,
  * twill.lightgbm does all of that.
  */
 #ifndef TWILL_LIGHTGBM_H
@@ -37,21 +38,23 @@ extern "C" {
 
 /** \defgroup twill_boosting LightGBM
  * Sizes are bytes. A failed call fills the output with zeros, so that LightGBM finds nothing to
- * split. \return as described in twill_collectives(3)
+ * split. All ranks call these functions. \return as described in twill_collectives(3)
  * @{ */
-/** \brief LightGBM's ReduceFunction: output op= input, for \p bytes bytes of elements. */
+/** \brief Combine \p input into \p output, for \p bytes bytes of elements of \p element_bytes
+ * bytes. This is LightGBM's ReduceFunction. */
 typedef void (*twill_lightgbm_reducer)(const char *input, char *output, int element_bytes,
                                        int32_t bytes);
-/** \brief LightGBM's ReduceScatterFunction: reduce block r of \p input of all ranks to \p output on
- * rank r. Blocks follow each other, and have whole elements of 1 to 4096 bytes. */
+/** \brief Reduce block r of \p input of all ranks to \p output on rank r, as LightGBM's
+ * ReduceScatterFunction does. The blocks follow each other, and contain whole elements of 1 to 4096
+ * bytes. There is one block for each rank. */
 TWILL_API twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *input,
                                                      int32_t input_bytes, int element_bytes,
                                                      const int32_t *block_start,
                                                      const int32_t *block_bytes, int blocks,
                                                      void *output, int32_t output_bytes,
                                                      const twill_lightgbm_reducer *reducer);
-/** \brief LightGBM's AllgatherFunction: gather \p input of rank r to block r of \p output on every
- * rank. \p input may be the beginning of \p output. */
+/** \brief Gather \p input of rank r to block r of \p output on every rank, as LightGBM's
+ * AllgatherFunction does. \p input may be the beginning of \p output. */
 TWILL_API twill_status twill_lightgbm_allgather(twill_comm *comm, void *input, int32_t input_bytes,
                                                 const int32_t *block_start,
                                                 const int32_t *block_bytes, int blocks,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls, each in three forms: blocking, nonblocking (_start) and persistent (_init). */
+/* The public calls, each as a blocking, a nonblocking (_start) and a persistent (_init) form. */
 #include "lib/api/api_internal.h"
 
 /* Define the three forms of twill_NAME(comm, ...): each passes its arguments on as a struct
@@ -24,8 +24,6 @@
 #define POINT(...) ((struct twill_point){__VA_ARGS__})
 #define ROOT       .root = (uint32_t)root
 
-/* --- one message for all --------------------------------------------------------------------- */
-
 THREE_FORMS(allreduce, call, CALL(TWILL_ALLREDUCE, src, dst, count, type, op, .root = 0),
             twill_comm *comm, const void *src, void *dst, size_t count, twill_type type,
             twill_op op)
@@ -33,7 +31,7 @@ THREE_FORMS(allreduce, call, CALL(TWILL_ALLREDUCE, src, dst, count, type, op, .r
 THREE_FORMS(reduce, call, CALL(TWILL_REDUCE, src, dst, count, type, op, ROOT), twill_comm *comm,
             const void *src, void *dst, size_t count, twill_type type, twill_op op, int root)
 
-/* A root without dst uses src as dst, which is only read then. */
+/* Return dst, or on a root without dst src, which is only read there. */
 static void *broadcast_dst(const struct twill_comm *comm, const void *src, void *dst, int root)
 {
     bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
@@ -44,8 +42,6 @@ THREE_FORMS(broadcast, call,
             twill_comm *comm, const void *src, void *dst, size_t count, twill_type type, int root)
 
 THREE_FORMS(barrier, call, CALL(TWILL_BARRIER, .type = TWILL_F32), twill_comm *comm)
-
-/* --- a shard for each rank ------------------------------------------------------------------- */
 
 THREE_FORMS(allgather, call, CALL(TWILL_ALLGATHER, src, dst, count, type, .root = 0),
             twill_comm *comm, const void *src, void *dst, size_t count, twill_type type)
@@ -92,8 +88,6 @@ THREE_FORMS(alltoallv, call,
                  .src_counts = {src_counts, src_offsets}, .dst_counts = {dst_counts, dst_offsets}),
             twill_comm *comm, const void *src, const size_t *src_counts, const size_t *src_offsets,
             void *dst, const size_t *dst_counts, const size_t *dst_offsets, twill_type type)
-
-/* --- point to point -------------------------------------------------------------------------- */
 
 THREE_FORMS(send, point,
             POINT(.src = src, .src_count = count, .type = type, .to = to, .sends = true),

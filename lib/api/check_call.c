@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks the arguments of a collective before anything is sent, and copies the counts and offsets
- * of a vector call. */
+/* Checks the arguments of a collective before anything is sent, and copies counts and offsets. */
 #include "algorithms/algorithms.h"
 #include "kernels/kernels.h"
 #include "lib/api/api_internal.h"
@@ -46,7 +45,7 @@ static twill_status type_check(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Copy the counts and offsets of a side; offsets NULL: those of contiguous shards. */
+/* Copy the counts and offsets of a side, where offsets NULL are those of contiguous shards. */
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -70,7 +69,7 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     return TWILL_OK;
 }
 
-/* Does this rank's buffer hold the shards of all ranks? */
+/* Return whether this rank's buffer holds the shards of all ranks. */
 static bool has_shards(const struct twill_request *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
@@ -123,7 +122,7 @@ static twill_status side_check(const struct twill_request *run, unsigned i)
     return TWILL_OK;
 }
 
-/* Do src and dst overlap only in this rank's shard, as a call in place allows? */
+/* Return whether src and dst overlap only in this rank's shard, as a call in place allows. */
 static bool is_in_place(const struct twill_request *run)
 {
     const struct twill_side *src = &run->buffers.side[TWILL_SRC],

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collective calls: check them, and run, start or prepare them. */
+/* Checks collective calls, and runs, starts or prepares them. */
 #include "algorithms/algorithms.h"
 #include "fabric/shm/call_records.h"
 #include "lib/api/api_internal.h"
@@ -9,16 +9,14 @@
 
 #include <string.h>
 
-/* --- what ranks compare ---------------------------------------------------------------------- */
-
 static uint64_t scramble_hash(uint64_t h)
 {
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
-/* The part of the call that all ranks have alike. Counts of a vector call, if all ranks know them,
- * are replaced by their hash. */
+/* Return the part of the call that is the same on all ranks. Counts of a vector call are replaced
+ * by their hash if all ranks know them. */
 static struct twill_call summary_of(const struct twill_request *run)
 {
     struct twill_call call = run->call;
@@ -35,7 +33,6 @@ static struct twill_call summary_of(const struct twill_request *run)
     return call;
 }
 
-/* Of a factor that all ranks must have alike. */
 static uint64_t hash_of_factor(float factor)
 {
     uint32_t bits;
@@ -55,8 +52,6 @@ void twill_run_hash_call(struct twill_request *run)
     run->call_hash = scramble_hash(h);
 }
 
-/* --- one call -------------------------------------------------------------------------------- */
-
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -71,7 +66,7 @@ void twill_request_number_refused(struct twill_request *request, const struct tw
     twill_node_leave_call(comm->node, request->sequence);
 }
 
-/* Put the name of this call, which is not the one in progress, before the error's message. */
+/* Put the name of this call, which is not in progress, before the message. Returns the status. */
 static twill_status refuse_call(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -85,7 +80,7 @@ static twill_status refuse_call(struct twill_request *request, const struct twil
     return own.status;
 }
 
-/* Fail the communicator, unless all ranks have refused the call. */
+/* Break the communicator, unless all ranks have refused the call. Returns the call's status. */
 static twill_status fail_request(struct twill_request *request, twill_status status)
 {
     return request->refused_alike
@@ -93,9 +88,9 @@ static twill_status fail_request(struct twill_request *request, twill_status sta
                : twill_comm_fail(twill_comm_of(request->engine), status, TWILL_CAUSE_ASKED);
 }
 
-/* Does the call differ from the run's last one only in its buffers' addresses? Then its layout and,
- * if the buffers are accessible as before, its plan still hold. A call in place may need another
- * plan. The summary of a fused call (lib/api/group.c) is not valid for another call. */
+/* Return whether the call differs from the run's last one only in its buffers' addresses. Then its
+ * layout still holds, and its plan does if the buffers are accessible as before. A call in place
+ * may need another plan. A fused call's summary (lib/api/group.c) holds for no other call. */
 static bool repeats(const struct twill_request *run, const struct twill_call *call)
 {
     const struct twill_call *last = &run->call;
@@ -114,7 +109,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
         if (request->exchange.state >= TWILL_EXCHANGE_PUBLISHED)
             twill_addresses_restart(request);
         if (call->src == request->call.src && call->dst == request->call.dst)
-            return TWILL_OK; /* checked before */
+            return TWILL_OK;
         twill_run_move(request, call->src, call->dst);
         twill_status status = twill_call_check_buffers(request);
         if (TWILL_UNLIKELY(status != TWILL_OK))
@@ -191,7 +186,7 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
     return status;
 }
 
-/* A barrier; `vector` makes its hash differ from that of the program's barriers. */
+/* This is a barrier. `vector` makes its hash differ from that of the program's barriers. */
 void twill_call_last(struct twill_comm *comm)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};
@@ -210,8 +205,6 @@ void twill_call_last(struct twill_comm *comm)
     if (status != TWILL_OK)
         (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
-
-/* --- nonblocking and persistent -------------------------------------------------------------- */
 
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request)
 {
@@ -254,7 +247,7 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Acquire the communicator and create a request with make(): start_call() or init(). */
+/* Acquire the communicator and create a request with make(), i.e. start_call() or init(). */
 static twill_status call_request(struct twill_comm *comm, const struct twill_call *call,
                                  struct twill_request **request, const char *name,
                                  twill_status (*make)(struct twill_comm *comm,
@@ -286,7 +279,7 @@ static bool is_collected(const void *run)
 }
 
 /* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
- * barrier keeps ranks from changing the exchanged addresses before all have read them. */
+ * barrier ensures that no rank changes its addresses before all have read them. */
 static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};
@@ -303,7 +296,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     comm->issue.exchanging = request;
     twill_status status = twill_comm_wait(comm, is_collected, request);
     comm->issue.exchanging = NULL;
-    request->exchange.arrived = false; /* does not hold for the calls that start the request */
+    request->exchange.arrived = false; /* each start of the request sets it again */
     TWILL_TRY(&comm->error, status);
     return call_run(comm, &barrier);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public calls for deadlines: twill_recover.h. twill_request_set_timeout() is in requests.c. */
+/* Public calls for deadlines, except twill_request_set_timeout(), which is in requests.c. */
 #include "fabric/detector/detector.h"
 #include "lib/api/api_internal.h"
 #include "lib/base/times.h"
@@ -34,7 +34,7 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
     if (!twill_comm_is_live(comm) || bounds == NULL)
         return TWILL_ERR_ARGUMENT;
     bool hosts = comm->context->job.world.nodes > 1;
-    /* an error, once found, has to reach all ranks of several nodes */
+    /* an error has to reach the ranks of all nodes */
     double explain = hosts ? (double)(TWILL_EXPLAIN_NS + TWILL_FAILURE_NOTIFY_NS) * 1e-9 : 0;
     bounds->silent = (double)(twill_silence_bound_ns(comm) + TWILL_AGREE_TICK_MOST_NS) * 1e-9;
     bounds->death = (double)twill_death_bound_ns() * 1e-9 + explain;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun's,
- * which TWILL_ELASTIC names: fabric/bootstrap/twillrun.h lists the files. */
+/* Jobs of twillrun --elastic. New processes and rank 0 exchange files in a folder of twillrun,
+ * which TWILL_ELASTIC names. fabric/bootstrap/twillrun.h lists the files. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/twillrun.h"
 #include "lib/api/api_internal.h"
@@ -20,14 +20,14 @@
 
 #define MOST_TAKEN 256u
 
-/* New processes that rank 0 has given a handle to. */
+/* The new processes that rank 0 gives a handle to. */
 struct elastic_waiting {
     const struct twill_elastic_job *job;
     size_t count;
     struct twill_elastic_process process[MOST_TAKEN];
 };
 
-/* Write a file as a whole: readers see all of it or none. False with errno. */
+/* Write a file so that readers see all of it or none. Returns false, with errno, on failure. */
 static bool write_file(const struct twill_elastic_job *job, const char *kind,
                        const struct twill_elastic_process *process, const char *text)
 {
@@ -69,9 +69,8 @@ void twill_elastic_started(const struct twill_comm *comm)
         twill_say(comm->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder, strerror(errno));
 }
 
-/* --- a new process --------------------------------------------------------------------------- */
-
-/* Read the handle that rank 0 has written for this process, which is joining from then on. */
+/* Read the handle that rank 0 has written for this process, and mark the process as joining.
+ * Returns false if there is none yet. */
 static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_HANDLE_BYTES])
 {
     char path[PATH_MAX];
@@ -90,7 +89,7 @@ static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_H
     return true;
 }
 
-/* Return TWILL_TIMEOUT as nanoseconds. */
+/* Store TWILL_TIMEOUT in *ns. */
 static twill_status read_patience(const char *const *settings, uint64_t *ns,
                                   struct twill_error *error)
 {
@@ -135,7 +134,7 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
     if (!twill_elastic_read(&job) || !write_file(&job, "wait", &job.self, ""))
         return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "TWILL_ELASTIC=%s: %s", job.folder,
                           strerror(errno));
-    remove_file(&job, "joining", &job.self); /* of an attempt before */
+    remove_file(&job, "joining", &job.self); /* left by an earlier attempt */
     while (!read_handle(&job, handle)) {
         bool over = file_exists(&job, "over", NULL);
         if (over || twill_now() >= *deadline) {
@@ -152,9 +151,7 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
     return TWILL_OK;
 }
 
-/* --- rank 0 ---------------------------------------------------------------------------------- */
-
-/* Report whether a process has died: on another host, as twillrun has found. */
+/* Return whether a process has died, which for another host twillrun writes to a file. */
 static bool has_died(const struct twill_elastic_job *job,
                      const struct twill_elastic_process *process)
 {
@@ -173,7 +170,6 @@ static bool has_lost_one(const void *user)
     return false;
 }
 
-/* List the processes that wait. */
 static void find_waiting(struct elastic_waiting *waiting)
 {
     DIR *list = opendir(waiting->job->folder);
@@ -188,7 +184,7 @@ static void find_waiting(struct elastic_waiting *waiting)
         closedir(list);
 }
 
-/* Make a handle for them, and give it to each. Returns how many of them may come. */
+/* Make a handle and give it to the waiting processes. Returns their number, or 0 on failure. */
 static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
 {
     char handle[TWILL_JOIN_HANDLE_TEXT];
@@ -230,7 +226,7 @@ twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *
     if (status == TWILL_OK)
         status = twill_recovery_conclude(comm, twill_grow(larger, comm, &limits, &error), &error);
     else
-        twill_growth_close(comm); /* those that were invited try again */
+        twill_growth_close(comm); /* invited processes try again */
     twill_comm_release(comm);
     return status;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the layers above the public calls use besides those: each function claims the communicator
- * where it has to, and calls down. */
+/* Defines extend.h. Each function claims the communicator where it has to, and calls down. */
 #include "lib/extend.h"
 #include "fabric/shm/node_memory.h"
 #include "lib/engine/time_split.h"
@@ -19,8 +18,6 @@
 
 _Static_assert(TWILL_EXTEND_TEXT >= TWILL_DEATH_TEXT && TWILL_DEATH_TEXT >= TWILL_RANK_TEXT,
                "texts of ranks are as long");
-
-/* --- what is there ---------------------------------------------------------------------------- */
 
 struct twill_extend_process twill_extend_process(twill_context *context)
 {
@@ -61,8 +58,6 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
 {
     return twill_engine_create_chooser(chooser, &comm->engine, NULL, error);
 }
-
-/* --- waits and progress ----------------------------------------------------------------------- */
 
 bool twill_extend_has_ended(twill_request *request)
 {
@@ -106,8 +101,6 @@ void twill_extend_ring(twill_comm *comm, uint32_t rank)
     if (comm->world->node[rank] == comm->world->node[comm->rank])
         twill_node_ring_doorbell(comm->node, comm->world->local[rank]);
 }
-
-/* --- failures --------------------------------------------------------------------------------- */
 
 twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
                                twill_status status, const char *format, ...)
@@ -183,8 +176,6 @@ void twill_extend_hurry(twill_comm *comm)
     twill_comm_shorten_deadline(comm);
 }
 
-/* --- memory of the node ----------------------------------------------------------------------- */
-
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank)
 {
     const struct twill_heap *heap = &comm->context->memory->heap;
@@ -194,8 +185,6 @@ struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t 
         return (struct twill_extend_memory){NULL, 0};
     return (struct twill_extend_memory){heap->base, heap->bytes};
 }
-
-/* --- what others see -------------------------------------------------------------------------- */
 
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: calls between start and end are recorded as requests. twill_group_end() starts all
+/* Groups. Calls between start and end are recorded as requests. twill_group_end() starts all
  * messages, then all collectives in order, and waits for them. Consecutive small allreduces of one
- * type and operation are packed into one, to pay its latency once.
+ * type and operation are packed into one, so that its latency is paid once.
  *
  *     a: allreduce, 3 elements   \
  *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Most bytes of a fused allreduce: above that bandwidth counts, not latency. */
+/* Most bytes of a fused allreduce. Above that bandwidth counts, not latency. */
 #define GROUP_FUSED_BYTES ((size_t)64 << 10)
 
 static void append_request(struct twill_call_group *group, struct twill_request *request)
@@ -35,7 +35,6 @@ static struct twill_request *take_first(struct twill_call_group *group)
     return request;
 }
 
-/* Free the recorded requests. */
 static void forget_group(struct twill_comm *comm)
 {
     struct twill_request *request;
@@ -43,7 +42,7 @@ static void forget_group(struct twill_comm *comm)
         twill_request_give(request);
 }
 
-/* Record a call. *alike: refused for what all ranks give alike. */
+/* Record a call. On failure *alike is set if all ranks refuse the call for the same argument. */
 static twill_status record_group(struct twill_comm *comm, const struct twill_call *call,
                                  const struct twill_point *point, bool *alike)
 {
@@ -81,15 +80,13 @@ twill_status twill_group_record(struct twill_comm *comm, const struct twill_call
     return status;
 }
 
-/* --- fusing ---------------------------------------------------------------------------------- */
-
 static size_t request_bytes(const struct twill_request *request)
 {
     return request->call.count * request->layout.element;
 }
 
-/* The next collective. Messages in between are skipped: they differ between ranks, which must all
- * fuse the same calls. */
+/* Return the next collective, or NULL. Messages in between are skipped, as they differ between
+ * ranks, and all ranks must fuse the same calls. */
 static struct twill_request *collective_after(const struct twill_request *request)
 {
     struct twill_request *next = request->recorded;
@@ -98,7 +95,7 @@ static struct twill_request *collective_after(const struct twill_request *reques
     return next;
 }
 
-/* User-defined operations are not fused: ranks may number them differently. */
+/* Return whether b may be fused with a. Ranks may number user-defined operations differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
     return b != NULL && a->call.op < TWILL_OP_COUNT && a->call.collective == TWILL_ALLREDUCE &&
@@ -106,7 +103,7 @@ static bool may_fuse(const struct twill_request *a, const struct twill_request *
            a->call.op == b->call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
-/* Number of requests from `first` on that are fused into one call, and their bytes in all. */
+/* Return how many requests from `first` on are fused into one call, and their sum of bytes. */
 static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
@@ -140,8 +137,6 @@ static twill_status unpack_requests(struct twill_request *first, unsigned n,
     }
     return TWILL_OK;
 }
-
-/* --- the end --------------------------------------------------------------------------------- */
 
 static twill_status begin_collective(struct twill_request *request)
 {
@@ -177,7 +172,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     call.count = count;
     TWILL_TRY(&comm->error, pack_requests(first, n, group->packed));
     TWILL_TRY(&comm->error, twill_request_prepare(&comm->issue.blocking, &call));
-    /* Ranks compare a hash of all counts, not only their sum. */
+    /* Ranks compare a hash of all counts, instead of their sum. */
     comm->issue.blocking.summary.vector = true;
     comm->issue.blocking.summary.count = counts;
     twill_run_hash_call(&comm->issue.blocking);
@@ -186,7 +181,6 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     return unpack_requests(first, n, group->packed);
 }
 
-/* Check that this rank's messages to itself have their counterparts. */
 static twill_status check_itself(struct twill_comm *comm)
 {
     int sends = 0, receives = 0, self = (int)comm->rank;
@@ -206,7 +200,7 @@ static twill_status begin_points(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Start the collectives in order; wait for each fused one, as there is one packed buffer. */
+/* Start the collectives in order, and wait for each fused one, as there is one packed buffer. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
     struct twill_request *r = comm->group->first;

@@ -9,8 +9,6 @@
 
 #include <stdio.h>
 
-/* --- contexts and their communicators -------------------------------------------------------- */
-
 static void observe_opened(struct twill_comm *comm)
 {
     twill_timeline_attach(comm, twill_allgather);
@@ -51,7 +49,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
 }
 
 /* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
- * close it. Returns false if it must be kept. */
+ * close it. Returns false if it is kept. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
     twill_timeline_align_again(comm, twill_allgather);
@@ -91,13 +89,12 @@ twill_status twill_init_finish(twill_comm **comm, twill_context *context, twill_
 
 static const struct twill_error no_context = {.message = "no memory for a context"};
 
-/* Return the error of a context that may not exist. */
 static const struct twill_error *error_of(const twill_context *context)
 {
     return context != NULL ? &context->error : &no_context;
 }
 
-/* New process: make the communicator of a growth, and its context, which also has the error. */
+/* In a new process, make the communicator of a growth and its context, which has the error. */
 static twill_status grow_into(struct twill_comm **made, struct twill_context **context,
                               const char *handle, const char *const *settings)
 {
@@ -109,8 +106,8 @@ static twill_status grow_into(struct twill_comm **made, struct twill_context **c
     return twill_grow_conclude(made, *context);
 }
 
-/* Join the job that twillrun --elastic has started this process for. A growth that ends because
- * another process has died is tried again. */
+/* Join the job that twillrun --elastic has started this process for. Tries again if a growth fails
+ * because another process has died, until TWILL_TIMEOUT. */
 static twill_status join_elastic(twill_comm **comm, const char *const *settings, char *message,
                                  size_t bytes)
 {

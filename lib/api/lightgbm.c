@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions that LightGBM's distributed training communicates by (twill_lightgbm.h). */
+/* The functions by which LightGBM's distributed training communicates (twill_lightgbm.h). */
 #include "lib/comm/comm.h"
 #include "lib/twill_lightgbm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The counts and offsets of a call: from malloc() for more than these ranks. */
-#define BLOCKS_ON_STACK 64
+#define BLOCKS_ON_STACK 64 /* blocks of a call that need no malloc() */
 
 struct lightgbm_blocks {
     size_t *bytes, *start;
@@ -20,8 +19,8 @@ static void close_blocks(struct lightgbm_blocks *blocks)
         free(blocks->bytes);
 }
 
-/* Convert LightGBM's blocks to elements. Returns false if they cannot be: then the call is passed
- * on with what fails it on all ranks. */
+/* Convert LightGBM's blocks to elements. Returns false if that is not possible. The caller then
+ * passes arguments that make the call fail on all ranks. */
 static bool open_blocks(struct lightgbm_blocks *blocks, const twill_comm *comm,
                         const int32_t *start, const int32_t *bytes, int count, int element)
 {
@@ -42,7 +41,7 @@ static bool open_blocks(struct lightgbm_blocks *blocks, const twill_comm *comm,
     return true;
 }
 
-/* Whether the blocks follow each other, as those of a reduce_scatterv do. */
+/* Return whether the blocks follow each other, as those of a reduce_scatterv must. */
 static bool follow_each_other(const struct lightgbm_blocks *blocks, int count)
 {
     size_t next = 0;
@@ -59,7 +58,8 @@ struct reducing {
     int element;
 };
 
-/* LightGBM's reducers commute: sums, and the better of two splits, where an order decides ties. */
+/* The twill_op_fn of a reducer of LightGBM. These commute, as they are sums, or the better of two
+ * splits with an order that decides ties. */
 static void reduce_elements(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user)
 {
@@ -97,7 +97,7 @@ twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *input, int32_
                 follow_each_other(&given, blocks) && input_bytes >= 0 &&
                 twill_op_create(context, &op, reduce_elements, &reducing, (size_t)element_bytes,
                                 1) == TWILL_OK;
-    /* Without counts the call is refused, and the other ranks hear of it: this one may be alone. */
+    /* Without counts the call fails on all ranks, even if only this one has bad arguments. */
     twill_status status = twill_reduce_scatterv(comm, good ? input : NULL, output,
                                                 good ? given.bytes : NULL, TWILL_U8, op);
     if (good)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public functions that return messages, descriptions and counters. */
 #include "lib/comm/comm.h"
 #include "lib/engine/time_split.h"
 #include "lib/job/config.h"
@@ -25,7 +24,7 @@ const char *twill_context_message(const twill_context *context)
                                           : "the context has been destroyed";
 }
 
-/* The last lines of twill_context_describe(), which show current values; NULL after the last. */
+/* Return a line of twill_context_describe() with current values, or NULL after the last. */
 static const char *live_line(struct twill_context *context, unsigned which)
 {
     enum { MEMORY_HELD, MEMORY_FALLBACKS };

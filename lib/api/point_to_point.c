@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Point-to-point calls. Messages have their own lane and are posted at once, so that they and
+/* Point-to-point calls. Messages have their own lane and are posted at once, so that messages and
  * collectives do not wait for each other. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* Hash of what both sides must have alike; the lane keeps the order. */
+/* Return a hash of what must be the same on both sides. The lane keeps the order. */
 static uint32_t signature_of(twill_type type, size_t count)
 {
     uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
@@ -49,7 +49,7 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
     return TWILL_OK;
 }
 
-/* Open the transport of messages to this rank itself, at the first of them. */
+/* Open the transport of messages to this rank itself. */
 static twill_status open_self(struct twill_comm *comm)
 {
     struct twill_transport_params params = {.oob = comm->oob};
@@ -101,7 +101,7 @@ twill_status twill_point_prepare(struct twill_request *request, const struct twi
     return TWILL_OK;
 }
 
-/* Sends of this rank to itself minus receives, of those in progress. */
+/* Return the number of sends of this rank to itself that are in progress, minus its receives. */
 static int to_itself(const struct twill_comm *comm)
 {
     int open = 0;
@@ -116,7 +116,7 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
 {
     if (TWILL_LIKELY(sends == 0 && receives == 0))
         return TWILL_OK;
-    int left = to_itself(comm) + sends - receives; /* they match in order: the last are left */
+    int left = to_itself(comm) + sends - receives; /* they match in order, so the last are left */
     if (sends > 0 && left > 0)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
                           "a send to this rank itself, which has posted no receive for it, would "
@@ -166,9 +166,7 @@ bool twill_point_is_lonely(const struct twill_request *request)
             (t[TWILL_IN].status == TWILL_PENDING && t[TWILL_IN].peer == self));
 }
 
-/* --- calls ----------------------------------------------------------------------------------- */
-
-/* Break the communicator, with "rank R: " before the message. */
+/* Break the communicator, with "rank R: point to point: " before the message. */
 static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes a communicator of processes of which each has made a handle, whether they have been in one
- * before or not (twill_recover.h). The process of the first handle serves the rendezvous; the
+/* Makes a communicator of processes that have each made a handle, whether they have been in one
+ * before or not (twill_recover.h). The process of the first handle serves the rendezvous. The
  * others find it by the list of handles, which all have. Everything else is as at the start of a
- * job: fabric/bootstrap/bootstrap_handle.c. */
+ * job, see fabric/bootstrap/bootstrap_handle.c. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HANDLE_BACKLOG 256u /* processes that may connect before this one looks */
+#define HANDLE_BACKLOG 256u /* processes that may connect before this one accepts */
 
 struct twill_handle {
-    int listener; /* -1: used */
+    int listener; /* -1 after it was used */
     char text[TWILL_JOIN_HANDLE_TEXT];
 };
 
@@ -25,12 +25,10 @@ struct twill_handle {
 struct handle_list {
     size_t count;
     const char **text; /* [count] */
-    int self;          /* index of this process's */
+    int self;          /* index of this process's handle */
 };
 
-/* --- a process's handle ----------------------------------------------------------------------- */
-
-/* Return the address at which other processes reach this one. */
+/* Store the address at which other processes reach this one. */
 static twill_status choose_address(const struct twill_comm *comm, const char *const *settings,
                                    char address[TWILL_ADDRESS_TEXT], struct twill_error *error)
 {
@@ -88,15 +86,13 @@ void twill_handle_destroy(twill_handle *own)
     free(own);
 }
 
-/* --- reconfiguring ---------------------------------------------------------------------------- */
-
 static int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* List the handles in the order of ranks, and describe the meeting that they agree on: its epoch is
- * after all of theirs, its origin a digest of the list. */
+/* List the handles in the order of ranks, and describe the meeting that they agree on. Its epoch is
+ * after all of theirs, and its origin is a digest of the list. */
 static twill_status read_list(const twill_reconfiguration *how, const struct twill_handle *own,
                               struct handle_list *list, struct twill_join_handle *meeting,
                               struct twill_error *error)
@@ -138,7 +134,7 @@ static bool never_known(void *user, uint32_t rank)
     return false;
 }
 
-/* Make the communicator, and its context, which also has the error. */
+/* Make the communicator and its context. If there is a context, it has the error. */
 static twill_status meet_others(twill_comm **made, struct twill_context **context, twill_comm *comm,
                                 struct twill_handle *own, const twill_reconfiguration *how,
                                 struct twill_error *error)
@@ -154,7 +150,7 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
     if (list.self == 0 && own->listener < 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the handle of this process has been used");
     twill_join_handle_write(&meeting, text);
-    /* TWILL_LAYOUT=nodes describes the old job; another number of ranks is where it is. */
+    /* TWILL_LAYOUT=nodes describes the old job, so it does not hold for other ranks. */
     bool differs = comm != NULL && list.count != (size_t)comm->context->job.oob->size;
     const struct twill_join join = {.handle = text,
                                     .nodes = differs ? "" : NULL,
@@ -166,7 +162,7 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
                                                 .settings = how->settings,
                                                 .like = comm != NULL ? comm->context : NULL,
                                                 .observer = &twill_api_observer};
-    if (comm != NULL && comm->broken) /* ranks that are left behind may live */
+    if (comm != NULL && comm->broken) /* a rank that is left behind may live */
         TWILL_TRY(error, twill_recovery_fence(comm, error));
     status = twill_context_create_by(context, &source);
     if (status == TWILL_OK && comm != NULL)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public calls for going on after ranks have failed: twill_recover.h. twill_comm_revoke() is in
- * lib/comm/claim.c, twill_comm_join() in lib/api/init.c. */
+/* Public calls for recovery and growth (twill_recover.h), except twill_comm_revoke(), which is in
+ * lib/comm/claim.c, and twill_comm_join(), which is in lib/api/init.c. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
 #include "lib/comm/recovery.h"
@@ -19,7 +19,7 @@ static twill_status end_agreement(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Hold a communicator for an agreement. It may be broken, but nothing may be under way on it. */
+/* Hold a communicator for an agreement. It may be broken, but may have no pending request. */
 static twill_status begin_agreement(struct twill_comm *comm, const void *result, const char *call)
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));

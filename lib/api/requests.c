@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public functions of requests: start, test, wait, free. */
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
@@ -10,7 +9,7 @@ static bool request_is_idle(const struct twill_request *request)
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
-/* Return the error for a handle whose request has ended. It is also stored in the communicator,
+/* Return the error for a handle whose request has ended. Its message is stored in the communicator,
  * unless another thread is in a call on that. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
@@ -38,7 +37,7 @@ static twill_status hold_request(twill_request *handle, struct twill_request **r
                             : refuse_ended(handle, call);
 }
 
-/* Refuse what may be done with persistent requests that are not under way only. */
+/* Refuse a request that is not persistent, or that is under way. */
 static twill_status check_rests(const struct twill_request *request)
 {
     if (request->persistent && request_is_idle(request))
@@ -50,7 +49,7 @@ static twill_status check_rests(const struct twill_request *request)
 
 /* The start of a wait or test: twill_ticks() and comm->usage.idle. */
 struct wait_start {
-    uint64_t ticks; /* 0: not counted, as the request is a message's or is complete */
+    uint64_t ticks; /* 0 if not counted, as the request is a message or complete */
     uint64_t idle;
 };
 
@@ -60,8 +59,8 @@ static struct wait_start begin_time(const struct twill_request *request)
     return (struct wait_start){counted ? twill_ticks() : 0, request->engine->usage.idle};
 }
 
-/* Wait with a request's own timeout, if it has one. Returns the communicator's, to be set again
- * afterwards, or 0. Other threads of a gradient set read that: it is not written without need. */
+/* Use a request's own timeout, if it has one. Returns the communicator's, which restore_timeout()
+ * sets again, or 0. It is not written without need, as other threads of a gradient set read it. */
 static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
 {
     uint64_t of_comm = timeout_ns != 0 ? comm->tuning.timeout_ns : 0;
@@ -82,7 +81,7 @@ static void count_time(struct twill_comm *comm, const struct wait_start *start)
         twill_engine_count_time(&comm->engine, start->ticks, twill_ticks(), start->idle, false);
 }
 
-/* Return the status of a complete request; free it and clear the handle unless it is persistent.
+/* Return the status of a complete request. Free it and clear the handle unless it is persistent.
  * The communicator is held. */
 static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
@@ -162,7 +161,7 @@ twill_status twill_test(twill_request **handle, int *done)
     return status;
 }
 
-/* Wait until done(of). The communicator is held. */
+/* Wait until done(of). A failure breaks the communicator, which is held. */
 static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void *of),
                                const void *of)
 {
@@ -183,8 +182,8 @@ static twill_status refuse_lonely(struct twill_comm *comm)
                              comm->rank);
 }
 
-/* Wait for one request. *since: time since which an earlier wait of twill_wait_all() made no
- * progress, which this one shares its deadline with; 0: none. Updated for the next. */
+/* Wait for one request. *since is the time since which an earlier wait of twill_wait_all() made no
+ * progress, or 0. The deadline counts from there, and *since is updated for the next wait. */
 static twill_status wait_one(twill_request **handle, uint64_t *since)
 {
     if (handle == NULL || *handle == NULL)
@@ -229,7 +228,7 @@ struct several {
     twill_request **requests;
 };
 
-/* Request i, or NULL if there is none or it is not in progress. */
+/* Return request i, or NULL if there is none or it is not in progress. */
 static struct twill_request *active_at(const struct several *several, size_t i)
 {
     twill_request *handle = several->requests[i];
@@ -237,7 +236,7 @@ static struct twill_request *active_at(const struct several *several, size_t i)
     return request_is_idle(request) ? NULL : request;
 }
 
-/* Index of the first complete request, or `count`. */
+/* Return the index of the first complete request, or `count`. */
 static size_t first_done(const struct several *several)
 {
     size_t i = 0;
@@ -249,7 +248,7 @@ static size_t first_done(const struct several *several)
     return i;
 }
 
-/* Return the least timeout of the requests' own, 0: none has one. */
+/* Return the least of the requests' own timeouts, or 0 if none has one. */
 static uint64_t least_timeout(const struct several *several)
 {
     uint64_t least = 0;
@@ -267,7 +266,7 @@ static bool some_done(const void *of)
     return first_done(several) < several->count;
 }
 
-/* Wait until any is complete. Waiting on the communicator of one also progresses the others. */
+/* Wait until any is complete. A wait on the communicator of one also advances the others. */
 static twill_status wait_on(struct twill_request *request, const struct several *several)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -305,7 +304,7 @@ twill_status twill_wait_any(size_t count, twill_request **requests, int *index)
     if (status != TWILL_OK)
         return status;
     size_t i = first_done(&several);
-    if (i == count) /* the wait has failed, and a communicator of one rank stays usable */
+    if (i == count) /* the wait has failed on a communicator of one rank, which stays usable */
         return TWILL_ERR_ARGUMENT;
     *index = (int)i;
     TWILL_TRY(NULL, hold_request(requests[i], &first, "twill_wait_any"));

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Longest processing time first (Graham 1969). */
 #include "lib/base/balance.h"
 
 #include <stdlib.h>

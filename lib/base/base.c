@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The base of every module: errors, the log, texts without a locale, random bytes, descriptors, the
- * clock. */
+/* Defines base.h: errors, the log, texts without a locale, random bytes, descriptors, the clock. */
 #include "lib/base/base.h"
 #include "lib/base/lists.h"
 
@@ -18,8 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Return the C locale. C libraries have it as a constant, so this allocates nothing and nothing is
- * to be freed. */
+/* Return the C locale. C libraries have it as a constant, so nothing is allocated or freed. */
 static locale_t c_locale(void)
 {
     return newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -27,7 +25,7 @@ static locale_t c_locale(void)
 
 int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
 {
-    locale_t before = uselocale(c_locale()); /* of this thread alone */
+    locale_t before = uselocale(c_locale()); /* only of this thread */
     int length = vsnprintf(text, bytes, format, arguments);
     uselocale(before);
     return length;
@@ -47,7 +45,7 @@ double twill_read_real(const char *text, char **end)
     return strtod_l(text, end, c_locale());
 }
 
-/* Factor of a suffix K, M, G or T, with optional B or iB; 0 if it is not one. */
+/* Return the factor of a suffix K, M, G or T with optional B or iB, or 0 for any other. */
 static int64_t suffix_factor(const char *suffix)
 {
     static const char letters[] = "KMGT";
@@ -135,7 +133,7 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
     return status;
 }
 
-/* Write the prefix of a log line, the short form unless info or debug is on. Returns its length. */
+/* Write the prefix of a log line, in short form unless info or debug is on. Returns its length. */
 static size_t begin_line(const struct twill_log *log, enum twill_log_level level, char *line,
                          size_t space)
 {
@@ -231,7 +229,7 @@ int twill_fd_move(int fd, int least)
     return moved >= 0 ? moved : fd;
 }
 
-/* O_PATH: to read from it or write to it fails as if it were closed. */
+/* Reading or writing an O_PATH descriptor fails as if it were closed. */
 void twill_fd_guard_begin(struct twill_fd_guard *guard)
 {
     int fd;
@@ -286,7 +284,7 @@ size_t twill_fd_count(uint64_t limit)
     for (const struct dirent *entry; (entry = readdir(list)) != NULL;)
         count += entry->d_name[0] != '.' && strtoull(entry->d_name, NULL, 10) < limit;
     closedir(list);
-    return count - 1; /* without the list's */
+    return count - 1; /* without the descriptor of the list */
 }
 
 uint64_t twill_now(void)
@@ -296,7 +294,7 @@ uint64_t twill_now(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The lists have the enumerators of twill.h, in their order, and no other. */
+/* Check that the lists have exactly the enumerators of twill.h, in the same order. */
 enum {
 #define TYPE_AT(NOUN, name, bits, kind, pairs, with) TYPE_AT_##NOUN,
     TWILL_TYPES(TYPE_AT, ) TYPE_AT_COUNT

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public functions that return names of constants. */
 #include "lib/base/base.h"
 #include "lib/base/lists.h"
 

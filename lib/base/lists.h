@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The element types, operations and levels of twill.h, each in one list with its properties. Names,
- * sizes, sets, parsers and tables of kernels are made from these. base.c checks that they have the
- * values of twill.h. `with` is passed on to every X; it may be empty. */
+ * sizes, sets, parsers and tables of kernels are made from these lists. base.c checks that they
+ * have the values of twill.h. `with` is passed to every X, and may be empty. */
 #ifndef TWILL_LISTS_H
 #define TWILL_LISTS_H
 
@@ -9,9 +9,9 @@
 
 #include <stdbool.h>
 
-/* X(NOUN, name, bits, kind, pairs, with): TWILL_NOUN; bits of an element; FLOAT, SIGNED, UNSIGNED
- * or NARROW (a float of 8 or 16 bits, reduced in f32); PAIRED if minloc and maxloc take it, else
- * ALONE. */
+/* X(NOUN, name, bits, kind, pairs, with). The type is TWILL_NOUN, and `bits` those of an element.
+ * `kind` is FLOAT, SIGNED, UNSIGNED or NARROW (a float of 8 or 16 bits, which is reduced in f32).
+ * `pairs` is PAIRED if minloc and maxloc take the type, else ALONE. */
 #define TWILL_TYPES(X, with)                                                                       \
     X(F32, f32, 32, FLOAT, PAIRED, with)                                                           \
     X(F64, f64, 64, FLOAT, PAIRED, with)                                                           \
@@ -35,18 +35,18 @@ enum twill_type_kind {
     TWILL_KIND_UNSIGNED
 };
 
-/* The set of types of a kind, as a constant: bit 1u << TWILL_F32 and so on. */
+/* The set of types of a kind, as a constant in which type T is bit 1u << T. */
 #define TWILL_TYPES_OF_KIND(kind) (0u TWILL_TYPES(TWILL_TYPE_BIT_IF, kind))
 #define TWILL_TYPE_BIT_IF(NOUN, name, bits, kind, pairs, wanted)                                   \
     | (uint32_t)(TWILL_KIND_##kind == TWILL_KIND_##wanted) << TWILL_##NOUN
 
-/* Is it a float of 8 or 16 bits? These are reduced in f32 and rounded at the end. */
+/* Return whether it is a float of 8 or 16 bits, which is reduced in f32 and rounded at the end. */
 static inline bool twill_type_is_narrow(twill_type type)
 {
     return (unsigned)type < TWILL_TYPE_COUNT && (TWILL_TYPES_OF_KIND(NARROW) >> type & 1);
 }
 
-/* X(NOUN, name, with): operations on all types, on integers, on integers, on pairs. */
+/* X(NOUN, name, with). These four lists are for all types, integers, integers, and pairs. */
 #define TWILL_OPS_ARITHMETIC(X, with)                                                              \
     X(SUM, sum, with)                                                                              \
     X(PROD, prod, with)                                                                            \
@@ -70,8 +70,7 @@ static inline bool twill_type_is_narrow(twill_type type)
     TWILL_OPS_LOGICAL(X, with)                                                                     \
     TWILL_OPS_LOCATING(X, with)
 
-/* X(NOUN, name, noun, with): TWILL_LEVEL_NOUN; its name in settings, and in text. The first ones
- * are inside a node. */
+/* X(NOUN, name, noun, with). The level TWILL_LEVEL_NOUN is `name` in settings, `noun` in texts. */
 #define TWILL_LEVELS_INSIDE_NODE(X, with)                                                          \
     X(TILE, tile, "tile", with)                                                                    \
     X(L3, l3, "L3 cache", with)                                                                    \

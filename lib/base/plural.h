@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts in sentences, of the library and of the tools. */
 #ifndef TWILL_PLURAL_H
 #define TWILL_PLURAL_H
 
-/* The ending of a noun after a count: none after one, else "s". */
+/* The ending of a noun after a count, "" after 1 and else "s", for messages. */
 #define TWILL_PLURAL(count) ((count) == 1 ? "" : "s")
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a loop that polls gives up its core: it spins, then yields, then naps. For what is below
- * lib/wait, or waits for another thread of this process; other waits use twill_await(). */
+/* How a loop that polls gives up its core. It spins, then yields, then naps. Meant for code below
+ * lib/wait, and for waits for another thread of this process. Other waits use twill_await(). */
 #ifndef TWILL_REST_H
 #define TWILL_REST_H
 
@@ -9,9 +9,9 @@
 /* The stages of a loop's rests. Initialise it with the first three members. */
 struct twill_rest {
     unsigned spins,
-        yields; /* polls before it yields, and before it naps; yields UINT32_MAX: never */
+        yields; /* rests that spin, and then rests that yield (UINT32_MAX if it never naps) */
     uint64_t nap_ns;
-    unsigned polls; /* so far, in vain; set it to 0 after progress */
+    unsigned polls; /* rests so far; set it to 0 after progress */
 };
 
 /* Rest once, after a poll that found nothing. */

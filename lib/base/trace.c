@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The event ring: events of other threads, and reading. */
 #include "lib/base/trace.h"
 
 const char *twill_trace_kind_name(unsigned kind)

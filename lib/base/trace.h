@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The event ring: what a rank has done last on a communicator. It lies in the rank's node memory,
- * so that peers and other processes of the host read it while the rank hangs, and after its death
- * for as long as any process holds that memory.
+/* The event ring, which has the last events of a rank on a communicator. It lies in the rank's node
+ * memory. Peers and other processes of the host can read it while the rank hangs, and after its
+ * death for as long as any process holds that memory.
  *
- * Always on: calls, long waits, failures, and what the training layer does. Segments, messages,
- * reductions and short waits are recorded only while a timeline is open
+ * Calls, long waits, failures and events of the training layer are always recorded. Segments,
+ * messages, reductions and short waits are recorded only while a timeline is open
  * (twill_trace_is_detailed()).
  *
- * Writers: the thread that holds the communicator writes `slot`, other threads write `other`.
- * A writer marks a slot as unfinished before it changes it, so a reader recognises one that is
- * being overwritten, or whose writer was killed. */
+ * The thread that holds the communicator writes `slot`, other threads write `other`. A writer marks
+ * a slot as unfinished before it changes it. So a reader recognises a slot that is being
+ * overwritten, or whose writer was killed. */
 #ifndef TWILL_TRACE_H
 #define TWILL_TRACE_H
 
@@ -17,23 +17,23 @@
 
 #include <stdatomic.h>
 
-#define TWILL_TRACE_EVENTS  4096u /* of the thread that holds the communicator */
-#define TWILL_TRACE_OTHERS  1024u /* of other threads */
+#define TWILL_TRACE_EVENTS  4096u /* slots of the thread that holds the communicator */
+#define TWILL_TRACE_OTHERS  1024u /* slots of other threads */
 #define TWILL_TRACE_NO_PEER UINT32_MAX
 
-/* X(NOUN, name). `peer` is a rank of the communicator unless it says otherwise; `detail` is 0
- * unless it says otherwise. What each kind has besides:
- *   CALL_BEGIN, CALL_END      collective: sequence, bytes, what; END: detail is -status
- *   POINT_BEGIN, POINT_END    point to point: peer, bytes, detail 1 send, 2 receive, 3 both
- *                             (peer and bytes of the send); END has a tick only in a timeline
- *   WAIT_BEGIN, WAIT_END      peer: the first awaited rank; BEGIN: detail is enum twill_trace_wait
- *   FAILURE                   peer: the rank that reported it first; detail is -status
- *   SEGMENT_*                 sequence; bytes: of the segment in a shard; peer: low bits of epoch
- *   SEND_*, RECV_*            message posted, and found complete: peer, bytes, detail: lane
- *   REDUCE_*                  bytes of the result
- *   TENSOR_READY              peer: index of the tensor; bytes
- *   BUCKET_*, FUSE_*, UPDATE_* peer: index of the bucket; bytes
- *   STEP_END                  sequence: number of the step */
+/* X(NOUN, name). These are the members that each kind of event uses besides its tick. Unless stated
+ * otherwise `peer` is a rank of the communicator and `detail` is 0.
+ *   CALL_BEGIN, CALL_END       of a collective: sequence, bytes, what; END: detail is -status
+ *   POINT_BEGIN, POINT_END     of a message: peer, bytes, detail (1 send, 2 receive, 3 both, with
+ *                              peer and bytes of the send). END has a tick only in a timeline
+ *   WAIT_BEGIN, WAIT_END       peer is the first awaited rank; BEGIN: detail is twill_trace_wait
+ *   FAILURE                    peer is the rank that reported it first, detail is -status
+ *   SEGMENT_*                  sequence, bytes of the segment in a shard, peer has an epoch's bits
+ *   SEND_*, RECV_*             a message is posted, and found complete: peer, bytes, detail (lane)
+ *   REDUCE_*                   bytes of the result
+ *   TENSOR_READY               peer is the index of the tensor, bytes
+ *   BUCKET_*, FUSE_*, UPDATE_* peer is the index of the bucket, bytes
+ *   STEP_END                   sequence is the number of the step */
 #define TWILL_TRACE_KINDS(X)                                                                       \
     X(CALL_BEGIN, call_begin)                                                                      \
     X(CALL_END, call_end)                                                                          \
@@ -67,17 +67,17 @@ enum twill_trace_kind {
     TWILL_TRACE_KINDS(TWILL_TRACE_ENUMERATOR) TWILL_TRACE_KIND_COUNT
 };
 
-/* Return the kind's name, "call_begin"; "?" if there is none. */
+/* Return the kind's name, such as "call_begin", or "?" for an unknown kind. */
 const char *twill_trace_kind_name(unsigned kind);
 
 /* An event as writers pass it and readers get it. */
 struct twill_trace_event {
-    uint64_t tick;     /* twill_ticks(); 0: not read */
-    uint64_t bytes;    /* as the kind says */
+    uint64_t tick;     /* twill_ticks(), or 0 if the clock was not read */
+    uint64_t bytes;    /* see the kind */
     uint32_t sequence; /* low bits of the call's number in its communicator */
-    uint32_t peer;     /* as the kind says, or TWILL_TRACE_NO_PEER */
-    uint32_t what;     /* twill_call_what() of a call: collective, type, operation (24 bits) */
-    uint16_t detail;   /* as the kind says */
+    uint32_t peer;     /* see the kind, or TWILL_TRACE_NO_PEER */
+    uint32_t what;     /* twill_call_what(), i.e. collective, type and operation (24 bits) */
+    uint16_t detail;   /* see the kind */
     uint8_t kind;      /* enum twill_trace_kind */
 };
 
@@ -85,7 +85,7 @@ struct twill_trace_event {
 struct twill_trace_slot {
     _Atomic uint64_t tick, bytes;
     _Atomic uint64_t of;  /* sequence, peer */
-    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring, written last; 0: never written */
+    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring; written last, 0 before that */
 };
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
 #define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
@@ -97,21 +97,21 @@ struct twill_trace_ring {
     struct twill_trace_slot other[TWILL_TRACE_OTHERS];
 };
 
-/* Gets each event as it is recorded, in the thread that records it, which is inside a call: it must
- * be quick and must not call twill. Events of the thread that holds the communicator come one at a
+/* Take an event as it is recorded. It runs in the recording thread, inside a call, so it must be
+ * quick and must not call twill. Events of the thread that holds the communicator come one at a
  * time, those of other threads at any time. */
 typedef void (*twill_trace_consumer)(void *user, const struct twill_trace_event *event);
 
-/* The tracing of a communicator, which this is part of. */
+/* The tracing of a communicator, of which this is a member. */
 struct twill_trace {
     struct twill_trace_ring *ring; /* NULL until the node memory is shared */
-    twill_trace_consumer consumer; /* NULL: no timeline is open. Set before the first call */
-    void *user;                    /* passed to it */
+    twill_trace_consumer consumer; /* set before the first call, or NULL if no timeline is open */
+    void *user;                    /* passed to the consumer */
 };
 
 /* An event as the words of a slot. */
 struct twill_trace_words {
-    uint64_t tick, bytes, of, tag; /* tag: without the turn */
+    uint64_t tick, bytes, of, tag; /* the tag lacks the turn */
 };
 
 static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event event)
@@ -124,13 +124,13 @@ static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event
     };
 }
 
-/* Return the bits of a tag that say that the slot is complete, and in which turn of the ring. */
+/* Return the bits of a tag that mark the slot of an event as complete in its turn of the ring. */
 static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
 {
     return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;
 }
 
-/* Write a slot. Release stores, which cost nothing on x86: readers must see the mark first. */
+/* Write a slot by release stores, which are free on x86, so that readers see the mark first. */
 static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t turn,
                                      struct twill_trace_words words)
 {
@@ -141,12 +141,12 @@ static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t tur
     atomic_store_explicit(&slot->tag, words.tag | turn, memory_order_release);
 }
 
-/* Pass an event to the consumer. Out of line, so that events stay in registers otherwise. */
+/* Pass an event to the consumer. It is out of line, so that events otherwise stay in registers. */
 void twill_trace_consume(const struct twill_trace *trace, uint64_t tick, uint64_t bytes,
                          uint64_t of, uint64_t tag);
 
-/* Record an event; for the thread that holds the communicator. The line of the next slot is
- * fetched, so that its stores do not delay those that other ranks wait for. */
+/* Record an event of the thread that holds the communicator. Fetches the cache line of the next
+ * slot, so that stores to it do not delay those that other ranks wait for. */
 static inline void twill_trace_emit(const struct twill_trace *trace, struct twill_trace_event event)
 {
     struct twill_trace_ring *ring = trace->ring;
@@ -160,22 +160,21 @@ static inline void twill_trace_emit(const struct twill_trace *trace, struct twil
         twill_trace_consume(trace, words.tick, words.bytes, words.of, words.tag);
 }
 
-/* Is a timeline open, so that details are recorded? */
+/* Return whether a timeline is open, so that details are recorded. */
 static inline bool twill_trace_is_detailed(const struct twill_trace *trace)
 {
     return TWILL_UNLIKELY(trace->consumer != NULL);
 }
 
-/* Record an event from any thread; for what happens outside calls on the communicator. If another
- * thread has not finished the same slot, a whole turn of the ring ago, the ring leaves it out. */
+/* Record an event from any thread, outside calls on the communicator. The event is dropped if
+ * another thread has not finished the same slot since a whole turn of the ring ago. */
 void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_event event);
 
-/* Read event number `index`, from 0, of the `others` (or of the holder). Any process that maps the
- * ring may call it. Returns false if it has been overwritten, is being written or was never
- * finished. */
+/* Read event number `index`, from 0, of other threads if `others`, else of the holder. Any process
+ * that maps the ring may call it. Returns false if the event was overwritten or is not finished. */
 bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
                       struct twill_trace_event *event);
-/* Return how many events have been written in all, and in *first the oldest that may be left. */
+/* Return how many events were ever written, and in *first the oldest that may be left. */
 uint64_t twill_trace_written(const struct twill_trace_ring *ring, bool others, uint64_t *first);
 
 #endif

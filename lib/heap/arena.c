@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extents with boundary tags (Knuth) in size bins as TLSF has them, four to a power of two:
- * freeing, merging and finding a fit never search taken extents. The extent freed last is reused
- * first. */
+/* Extents with boundary tags (Knuth) in size bins like those of TLSF, four to a power of two. So
+ * freeing, merging and finding a fit search no taken extents. The last freed is reused first. */
 #include "lib/heap/arena.h"
 
 #define NONE        UINT32_MAX
@@ -60,7 +59,7 @@ static void link_out(struct twill_arena *arena, uint32_t first, enum twill_arena
         arena->dirty -= (size_t)pages * TWILL_ARENA_PAGE;
 }
 
-/* Free an extent, merged with its neighbours of the same kind. */
+/* Put a free extent into its bin, merged with its neighbours of the same kind. */
 static void put_extent(struct twill_arena *arena, uint32_t first, uint32_t pages,
                        enum twill_arena_kind kind)
 {
@@ -95,7 +94,7 @@ void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void 
     link_in(arena, 0, arena->pages, TWILL_ARENA_CLEAN);
 }
 
-/* Pages from `first` to the next multiple of the alignment. */
+/* Return the number of pages from `first` to the next multiple of the alignment. */
 static uint32_t skip_of(const struct twill_arena *arena, uint32_t first, size_t alignment)
 {
     uintptr_t at = (uintptr_t)arena->base + (uintptr_t)first * TWILL_ARENA_PAGE;
@@ -151,7 +150,7 @@ void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignmen
     return arena->base + (size_t)(first + skip) * TWILL_ARENA_PAGE;
 }
 
-/* The first page of the taken block that starts here, or NONE. */
+/* Return the first page of the taken block that starts here, or NONE. */
 static uint32_t block_at(const struct twill_arena *arena, const void *block)
 {
     size_t offset = (size_t)((const unsigned char *)block - arena->base);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Allocator of large blocks, in whole pages, out of one address range. Its records lie elsewhere,
- * so that an overrun of a block cannot damage them. The caller locks; makes no system call. */
+ * so that an overrun of a block cannot damage them. It makes no system call. The caller locks. */
 #ifndef TWILL_ARENA_H
 #define TWILL_ARENA_H
 
@@ -9,15 +9,15 @@
 #define TWILL_ARENA_PAGE 4096
 #define TWILL_ARENA_BINS 128
 
-/* Kinds of free memory. Clean: zero, as it was never touched or its pages were freed. Dirty:
- * resident, so that reuse causes no page faults here and in peers that map it. */
+/* Kinds of free memory. Clean memory is zero, as it was never touched or its pages were freed.
+ * Dirty memory is resident, so its reuse causes no page faults here and in peers that map it. */
 enum twill_arena_kind { TWILL_ARENA_DIRTY, TWILL_ARENA_CLEAN, TWILL_ARENA_KINDS };
 
-/* The record of a page. */
+/* The record of a page. An extent is a block that is taken, or a range of free pages. */
 struct twill_arena_page {
-    uint32_t head;       /* first page of an extent: its pages << 2 | state, else 0 */
-    uint32_t back;       /* last page of an extent: its pages */
-    uint32_t next, prev; /* first page of a free extent: its neighbours in the bin */
+    uint32_t head;       /* in the first page of an extent, its pages << 2 | state, else 0 */
+    uint32_t back;       /* in the last page of an extent, the number of its pages */
+    uint32_t next, prev; /* in the first page of a free extent, its neighbours in the bin */
 };
 
 struct twill_arena {
@@ -26,25 +26,24 @@ struct twill_arena {
     struct twill_arena_page *page;                     /* [pages] */
     uint32_t bin[TWILL_ARENA_KINDS][TWILL_ARENA_BINS]; /* first page of the first extent, by size */
     uint64_t used[TWILL_ARENA_KINDS][TWILL_ARENA_BINS / 64]; /* bitmap of non-empty bins */
-    size_t dirty, taken;                                     /* bytes */
+    size_t dirty, taken; /* bytes of dirty extents, and of taken ones */
 };
 
-/* Bytes of records for a range of `bytes`. */
+/* Return the bytes of records for a range of `bytes`. */
 size_t twill_arena_record_bytes(size_t bytes);
-/* Initialise an arena whose memory is all clean. base and bytes are multiples of the page size;
- * records is zeroed memory of twill_arena_record_bytes(), which the caller frees. */
+/* Initialise an arena whose memory is all clean. `base` and `bytes` are multiples of the page size.
+ * `records` is zeroed memory of twill_arena_record_bytes(), which the caller frees. */
 void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void *records);
-/* Allocate a block; alignment is a power of two. *zero: it contains zeros only. Returns NULL if no
- * extent fits. */
+/* Allocate an aligned block, with *zero if it contains zeros. Returns NULL if none fits. */
 void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignment, bool *zero);
-/* Bytes of the block that starts here, or 0 if none does. */
+/* Return the bytes of the block that starts here, or 0 if none does. */
 size_t twill_arena_size(const struct twill_arena *arena, const void *block);
-/* Free a block, whose memory becomes dirty; ignored if none starts here. */
+/* Free a block, whose memory becomes dirty. Does nothing if no block starts here. */
 void twill_arena_free(struct twill_arena *arena, void *block);
-/* Resize a block in place. Returns false if what follows it is not free or too small. */
+/* Resize a block in place. Returns false if the pages behind it are not free or too few. */
 bool twill_arena_resize(struct twill_arena *arena, void *block, size_t bytes);
-/* Take one of the longest dirty extents, or return NULL. The caller frees its pages and hands it
- * back with twill_arena_return(), clean if that succeeded. */
+/* Take one of the longest dirty extents, of *bytes bytes, or return NULL. The caller frees its
+ * pages and hands it back with twill_arena_return(), as clean if that succeeded. */
 void *twill_arena_pick(struct twill_arena *arena, size_t *bytes);
 void twill_arena_return(struct twill_arena *arena, void *extent, bool clean);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* malloc() and the other functions that programs call. Large blocks come from the region and are
- * recognised by their address; the rest goes to the next malloc, libc's or another library's. */
+ * recognised by their address. The rest goes to the next malloc, of libc or another library. */
 #include "lib/heap/malloc_state.h"
 
 #include <dlfcn.h>
@@ -14,10 +14,8 @@ int posix_memalign(void **block, size_t alignment, size_t bytes);
 void *reallocarray(void *block, size_t count, size_t bytes);
 #pragma GCC visibility pop
 
-/* --- the next malloc ------------------------------------------------------------------------- */
-
-/* Allocate memory, never freed, for dlsym(), which calls calloc() in some versions of libc. Its
- * size is stored before it. */
+/* Allocate memory that is never freed, for dlsym(), which calls calloc() in some versions of libc.
+ * The size of a block is stored before it. Returns NULL, with errno, when the memory is used up. */
 static void *early_alloc(size_t bytes)
 {
     size_t need = twill_round_up(twill_min(bytes, TWILL_EARLY_BYTES), 16) + 16;
@@ -42,15 +40,15 @@ static size_t early_size(const void *block)
     return bytes;
 }
 
-/* dlsym() returns a pointer to an object; POSIX lets it be one to a function. */
+/* Store the address of a function of the next malloc, or NULL, in *function. */
 static void look_up_symbol(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);
     memcpy(function, &found, sizeof(found));
 }
 
-/* Find the next malloc, in the first call of a process. Returns false meanwhile: to calls from the
- * search itself and from other threads. */
+/* Find the next malloc, in the first call of a process. Returns true once it is known. During the
+ * search it returns false, to calls from the search itself and from other threads. */
 static bool find_next(void)
 {
     struct twill_next *next = &twill_preload_state.next;
@@ -84,9 +82,7 @@ static __attribute__((constructor(101))) void begin_preload(void)
     twill_hook_forks();
 }
 
-/* --- without alignment ----------------------------------------------------------------------- */
-
-/* Does a block of this size come from the region? */
+/* Return whether a block of this size comes from the region. */
 static inline bool size_is_large(size_t bytes)
 {
     size_t least = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);
@@ -114,7 +110,7 @@ TWILL_EXPORTED void *calloc(size_t count, size_t bytes)
     }
     if (has_next())
         return twill_preload_state.next.calloc(count, bytes);
-    return fits ? early_alloc(all) : NULL; /* zero: early memory is never reused */
+    return fits ? early_alloc(all) : NULL; /* early memory is zero, as it is never reused */
 }
 
 TWILL_EXPORTED void free(void *block)
@@ -123,11 +119,11 @@ TWILL_EXPORTED void free(void *block)
         return;
     if (twill_is_ours(block) && twill_block_free(block))
         return;
-    if (has_next()) /* reports an address inside a block of ours as invalid */
+    if (has_next()) /* it reports an address inside a block of ours as invalid */
         twill_preload_state.next.free(block);
 }
 
-/* Allocate a new block, copy the contents of the old one (`has` bytes) and free that. */
+/* Move a block of `has` bytes to a new one, or return NULL and keep it if there is no memory. */
 static void *move_block(void *block, size_t has, size_t bytes)
 {
     void *moved = malloc(bytes);
@@ -176,8 +172,6 @@ TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
     errno = ENOMEM;
     return NULL;
 }
-
-/* --- with alignment -------------------------------------------------------------------------- */
 
 static void *large_aligned(size_t alignment, size_t bytes)
 {

@@ -2,8 +2,8 @@
 /* Interface of libtwill-heap.so, which is preloaded into programs that call malloc(), to libtwill
  * in the same process. libtwill looks it up by name at run time and works without it.
  *
- * Until a context calls serve() the library forwards every call to the next malloc: processes
- * without a context, and children forked before there is one, are not affected. */
+ * Until a context calls serve(), libtwill-heap.so forwards every call to the next malloc. So
+ * processes without a context, and children forked before there is one, are not affected. */
 #ifndef TWILL_MALLOC_INTERFACE_H
 #define TWILL_MALLOC_INTERFACE_H
 
@@ -13,8 +13,8 @@
 #define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
 #define TWILL_PRELOAD_VERSION 1
 
-/* Shared memory that large blocks come from. One per process, kept until the process ends because
- * blocks outlive contexts. */
+/* Shared memory that large blocks come from. There is one per process, which is kept until the
+ * process ends, because blocks outlive contexts. */
 struct twill_preload_region {
     int fd;
     void *mapping; /* struct twill_mapping of the libtwill that created it */
@@ -22,13 +22,12 @@ struct twill_preload_region {
     size_t bytes;
 };
 
-/* The functions of the library. Any thread may call them. */
+/* The functions of libtwill-heap.so. Any thread may call them. */
 struct twill_preload {
     uint32_t version;
-    /* Return the region of this process, or NULL: none yet, or this is a forked child. */
+    /* Return the region of this process, or NULL if there is none yet or this is a forked child. */
     const struct twill_preload_region *(*region)(void);
-    /* Make `mine` the region unless there is one. Returns the region, or NULL: out of memory, or
-     * this is a forked child. */
+    /* Make `mine` the region unless there is one. Returns the region, or NULL on failure. */
     const struct twill_preload_region *(*offer)(const struct twill_preload_region *mine);
     /* Serve blocks of at least `least` bytes from the region and keep up to `keep` bytes of freed
      * ones resident. With several contexts the smallest `least` and largest `keep` apply, until

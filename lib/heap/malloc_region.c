@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The region of this process: its blocks, what fork() does to it, and returning pages to the
- * system.
- */
+/* The region of this process, with its blocks, forks, and the return of pages to the system. */
 #include "lib/heap/malloc_state.h"
 
 #include <errno.h>
@@ -11,9 +9,9 @@
 
 struct twill_preload_state twill_preload_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Lock the region. Returns false, without locking, in a fork handler of another library: its thread
- * holds the lock already, and may free blocks but not allocate any, because it may be in the child
- * before our handler has run there. */
+/* Lock the region. Returns false, without locking, in a fork handler of another library. Its thread
+ * holds the lock already, and may free blocks. It may not allocate any, as our handler may not have
+ * run yet. */
 static bool enter_region(void)
 {
     if (atomic_load_explicit(&twill_preload_state.forking, memory_order_acquire) &&
@@ -28,8 +26,6 @@ static void leave_region(bool entered)
     if (entered)
         pthread_mutex_unlock(&twill_preload_state.lock);
 }
-
-/* --- blocks ---------------------------------------------------------------------------------- */
 
 void *twill_block_alloc(size_t bytes, size_t alignment, bool zero)
 {
@@ -54,8 +50,8 @@ size_t twill_block_size(const void *block)
     return bytes;
 }
 
-/* Free the pages of the largest free extents until half of `keep` is left, as stopping at `keep`
- * would repeat this at the next free(). Peers' mappings read zeros there. */
+/* Free the pages of the largest free extents until half of `keep` is left. If it stopped at `keep`,
+ * the next free() would repeat it. Peers' mappings read zeros there. */
 static void give_back_extents(void)
 {
     size_t keep = atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed), bytes;
@@ -99,8 +95,6 @@ bool twill_block_resize(void *block, size_t bytes)
     return done;
 }
 
-/* --- forks ----------------------------------------------------------------------------------- */
-
 static void before_fork(void)
 {
     pthread_mutex_lock(&twill_preload_state.lock);
@@ -114,9 +108,9 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&twill_preload_state.lock);
 }
 
-/* What the child writes must never reach its parent or the parent's peers: map the region privately
- * and allocate no more from it. If the program has closed the file, make the region read-only: a
- * child that crashes is better than a parent with wrong data. */
+/* Map the region privately and allocate no more from it, as writes of the child must never reach
+ * its parent or the parent's peers. If the program has closed the file, make the region read-only.
+ * A child that crashes is better than a parent with wrong data. */
 static void after_fork_in_child(void)
 {
     const struct twill_preload_region *region = &twill_preload_state.region;
@@ -136,18 +130,16 @@ static void after_fork_in_child(void)
     errno = kept;
 }
 
-/* Register before other libraries do: handlers registered later run before ours in the parent,
- * where they may wait for a thread that waits for this lock, and after ours in the child, where
- * what they write must go to the private mapping. */
+/* Runs before other libraries register their handlers, so that theirs run before ours in the parent
+ * and after ours in the child. In the parent they may wait for a thread that waits for this lock.
+ * In the child they must write to the private mapping. */
 void twill_hook_forks(void)
 {
     twill_preload_state.forks_hooked =
         pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
 }
 
-/* --- the region ------------------------------------------------------------------------------ */
-
-/* The region, or NULL in a child or if the program has closed or replaced its descriptor. */
+/* Return the region, or NULL in a child or if the program has closed or replaced its descriptor. */
 static const struct twill_preload_region *region_if_ours(void)
 {
     const struct twill_preload_region *region = &twill_preload_state.region;

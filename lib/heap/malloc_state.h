@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of libtwill-heap.so, its one writable global, because malloc() has no context argument.
- * Members that are read without the lock are atomic. */
+/* The state of libtwill-heap.so, which is its only writable global, because malloc() has no context
+ * argument. Members that are read without the lock are atomic. */
 #ifndef TWILL_MALLOC_STATE_H
 #define TWILL_MALLOC_STATE_H
 
@@ -29,19 +29,19 @@ struct twill_next {
 
 struct twill_preload_state {
     struct twill_next next;
-    _Atomic int found; /* next: 0 unknown, 1 being looked up, 2 known */
+    _Atomic int found; /* whether `next` is unknown (0), being looked up (1) or known (2) */
     _Atomic size_t early_used;
     _Alignas(16) unsigned char early[TWILL_EARLY_BYTES]; /* for allocations of dlsym() */
 
-    _Atomic size_t least;    /* smallest block served from the region, bytes; 0: none is */
-    _Atomic uintptr_t base;  /* of the region */
-    _Atomic uintptr_t bytes; /* of the region, written last; 0: there is none */
+    _Atomic size_t least;    /* bytes of the smallest block served from the region, 0 if none is */
+    _Atomic uintptr_t base;  /* start of the region */
+    _Atomic uintptr_t bytes; /* size of the region, written last, 0 if there is none */
     _Atomic size_t keep;     /* most bytes of free blocks that stay resident */
 
     pthread_mutex_t lock; /* protects the members below */
     struct twill_arena arena;
     struct twill_preload_region region;
-    dev_t device; /* of region.fd */
+    dev_t device; /* device and inode of region.fd */
     ino_t inode;
     unsigned users;    /* contexts that have called serve() and not stop() */
     bool child;        /* this process was forked from the region's */
@@ -54,7 +54,7 @@ extern struct twill_preload_state twill_preload_state;
 
 /* lib/heap/malloc_region.c: blocks of the region. Any thread may call these functions. */
 
-/* Does the address lie in the region? */
+/* Return whether an address lies in the region. */
 static inline bool twill_is_ours(const void *block)
 {
     uintptr_t bytes = atomic_load_explicit(&twill_preload_state.bytes, memory_order_acquire);
@@ -64,9 +64,12 @@ static inline bool twill_is_ours(const void *block)
 }
 /* Return a block, filled with zeros if `zero`, or NULL if none fits. */
 void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
-size_t twill_block_size(const void *block);         /* 0: no block starts there */
-bool twill_block_resize(void *block, size_t bytes); /* in place; false: not possible */
-bool twill_block_free(void *block);                 /* false: no block starts there */
+/* Return the bytes of a block, or 0 if no block starts there. */
+size_t twill_block_size(const void *block);
+/* Resize a block in place, or return false if that is not possible. */
+bool twill_block_resize(void *block, size_t bytes);
+/* Free a block, or return false if no block starts there. */
+bool twill_block_free(void *block);
 /* Register the fork handlers, once. A region is accepted only if that succeeded. */
 void twill_hook_forks(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lines of a job: its ranks, their calls and last events; and what is wrong with it: ranks that
- * are dead, stopped, behind the others, or in another call. */
+/* Makes the lines of a job view. These are its ranks, their calls and last events, and findings
+ * about ranks that are dead, stopped, behind the others, or in another call. */
 #include "algorithms/algorithms.h"
 #include "lib/base/plural.h"
 #include "lib/report/job_view.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMED_RANKS 16 /* in a sentence */
+#define NAMED_RANKS 16 /* most ranks that a sentence names */
 
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
 {
@@ -38,7 +38,7 @@ void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
     va_end(arguments);
 }
 
-/* Return the rank in the job of a rank of the region's communicator, -1 if it is not known. */
+/* Return the rank in the job of a rank of the region's communicator, or -1 if that is not known. */
 static int rank_in_job(const struct twill_job_view *view, const struct twill_job_region *region,
                        uint32_t rank)
 {
@@ -58,8 +58,8 @@ static double age_of(const struct twill_job_view *view, const struct twill_job_r
     return view->ticks > ticks ? (double)(view->ticks - ticks) * region->rate * 1e-9 : 0;
 }
 
-/* Read event number n from the end, 0 the last one. Returns false before the first, or if it is
- * not whole. */
+/* Read the event that is `back` before the last one, and its number. Returns false if incomplete.
+ */
 static bool read_event(const struct twill_job_region *region, uint64_t back, uint64_t *number,
                        struct twill_trace_event *event)
 {
@@ -69,8 +69,7 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     return written > first + back && twill_trace_read(ring, false, *number, event);
 }
 
-/* Return the ticks at which the region's last call ended, 0 if that is not known; and in *bytes
- * those of its last call. */
+/* Return the ticks at which the last call ended, and its *bytes, or 0 where that is not known. */
 static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *bytes)
 {
     struct twill_trace_event event;
@@ -88,7 +87,7 @@ static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *
     return 0;
 }
 
-/* Return the rank in the job that a region's owner waits for, -1: none. */
+/* Return the rank in the job that a region's owner waits for, or -1 if there is none. */
 static int awaited_by(const struct twill_job_view *view, const struct twill_job_region *region)
 {
     struct twill_trace_event event;
@@ -116,7 +115,7 @@ static const char *name_or_dash(const char *name)
     return name != NULL ? name : "-";
 }
 
-/* Return the operation's name, "-" for a collective that does not reduce. */
+/* Return the operation's name, or "-" for a collective that does not reduce. */
 static const char *operation_name(const struct twill_call *call)
 {
     bool reduces = (unsigned)call->collective < TWILL_COLLECTIVE_COUNT &&
@@ -172,11 +171,10 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                        peer, event->detail);
 }
 
-/* Is this region the first one of its rank? */
 static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
 {
     size_t before = 0;
-    uint32_t rank = view->region[index].owner->job_rank; /* others may change it meanwhile */
+    uint32_t rank = view->region[index].owner->job_rank; /* read once, as it may change */
     while (before < index && view->region[before].owner->job_rank != rank)
         before++;
     return before == index;
@@ -213,9 +211,6 @@ void twill_job_list(struct twill_job_view *view, size_t events)
         }
 }
 
-/* --- findings -------------------------------------------------------------------------------- */
-
-/* Describe the region's last call. */
 static const char *call_text(const struct twill_job_region *region, char *text, size_t bytes)
 {
     struct twill_call call =
@@ -229,7 +224,7 @@ static bool is_stopped(const struct twill_job_region *region)
     return region->process.state == 'T' || region->process.state == 't';
 }
 
-/* Name ranks that do not run, each once. */
+/* Add a finding for each rank that is dead or stopped. */
 static void find_dead_and_stopped(struct twill_job_view *view)
 {
     char text[160];
@@ -248,7 +243,7 @@ static void find_dead_and_stopped(struct twill_job_view *view)
     }
 }
 
-/* Return the region that is farthest in its communicator's calls, NULL if none is in a call. */
+/* Return the region that is in the call of the highest number, or NULL if none is in a call. */
 static const struct twill_job_region *find_farthest(const struct twill_job_view *view, size_t from,
                                                     size_t to)
 {
@@ -260,7 +255,7 @@ static const struct twill_job_region *find_farthest(const struct twill_job_view 
     return farthest;
 }
 
-/* Write "ranks 0, 2 have" or "rank 0 has": those in the call of this number. */
+/* Write the ranks that are in the call of this number, as "ranks 0, 2 have" or "rank 0 has". */
 static void name_ranks(const struct twill_job_view *view, size_t from, size_t to, uint64_t sequence,
                        char *text, size_t bytes)
 {
@@ -279,7 +274,7 @@ static void name_ranks(const struct twill_job_view *view, size_t from, size_t to
              ranks > NAMED_RANKS ? ", ..." : "", ranks > 1 ? "have" : "has");
 }
 
-/* Name the ranks that have not begun the farthest call. */
+/* Add a finding for each rank that has not begun the farthest call. */
 static void find_behind(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *farthest = find_farthest(view, from, to);
@@ -314,7 +309,7 @@ static void find_behind(struct twill_job_view *view, size_t from, size_t to)
     }
 }
 
-/* Compare each rank's last call with the first rank's call of that number. */
+/* Add a finding for each rank whose last call differs from the first rank's call of that number. */
 static void find_different(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *first = &view->region[from];

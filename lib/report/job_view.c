@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the ranks of a job: the memfds that processes hold, and who has locked them. */
+/* Finds the ranks of a job by the memfds that processes hold and have locked. */
 #include "lib/report/job_view.h"
 #include "fabric/shm/mapping.h"
 
@@ -12,15 +12,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What is looked for, and what was in the way. */
+/* A search for the regions of a job, and why some could not be read. */
 struct job_search {
     struct twill_job_view *view;
     const char *name;
-    int pid;               /* 0: `name` is a program */
-    uint64_t job;          /* only regions of this job; 0: of any */
-    unsigned seen, denied; /* processes that match; of these, of other users */
+    int pid;               /* the PID that was given, or 0 if `name` is a program */
+    uint64_t job;          /* add only regions of this job, or of any if 0 */
+    unsigned seen, denied; /* processes that match, and those of them that other users own */
     struct twill_host_process first;
-    const char *unreadable; /* why a region could not be read; NULL: none */
+    const char *unreadable; /* why a region could not be read, or NULL */
     struct twill_error *error;
 };
 
@@ -32,7 +32,7 @@ static bool is_known(const struct twill_job_view *view, const struct stat *about
     return false;
 }
 
-/* Find the process that owns a region: it has locked the file. */
+/* Find the process that owns a region, which is the one that has locked the file. */
 static void find_owner(struct twill_job_region *region, int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -44,7 +44,7 @@ static void find_owner(struct twill_job_region *region, int fd)
 static void read_call(struct twill_job_region *region)
 {
     const struct twill_node *node = &region->view->node;
-    for (unsigned turn = 0; turn < 1000 && !region->has_call; turn++) /* it may be in writing */
+    for (unsigned turn = 0; turn < 1000 && !region->has_call; turn++) /* it may be being written */
         region->has_call = twill_node_read_last_call(node, 0, &region->record, &region->entered);
     region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;
 }
@@ -71,7 +71,7 @@ static twill_status add_region(struct job_search *search, int fd)
         return TWILL_OK;
     search->unreadable = NULL;
     region->owner = twill_node_view_owner(region->view);
-    if (region->owner->job == 0 || /* being made */
+    if (region->owner->job == 0 || /* it is being made */
         (search->job != 0 && region->owner->job != search->job)) {
         twill_node_view_close(region->view);
         return TWILL_OK;
@@ -81,7 +81,7 @@ static twill_status add_region(struct job_search *search, int fd)
     return TWILL_OK;
 }
 
-/* Add the regions whose memfds a process holds: its own, and those of the ranks that follow it. */
+/* Add the regions whose memfds a process holds, which are its own and those of ranks after it. */
 static twill_status search_process(struct job_search *search,
                                    const struct twill_host_process *process)
 {
@@ -113,7 +113,7 @@ static twill_status search_process(struct job_search *search,
     return status;
 }
 
-/* Is it the process, or one that it has started? */
+/* Return whether process `pid` is `from`, or descends from it. */
 static bool descends(const struct twill_host_process *list, size_t count, int pid, int from)
 {
     for (unsigned depth = 0; depth < 64 && pid > 1; depth++) {
@@ -148,7 +148,7 @@ static int compare_regions(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Explain why nothing was found. */
+/* Fail with the reason why nothing was found. */
 static twill_status refuse_search(const struct job_search *search)
 {
     const struct twill_host_process *first = &search->first;
@@ -171,7 +171,7 @@ static twill_status refuse_search(const struct job_search *search)
                       first->pid, first->name);
 }
 
-/* All regions must be of one job. */
+/* Fail unless all regions are of one job. */
 static twill_status check_one_job(const struct job_search *search)
 {
     const struct twill_job_view *view = search->view;

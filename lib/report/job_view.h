@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job as seen from outside: the regions of its ranks on this host, and the lines made of them. */
+/* A job as seen from outside, with the regions of its ranks on this host and lines about them. */
 #ifndef TWILL_JOB_VIEW_H
 #define TWILL_JOB_VIEW_H
 
@@ -11,20 +11,20 @@
 /* One rank's memory for one communicator. */
 struct twill_job_region {
     struct twill_node_view *view;
-    const struct twill_node_owner *owner; /* in it */
-    uint64_t device, file;                /* of the memfd */
-    struct twill_host_process process;    /* its owner; pid 0: it has ended */
+    const struct twill_node_owner *owner; /* part of the view's memory */
+    uint64_t device, file;                /* device and inode of the memfd */
+    struct twill_host_process process;    /* the owner, with pid 0 if it has ended */
     /* The last call, as twill_node_read_last_call() found it. */
     bool has_call, in_call;
     struct twill_call_record record;
     uint64_t entered; /* ticks */
-    double rate;      /* nanoseconds a tick */
+    double rate;      /* nanoseconds a tick, or 0 if unknown */
 };
 
 struct twill_job_view {
-    struct twill_job_region *region; /* [regions] by job, communicator and rank */
+    struct twill_job_region *region; /* [regions] sorted by job, communicator and rank */
     size_t regions, capacity;
-    uint64_t ticks; /* of the snapshot */
+    uint64_t ticks; /* time of the snapshot */
     char **line;    /* [lines] */
     size_t lines, line_capacity;
     bool short_of_memory;
@@ -32,9 +32,9 @@ struct twill_job_view {
 
 /* --- lib/report/job_lines.c --- */
 
-/* Append a line. */
+/* Append a formatted line, or set view->short_of_memory. */
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...) TWILL_PRINTF(2, 3);
-/* Append the lines, and the findings. */
+/* Append lines of ranks, calls and up to `events` last events of each region, and findings. */
 void twill_job_list(struct twill_job_view *view, size_t events);
 void twill_job_find(struct twill_job_view *view);
 

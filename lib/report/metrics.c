@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_METRICS: calls, bytes and seconds by communicator, collective, size and algorithm, in a
- * file in the text format of Prometheus. Written by the thread whose call completes when it is
- * time, and when a communicator ends: the library has no thread for it. */
+/* TWILL_METRICS, a file in the text format of Prometheus with calls, bytes and seconds by
+ * communicator, collective, size and algorithm. The thread whose call completes when it is time
+ * writes the file, as the library has no thread for it. So does the end of a communicator. */
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/plan.h"
@@ -19,24 +19,24 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The sums of one row. Made when a run is laid out, kept until the context ends. Its communicator's
- * holder adds, any thread reads. */
+/* The sums of one row. It is made when a run is laid out, and kept until the context ends. The
+ * holder of its communicator adds, and any thread may read. */
 struct twill_account {
     struct twill_account *next;
     uint32_t comm; /* number of the communicator */
     enum twill_collective collective;
-    unsigned size; /* class, by the larger side of the call */
+    unsigned size; /* index in classes[], by the larger side of the call */
     char algorithm[TWILL_WHY_NAME];
     uint64_t calls, bytes;
-    uint64_t ticks, waiting; /* of these, for the last rank to enter */
+    uint64_t ticks, waiting; /* time in calls, and the part until the last rank had entered */
 };
 
-/* The metrics of a context. The list of accounts is protected by the context's lock; none is freed
- * before the end. An account belongs to one communicator, whose holder counts in it, while another
- * thread may write the file: that shows each counter as it was at some moment, not all at one. Of
- * threads that find the time come, one writes (`writing`). */
+/* The metrics of a context. The context's lock protects the list of accounts, and none is freed
+ * before the end. While one thread counts in an account, another may write the file. So the file
+ * shows each counter as it was at some moment, but not all at the same moment. If several threads
+ * find that it is time to write, one does (`writing`). */
 struct twill_metrics {
-    struct twill_observer observer; /* first: context->observer points to it */
+    struct twill_observer observer; /* the first member, as context->observer points to it */
     char path[PATH_MAX];
     struct twill_account *accounts;
     uint64_t ticks_at_start, ns_at_start;
@@ -45,7 +45,7 @@ struct twill_metrics {
     _Atomic bool writing;
 };
 
-/* Classes of sizes: the most bytes of each, and its label. */
+/* Classes of sizes, with the most bytes of each and its label. */
 static const struct size_class {
     uint64_t most;
     const char *label;
@@ -55,15 +55,12 @@ static const struct size_class {
                {UINT64_C(1) << 24, "16M"},
                {UINT64_MAX, "more"}};
 
-/* Return the metrics of a context, or NULL. */
 static struct twill_metrics *metrics_of(const struct twill_context *context)
 {
     return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
-/* --- counting -------------------------------------------------------------------------------- */
-
-/* Set run->layout.account, for a run that is laid out. */
+/* Set run->layout.account of a run that is laid out, to an account that exists or a new one. */
 static twill_status find_account(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
@@ -91,7 +88,7 @@ static twill_status find_account(struct twill_request *run)
                                       "out of memory for TWILL_METRICS");
 }
 
-/* Add a call that has ended to its account. */
+/* Add a call that has ended to its account, and write the file if it is time. */
 static void count_call(struct twill_request *request)
 {
     struct twill_account *account = request->layout.account;
@@ -107,14 +104,12 @@ static void count_call(struct twill_request *request)
     twill_metrics_write(request->engine->context);
 }
 
-/* --- the file -------------------------------------------------------------------------------- */
-
-/* A text that grows. */
 struct metrics_text {
     char *start;
     size_t used, capacity;
 };
 
+/* Append formatted text, or nothing if there is no memory for it. */
 static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *format, ...)
 {
     va_list arguments;
@@ -136,7 +131,7 @@ static void TWILL_PRINTF(2, 3) add_text(struct metrics_text *text, const char *f
     }
 }
 
-/* The families, and which member each one shows. */
+/* The families of metrics, with name and help. */
 enum family { FAMILY_CALLS, FAMILY_BYTES, FAMILY_WAITING, FAMILY_MOVING, FAMILY_COUNT };
 static const char *const families[FAMILY_COUNT][2] = {
     {"twill_calls_total", "Completed collectives."},
@@ -179,8 +174,8 @@ static void compose(struct twill_context *context, struct metrics_text *text)
     twill_context_unlock(context);
 }
 
-/* Write a text to a new file, and rename that: readers see the old or the new one as a whole.
- * Returns false with errno. */
+/* Write a text to a new file, and rename that, so that readers see either the old file or the new
+ * one. Returns false, with errno, on failure. */
 static bool replace_file(const char *path, const struct metrics_text *text)
 {
     char part[PATH_MAX + 32];
@@ -221,8 +216,6 @@ void twill_metrics_write(struct twill_context *context)
     }
     atomic_store_explicit(&metrics->writing, false, memory_order_release);
 }
-
-/* --- life ------------------------------------------------------------------------------------ */
 
 static void close_metrics(struct twill_context *context)
 {

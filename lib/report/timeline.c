@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_TIMELINE: the events of a rank as Chrome trace JSON, which Perfetto and
- * chrome://tracing open. One file for each rank, which is a process there; the times are those of
- * rank 0's clock.
+/* TWILL_TIMELINE, the events of a rank as Chrome trace JSON, which Perfetto and chrome://tracing
+ * open. There is one file for each rank, which is a process there. Times are those of rank 0's
+ * clock.
  *
- * The file is a JSON array, an event a line, and ends with "]" after every write: what has been
- * written stays valid when the rank is killed. Events are kept in memory, and written when the
- * buffer is full, when TWILL_TIMELINE_EVERY_NS have passed, and at the end. */
+ * The file is a JSON array with one event a line. It ends with "]" after every write, so that it is
+ * valid even if the rank is killed. Events are kept in memory, and written when the buffer is full,
+ * when TWILL_TIMELINE_EVERY_NS have passed, and at the end. */
 #include "algorithms/algorithms.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/times.h"
@@ -27,58 +27,58 @@
 #define TEXT_BYTES   ((size_t)64 << 10)
 #define FILE_END     "\n]\n"
 #define ALIGN_ROUNDS 16u
-#define NAME_MOST    80u  /* bytes of a tensor's name */
-#define OPEN_MOST    256u /* of more that overlap, the oldest are shown as instants */
-#define LANES_MOST   32u  /* lanes of one kind; further ones share the last */
+#define NAME_MOST    80u  /* most bytes of a tensor's name */
+#define OPEN_MOST    256u /* if more events overlap, the oldest are shown as instants */
+#define LANES_MOST   32u  /* most lanes of one kind, the last of which further events share */
 
 /* What a line of the timeline shows. */
 enum mark_phase {
-    SHOWN_SPAN,    /* from `begin` to `end` */
-    SHOWN_INSTANT, /* at `end` */
-    SHOWN_BYTES,   /* bytes in flight from `end` on */
+    SHOWN_SPAN,    /* an event from `begin` to `end` */
+    SHOWN_INSTANT, /* an event at `end` */
+    SHOWN_BYTES,   /* the bytes in flight from `end` on */
     SHOWN_TRACK,   /* the name of a track, at its first use */
 };
 
 /* An event of the timeline. */
 struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
-    uint64_t bytes, more; /* more: of BYTES, those to be received */
+    uint64_t bytes, more; /* for SHOWN_BYTES, those being sent, and those being received */
     uint32_t comm, sequence, peer, what;
-    uint8_t phase, kind; /* enum mark_phase, enum twill_trace_kind: that of its begin */
-    uint8_t lane;        /* of the track: events of one kind that overlap have different ones */
+    uint8_t phase, kind; /* enum mark_phase, and enum twill_trace_kind of its begin */
+    uint8_t lane; /* lane of the track; events of one kind that overlap have different ones */
     uint8_t detail;
-    const char *name; /* of the tensor, kept until the communicator is closed, or NULL */
+    const char *name; /* the tensor's name, kept until the communicator is closed, or NULL */
 };
 
-/* The clocks between which events are converted, and what is added to this clock's ns. */
+/* Readings of the two clocks between which events are converted. `offset` is subtracted from ns. */
 struct clock_pair {
     uint64_t ticks[2], ns[2];
     int64_t offset;
 };
 
-/* The difference between this rank's clock and that of rank 0 (twill_now()), at one time. Both are
- * in ns; offset is this clock minus the other, true within error. */
+/* The difference between this rank's clock and that of rank 0 (twill_now()), in ns, at one time.
+ * The offset is this clock minus the other, true within `error`. */
 struct clock_offset {
-    uint64_t at; /* twill_now() of this rank; 0: not measured */
+    uint64_t at; /* twill_now() of this rank, or 0 if not measured */
     int64_t offset, error;
 };
 
-/* Belongs to a context. Its lock protects all but what is constant. */
+/* The timeline of a context. Its lock protects all members that are not constant. */
 struct twill_timeline {
     pthread_mutex_t lock;
     const struct twill_log *log; /* constant */
     unsigned rank;               /* in the job; constant */
-    int file;                    /* -1 after a failed write */
-    off_t end;                   /* where FILE_END begins */
+    int file;                    /* descriptor, or -1 after a failed write */
+    off_t end;                   /* offset of FILE_END */
     unsigned count;
     uint64_t flushed;                  /* twill_now() */
-    struct clock_pair clock;           /* [0] of the last flush */
-    struct clock_offset offset, later; /* at the start, at the end */
+    struct clock_pair clock;           /* [0] is of the last flush */
+    struct clock_offset offset, later; /* measured at the start, and at the end */
     struct shown_event events[EVENTS_KEPT];
     char text[TEXT_BYTES + LINE_MOST + sizeof(FILE_END)];
 };
 
-/* --- events as JSON; by hand, since printf would cost more than the events -------------------- */
+/* JSON is written without printf, which costs more than the events. put_X() returns its end. */
 
 static const char *const names[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_POINT_BEGIN] = "message",     [TWILL_TRACE_WAIT_BEGIN] = "wait for peer",
@@ -126,7 +126,7 @@ static char *put_time(char *to, const char *name, int64_t ns)
     return to;
 }
 
-/* Write a blank and a name that a program has given, as JSON has it. */
+/* Write a blank and a name that a program has given, without characters that JSON would escape. */
 static char *put_name(char *to, const char *name)
 {
     *to++ = ' ';
@@ -144,12 +144,13 @@ static const char *event_name(const struct shown_event *event)
     return names[event->kind] != NULL ? names[event->kind] : "?";
 }
 
-/* The number of a track in its process: communicators, kinds and lanes in this order. */
+/* Return the number of a track in its process, ordered by communicator, kind and lane. */
 static uint64_t track_of(const struct shown_event *event)
 {
     return ((uint64_t)event->comm * TWILL_TRACE_KIND_COUNT + event->kind) * 100 + event->lane + 1;
 }
 
+/* Return the ns of rank 0's clock at a tick of this rank. */
 static int64_t time_of(const struct clock_pair *clock, uint64_t ticks)
 {
     double rate =
@@ -175,8 +176,7 @@ static char *put_arguments(char *to, const struct shown_event *event)
     return put_text(to, "}}");
 }
 
-/* Names of tracks: "call", "send 2" for the third that overlaps; with the communicator, unless it
- * is the first. */
+/* Write a track's name with its communicator, as "call (0)", or "send 2 (0)" for a third lane. */
 static char *put_track(char *to, const struct shown_event *event, unsigned rank)
 {
     to = put_member(to, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", rank);
@@ -208,7 +208,7 @@ static size_t line_of(char *text, const struct shown_event *event, unsigned rank
     bool spans = event->phase == SHOWN_SPAN;
     int64_t begin = time_of(clock, event->begin), end = time_of(clock, event->end);
     if (event->kind == TWILL_TRACE_WAIT_BEGIN)
-        begin -= (int64_t)event->bytes; /* it had begun so long before */
+        begin -= (int64_t)event->bytes; /* how long before its record the wait began */
     char *to = put_text(put_text(text, ",\n{\"name\":\""), event_name(event));
     if (event->name != NULL)
         to = put_name(to, event->name);
@@ -223,9 +223,7 @@ static size_t line_of(char *text, const struct shown_event *event, unsigned rank
     return (size_t)(to - text);
 }
 
-/* --- the buffer and the file ----------------------------------------------------------------- */
-
-/* Write text behind what is there, and the end of the array behind it. Has the lock. */
+/* Write t->text in place of the end of the array, and that end behind it. The lock is held. */
 static void write_text(struct twill_timeline *t, size_t bytes)
 {
     if (t->file < 0 || bytes == 0)
@@ -245,7 +243,7 @@ static void write_text(struct twill_timeline *t, size_t bytes)
     t->end += (off_t)bytes;
 }
 
-/* Write all events that are kept. Has the lock. */
+/* Write all events that are kept. The lock is held. */
 static void flush_events(struct twill_timeline *t)
 {
     size_t used = 0;
@@ -274,7 +272,7 @@ static void add_event(struct twill_timeline *timeline, const struct shown_event 
     pthread_mutex_unlock(&timeline->lock);
 }
 
-/* Write what is known about the clock, where readers expect it. Has the lock. */
+/* Write the measured offsets of the clock as an event, for twill-trace. The lock is held. */
 static void write_clock(struct twill_timeline *t)
 {
     const struct clock_offset *at = &t->offset, *to = &t->later;
@@ -289,19 +287,18 @@ static void write_clock(struct twill_timeline *t)
     write_text(t, (size_t)n);
 }
 
-/* --- begins and ends of events become spans on tracks; messages become a counter of bytes ----- */
-
-/* How a begin and its end are recognised. */
+/* Begins and ends of events become spans on tracks, and messages become a counter of bytes. An end
+ * has these members in common with its begin. */
 enum same { SAME_KIND, SAME_PEER = 1, SAME_SEQUENCE = 2, SAME_DETAIL = 4 };
 
 static const struct row {
-    uint8_t ends; /* kind of the end; 0: an instant */
-    uint8_t same; /* what the end has in common with the begin */
+    uint8_t ends; /* kind of the end, or 0 for an instant */
+    uint8_t same; /* enum same */
 } rows[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_CALL_BEGIN] = {TWILL_TRACE_CALL_END, SAME_SEQUENCE},
     [TWILL_TRACE_POINT_BEGIN] = {TWILL_TRACE_POINT_END, SAME_PEER},
     [TWILL_TRACE_WAIT_BEGIN] = {TWILL_TRACE_WAIT_END, SAME_KIND},
-    /* On the fast path a segment begins before its call has a number. Its epoch is unique. */
+    /* On the fast path a segment begins before its call has a number, but its epoch is unique. */
     [TWILL_TRACE_SEGMENT_BEGIN] = {TWILL_TRACE_SEGMENT_END, SAME_PEER},
     [TWILL_TRACE_SEND_BEGIN] = {TWILL_TRACE_SEND_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
     [TWILL_TRACE_RECV_BEGIN] = {TWILL_TRACE_RECV_END, SAME_SEQUENCE | SAME_PEER | SAME_DETAIL},
@@ -317,11 +314,11 @@ struct spans {
     struct twill_timeline *timeline;
     pthread_mutex_t lock; /* several threads record events of one communicator */
     uint32_t comm;
-    char **name; /* [names] of tensors, or NULL */
+    char **name; /* [names] names of tensors, each may be NULL */
     size_t names;
     unsigned count;
-    uint64_t in_flight[2];                  /* bytes to be sent, received */
-    uint32_t lanes[TWILL_TRACE_KIND_COUNT]; /* in use, a bit each */
+    uint64_t in_flight[2];                  /* bytes being sent, and being received */
+    uint32_t lanes[TWILL_TRACE_KIND_COUNT]; /* lanes in use, a bit each */
     uint32_t named[TWILL_TRACE_KIND_COUNT]; /* lanes whose track has a name */
     struct twill_trace_event begun[OPEN_MOST];
     uint8_t lane[OPEN_MOST];
@@ -383,7 +380,7 @@ static void count_bytes(struct spans *open, const struct twill_trace_event *even
     add_event(open->timeline, &added);
 }
 
-/* Take the lowest free lane of a kind, and name its track when it is used first. */
+/* Take the lowest free lane of a kind, and name its track at its first use. */
 static uint8_t take_lane(struct spans *open, const struct twill_trace_event *event)
 {
     uint32_t used = open->lanes[event->kind];
@@ -398,7 +395,7 @@ static uint8_t take_lane(struct spans *open, const struct twill_trace_event *eve
     return lane;
 }
 
-/* Forget an event that has begun, and free its lane. The oldest stay first. */
+/* Forget event i that has begun, and free its lane. The others keep their order. */
 static void drop_begun(struct spans *open, unsigned i)
 {
     open->lanes[open->begun[i].kind] &= ~(UINT32_C(1) << open->lane[i]);
@@ -429,7 +426,7 @@ static bool are_pair(const struct twill_trace_event *begin, const struct twill_t
            ((row->same & SAME_DETAIL) == 0 || begin->detail == end->detail);
 }
 
-/* Add the span of an event that ends. Returns false if its begin is not known. */
+/* Add the span of an event that ends, or return false if its begin is not known. */
 static bool end_event(struct spans *open, const struct twill_trace_event *event)
 {
     unsigned i = 0;
@@ -454,7 +451,7 @@ static bool end_event(struct spans *open, const struct twill_trace_event *event)
     return true;
 }
 
-/* The consumer of a communicator's trace. */
+/* Consume an event of a communicator's trace. */
 static void consume_event(void *user, const struct twill_trace_event *event)
 {
     struct spans *open = user;
@@ -470,15 +467,13 @@ static void consume_event(void *user, const struct twill_trace_event *event)
     pthread_mutex_unlock(&open->lock);
 }
 
-/* --- opening --------------------------------------------------------------------------------- */
-
-/* Write the name of a rank's file: the pattern, with %r replaced by the rank; without %r it goes
- * before the ending, or to the end. */
+/* Write the name of a rank's file, which is the pattern with %r replaced by the rank. Without %r
+ * the rank goes before the ending, or to the end. */
 static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, char path[PATH_MAX])
 {
     char rank[32];
     int used = snprintf(rank, sizeof(rank), "%u", number);
-    if (epoch > 0) /* ranks have other numbers, and this process may write an earlier file */
+    if (epoch > 0) /* else ranks that were renumbered could overwrite earlier files */
         snprintf(rank + used, sizeof(rank) - (size_t)used, ".e%u", epoch);
     const char *mark = strstr(pattern, "%r"), *slash = strrchr(pattern, '/');
     const char *dot = strrchr(pattern, '.');
@@ -491,7 +486,7 @@ static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, 
         snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
-/* Write whose file it is. The job's number tells twill-trace which files belong together. */
+/* Write the owner of the file. The job's number shows twill-trace which files belong together. */
 static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 {
     char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];
@@ -509,8 +504,8 @@ static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
     write_text(t, (size_t)n);
 }
 
-/* Open the timeline of a context whose rank is known. Returns NULL after a warning if out of
- * memory; a file that cannot be opened is only a warning, as other ranks go on. */
+/* Open the timeline of a context whose rank is known. Returns NULL, after a warning, if out of
+ * memory. If the file cannot be opened, that is only a warning, as other ranks continue. */
 static struct twill_timeline *open_timeline(const struct twill_context *context)
 {
     const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_TIMELINE);
@@ -548,9 +543,7 @@ static void close_timeline(struct twill_context *context)
     context->timeline = NULL;
 }
 
-/* --- clocks -------------------------------------------------------------------------------- */
-
-/* What a rank contributes to a round: when it began this one, and when it ended the one before. */
+/* A rank's contribution to a round, which is when it began this one and ended the one before. */
 struct clock_round {
     uint64_t begun, ended;
 };
@@ -560,7 +553,7 @@ struct clock_bounds {
     int64_t least, most;
 };
 
-/* Tighten the bounds by one allgather: mine and rank 0's readings before and after it. */
+/* Tighten the bounds by this rank's and rank 0's readings before and after an allgather. */
 static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
                     const struct clock_round *theirs)
 {
@@ -570,6 +563,7 @@ static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
     bounds->most = most < bounds->most ? most : bounds->most;
 }
 
+/* Run ALIGN_ROUNDS + 1 allgathers, the first of which connects, and store their bounds. */
 static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
                             struct clock_round *all, struct clock_bounds *bounds)
 {
@@ -581,7 +575,7 @@ static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
         if (status != TWILL_OK)
             return status;
         ended = twill_now();
-        if (i > 1) { /* the first makes connections */
+        if (i > 1) { /* the first allgather connects, and gives no bounds */
             last.ended = own.ended;
             zero.ended = all[0].ended;
             tighten(bounds, &last, &zero);
@@ -592,12 +586,12 @@ static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
     return TWILL_OK;
 }
 
-/* Measure the offset by some allgathers. Collective; costs some round trips.
+/* Measure the offset by some allgathers. Collective.
  *
- * No rank can end an allgather before every rank has begun it. So what a rank reads at its end is
- * later than what rank 0 read at its begin, and the reverse: each allgather bounds the offset from
- * both sides, as in Cristian's algorithm, and the offset is the middle of the narrowest bounds.
- * Where 0 is within them, the clocks are taken for the same one: they are on ranks of one host. */
+ * No rank can end an allgather before every rank has begun it. So a rank's reading at the end is
+ * later than rank 0's reading at the begin, and the reverse. Each allgather thus bounds the offset
+ * from both sides, as in Cristian's algorithm, and the result is the middle of the narrowest
+ * bounds. If 0 is within them, the clocks are taken to be the same one, as on ranks of one host. */
 static twill_status align_clock(struct twill_comm *comm, twill_gather_fn gather,
                                 struct clock_offset *offset)
 {
@@ -617,8 +611,6 @@ static twill_status align_clock(struct twill_comm *comm, twill_gather_fn gather,
     offset->error = (bounds.most - bounds.least) / 2 + 1;
     return TWILL_OK;
 }
-
-/* --- communicators --------------------------------------------------------------------------- */
 
 void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather)
 {
@@ -671,7 +663,7 @@ void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const c
             open->name[open->names++] = NULL;
     }
     if (index < open->names && open->name[index] == NULL)
-        open->name[index] = strdup(name); /* a name that is given again is kept for old events */
+        open->name[index] = strdup(name); /* old events keep a name that is given again */
     pthread_mutex_unlock(&open->lock);
 }
 
@@ -679,7 +671,7 @@ void twill_timeline_detach(struct twill_comm *comm)
 {
     struct twill_timeline *t = comm->context->timeline;
     if (t == NULL)
-        return; /* the consumer, if there is one, is not ours */
+        return; /* if there is a consumer, it is not this one */
     pthread_mutex_lock(&t->lock);
     flush_events(t);
     pthread_mutex_unlock(&t->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers twill_context_why(): which algorithm a call would use, and what the others would cost. */
+/* twill_context_why() says which algorithm a call would use, and what others would cost. */
 #include "algorithms/select/explain.h"
 #include "algorithms/select/ways.h"
 #include "kernels/training/factors.h"
@@ -13,11 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A question to twill_context_why(), parsed. */
+/* A parsed question to twill_context_why(). */
 struct question {
     struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
-    struct twill_dense dense;            /* rows 0: none is asked about */
-    const char *world, *groups, *units, *topology, *machine; /* in `copy`, or NULL */
+    struct twill_dense dense;            /* the layer asked about, if rows > 0 */
+    const char *world, *groups, *units, *topology, *machine; /* values in `copy`, or NULL */
     char copy[TWILL_WHY_QUESTION];
 };
 
@@ -36,7 +36,7 @@ static bool is_type(const char *word, twill_type *type)
     return false;
 }
 
-/* Read NAME=VALUE; false if NAME is unknown. */
+/* Read NAME=VALUE. Returns false if NAME is unknown. */
 static bool option_read(struct question *q, const char *word)
 {
     const struct {
@@ -74,6 +74,7 @@ static twill_status read_size(struct twill_context *context, struct question *q,
     return TWILL_OK;
 }
 
+/* Read word number `index` of a question. */
 static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
                                const char *word)
 {
@@ -114,8 +115,8 @@ static twill_status read_query(struct twill_context *context, struct question *q
     return TWILL_OK;
 }
 
-/* Cut the next word off *rest; NULL: there is none. Blanks between quotation marks belong to it,
- * the marks do not. */
+/* Cut the next word off *rest, or return NULL if there is none. Blanks between quotation marks
+ * belong to it, the marks do not. */
 static char *cut_word(char **rest)
 {
     char *word = *rest + strspn(*rest, " "), *from = word, *to = word;
@@ -159,8 +160,7 @@ static bool has_levels(const struct twill_world *world)
     return false;
 }
 
-/* Build the world of the question, if it is not this job's. Levels that world= names override those
- * of groups=, units= and topology=. */
+/* Build the world of a question. Levels in world= override groups=, units= and topology=. */
 static twill_status declare_world(struct twill_world *world, const struct question *q,
                                   struct twill_error *error)
 {
@@ -168,7 +168,7 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     char node[24];
     if (q->topology != NULL)
         TWILL_TRY(error, twill_topology_open(&topology, q->topology, error));
-    if (q->world == NULL) /* a rank for each core */
+    if (q->world == NULL) /* one rank for each core */
         snprintf(node, sizeof(node), "1x%u", topology != NULL ? twill_topology_cores(topology) : 1);
     twill_status status = twill_world_declare(world, q->world != NULL ? q->world : node, error);
     if (status == TWILL_OK)
@@ -181,7 +181,7 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
-/* Append to the answer. */
+/* Append a line, with its newline, to the answer. */
 static twill_status append_line(struct twill_context *context, const char *line)
 {
     size_t before = strlen(context->selection.why);
@@ -193,7 +193,7 @@ static twill_status append_line(struct twill_context *context, const char *line)
     return TWILL_OK;
 }
 
-/* Append which of a dense layer's two ways a set would take, without an optimizer and with one. */
+/* Append which way a set would choose for a dense layer, without an optimizer and with one. */
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
 {
@@ -223,7 +223,7 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     return status;
 }
 
-/* Append how long the messages are, if the choice is a total exchange between nodes. */
+/* Append the length of the messages, if the choice is a total exchange between nodes. */
 static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
                                const struct twill_world *world)
 {

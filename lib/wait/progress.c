@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits advance besides their own communicator; and the thread of TWILL_PROGRESS=thread: one
- * per context, started when a request is pending for the first time. It advances all communicators
- * of the context that are not held, and sleeps when no request is pending. It runs on a PU that no
- * rank of the host may run on, if there is one, else where the caller may run. It takes no signal,
- * and of the caller's code it calls only reduction operations. */
+/* What waits advance besides their own communicator, and the thread of TWILL_PROGRESS=thread. There
+ * is one such thread per context, started when a request is pending for the first time. It advances
+ * all communicators of the context that are not held, and sleeps when no request is pending. It
+ * runs on a PU that no rank of the host may run on, if there is one, else where the caller may run.
+ * It takes no signal, and calls no code of the caller except reduction operations. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/job/config.h"
@@ -19,7 +19,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define NAP_YIELDS 64u /* turns without progress, before it naps */
+#define NAP_YIELDS 64u /* turns without progress before the thread naps */
 
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer)
 {
@@ -48,7 +48,7 @@ static void unlink_advancer(struct twill_advancer *advancer)
     atomic_fetch_sub_explicit(&context->comms.pending, 1, memory_order_release);
 }
 
-/* Has no thread of this process remained in it? */
+/* Return whether no thread of this process is in the advancer. */
 static bool is_left(const void *awaited)
 {
     const struct twill_advancer *advancer = awaited;
@@ -63,7 +63,7 @@ bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_c
            twill_wait_for_thread(is_left, advancer, twill_now() + patience);
 }
 
-/* Return the i-th advancer, NULL past the end; count this thread's call of it. */
+/* Return the i-th advancer, and count a call of this thread in it. Returns NULL past the end. */
 static struct twill_advancer *enter_advancer(struct twill_context *context, size_t i)
 {
     twill_context_lock(context);
@@ -95,10 +95,8 @@ int twill_context_advance(struct twill_context *context, const struct twill_comm
     return moved + call_advancers(context);
 }
 
-/* --- the thread ------------------------------------------------------------------------------ */
-
-/* Sleep until a request is pending or the thread must stop. No wake-up is lost: kick() increments
- * kicks and then reads asleep, this sets asleep and then compares kicks. */
+/* Sleep until a request is pending or the thread must stop. No wake-up is lost, as kick()
+ * increments kicks and then reads asleep, and this sets asleep and then compares kicks. */
 static void sleep_until_kicked(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
@@ -109,7 +107,7 @@ static void sleep_until_kicked(struct twill_context *context)
     atomic_store(&progress->asleep, false);
 }
 
-/* Advance once per millisecond: for callers that neither wait nor test. */
+/* Advance once per millisecond, for callers that neither wait nor test. */
 static void progress_late(struct twill_context *context)
 {
     twill_nap(TWILL_PROGRESS_LATE_NS);
@@ -195,7 +193,7 @@ static void stop_thread(struct twill_context *context)
     progress->running = false;
 }
 
-/* The context is locked. */
+/* Start the thread, or warn. The context is locked. */
 static void thread_start(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop of every wait: see wait.h.
+/* The loop of every wait, see wait.h.
  *
  * How long to spin is learnt from how long a yield of the core takes, unless TWILL_TUNE=spin sets
- * it:
- * - A bare system call: no other thread wants the core, and spinning is quicker.
- * - A few context switches: another rank, which waits too, shares the core. The awaited rank may be
- *   the one that needs it, so every poll delays it: spin less.
- * - Much longer: another job has the core. Spinning is better again, and sleeping is better than
- *   yielding: the kernel soon runs a thread that is woken, but one that yields waits until all
- *   others have had their turn, which costs milliseconds a message between ranks that are bound. */
+ * it.
+ * - If it takes as long as a bare system call, no other thread wants the core. Then spin.
+ * - If it takes a few context switches, another waiting rank shares the core. It may be the awaited
+ *   rank, which every poll delays. Then spin less.
+ * - If it takes much longer, another job has the core. Then spin again, and sleep instead of
+ * yielding. The kernel soon runs a thread that is woken, but one that yields waits until all others
+ * have had their turn. That costs milliseconds a message between ranks that are bound. */
 #include "lib/wait/wait.h"
 
 #include "fabric/shm/node_memory.h"
@@ -16,12 +16,12 @@
 #include "lib/base/times.h"
 #include "lib/engine/spread_ranks.h"
 
-#define POLLS_PER_CHECK  4096u /* however long TWILL_TUNE=spin lets it spin */
-#define IDLE_POLLS       32u   /* in vain, before their time is counted as idle */
-#define SLEEPS_PER_YIELD 32u   /* when another job has the core: measure again */
-#define THREAD_SPINS     200u  /* another thread is short; then it may have lost the core */
+#define POLLS_PER_CHECK  4096u /* polls between checks, even if TWILL_TUNE=spin is higher */
+#define IDLE_POLLS       32u   /* vain polls before their time is counted as idle */
+#define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if another job has the core */
+#define THREAD_SPINS     200u  /* polls for another thread, which by then may have lost its core */
 
-/* Convert the bounds of a yield to ticks, as soon as the clock's rate is known. */
+/* Convert the bounds of a yield to ticks. Returns false while the clock's rate is unknown. */
 static bool know_bounds(struct twill_pace *pace)
 {
     if (pace->alone != 0)
@@ -62,7 +62,7 @@ static int advance(const struct twill_waitable *waitable)
 }
 
 /* Sleep for a time. A doorbell is armed before a last poll, so that no ring is missed. Returns the
- * progress of that poll, < 0 on error. */
+ * progress of that poll, or a negative status. */
 static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
 {
     if (waitable->doorbell == NULL) {
@@ -77,7 +77,7 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
     return moved;
 }
 
-/* Yield, or sleep. Returns the progress of a last poll, < 0 on error. */
+/* Yield, or sleep. Returns the progress of a last poll, or a negative status. */
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {
@@ -98,7 +98,7 @@ void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace 
     *state = (struct twill_waiting){.sleep_ns = pace->least_ns};
 }
 
-/* Progress was made: the wait starts again. */
+/* Report progress to the owner, and reset the state. */
 static void note_moved(const struct twill_waitable *waitable, const struct twill_pace *pace,
                        struct twill_waiting *state)
 {
@@ -107,8 +107,8 @@ static void note_moved(const struct twill_waitable *waitable, const struct twill
     twill_waiting_restart(state, pace);
 }
 
-/* Nothing has moved: look whether it can, and give up the core if `backs_off`. Returns the progress
- * made, < 0 on error. */
+/* After a poll without progress, check whether there can be any, and give up the core if
+ * `backs_off`. Returns the progress made, or a negative status. */
 static int check_and_rest(const struct twill_waitable *waitable, struct twill_pace *pace,
                           struct twill_waiting *state, bool backs_off, uint64_t deadline)
 {
@@ -152,7 +152,7 @@ twill_status twill_await(const struct twill_waitable *waitable, struct twill_pac
         moved = check_and_rest(waitable, pace, &state, backs_off, deadline);
         if (TWILL_UNLIKELY(moved < 0))
             return (twill_status)moved;
-        if (moved > 0) /* a last poll has made progress */
+        if (moved > 0)
             note_moved(waitable, pace, &state);
     }
 }

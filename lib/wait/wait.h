@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one waiter: spin for a bounded time, then yield the core, then sleep. It knows neither
- * communicators nor ranks: what is waited for says how to advance it, when it is done, and, as long
- * as nothing moves, whether it can still come.
+/* The one waiter, which spins for a bounded time, then yields the core, then sleeps. It knows
+ * neither communicators nor ranks. The waitable has functions that advance it, report whether it is
+ * done, and check, while nothing moves, whether it can still become done.
  *
- * One waitable is enough. Whoever waits for several things at a time, such as the lanes of a
- * gradient set or the ports of a server, has them advanced by the same advance(). */
+ * A caller that waits for several things at a time, such as the lanes of a gradient set or the
+ * ports of a server, makes one waitable whose advance() advances them all. */
 #ifndef TWILL_WAIT_H
 #define TWILL_WAIT_H
 
@@ -18,100 +18,101 @@ struct twill_context;
 struct twill_cpu_share;
 struct twill_node;
 
-/* Polls before a wait yields its core, which it has alone (some 20 us), or which ranks share. */
+/* Polls before a wait yields its core, if it has the core alone (some 20 us) or ranks share it. */
 #define TWILL_SPIN_ALONE  500u
 #define TWILL_SPIN_SHARED 2u
-#define TWILL_NEVER       UINT32_MAX /* polls: it never sleeps */
+#define TWILL_NEVER       UINT32_MAX /* number of yields of a wait that never sleeps */
 
 /* The state of a wait, or of tests in a row. Times are of twill_now(). */
 struct twill_waiting {
-    uint64_t started;     /* without progress since; 0: has made progress. blocked_on() sets it */
-    uint64_t quiet_since; /* like `started`, which may carry over the deadline of another wait */
-    uint64_t checked_at, next_check, next_liveness, next_report; /* of blocked_on() */
-    uint64_t sleep_ns;                                           /* of the next sleep */
+    uint64_t started;     /* when progress stopped, or 0 after progress; set by blocked_on(). It may
+                             be earlier, to carry over the deadline of another wait */
+    uint64_t quiet_since; /* when progress stopped in this wait */
+    uint64_t checked_at, next_check, next_liveness, next_report; /* used by blocked_on() */
+    uint64_t sleep_ns;                                           /* length of the next sleep */
     uint32_t yields, polls;
-    uint32_t recorded; /* its begin is in the event ring, with this rank; 0: it is not, else + 1 */
-    bool polled;       /* what is waited for rings no doorbell: sleep shortly */
-    uint64_t idle_since; /* twill_ticks(); 0: has had something to do */
+    uint32_t recorded;   /* 1 + the awaited rank if the begin is in the event ring, else 0 */
+    bool polled;         /* sleep only shortly, as what is awaited rings no doorbell */
+    uint64_t idle_since; /* twill_ticks() since when there was nothing to do, or 0 */
 };
 
 /* How long waits spin, yield and sleep, and what they have learnt about that. */
 struct twill_pace {
     uint32_t spins;                /* polls before a wait yields its core */
-    uint32_t yields;               /* before it sleeps, or TWILL_NEVER */
-    uint64_t least_ns;             /* the first sleep; each is twice as long as the one before, */
-    uint64_t most_ns;              /* up to the last */
-    bool learns;                   /* adapt spins to the time that yields take */
-    uint32_t contended;            /* > 0: another job has the core; counts back-offs since */
+    uint32_t yields;               /* yields before it sleeps, or TWILL_NEVER */
+    uint64_t least_ns;             /* length of the first sleep, doubled for each further one */
+    uint64_t most_ns;              /* length of the longest sleep */
+    bool learns;                   /* whether spins adapt to the time that yields take */
+    uint32_t contended;            /* back-offs since another job has the core, or 0 */
     uint64_t ns, ticks;            /* twill_now() and twill_ticks() when it began to learn */
-    uint64_t alone, lost;          /* bounds of a yield in ticks; 0: not known yet */
-    struct twill_cpu_share *share; /* if it learns: of the waiting rank */
+    uint64_t alone, lost;          /* bounds of a yield in ticks, or 0 while unknown */
+    struct twill_cpu_share *share; /* the waiting rank's, if it learns */
 };
 
-/* What is waited for. advance() and blocked_on() may be NULL. */
+/* Something that a thread waits for. The functions may be NULL, except done(). */
 struct twill_waitable {
-    /* Advance it, and whatever else it may wait for. Returns how many steps were made, or an error,
-     * which ends the wait. */
+    /* Advance it, and whatever else it may depend on. Returns how many steps were made, or a
+     * negative status, which ends the wait. */
     int (*advance)(void *of);
     bool (*done)(const void *awaited);
     /* Called every 4096 polls and before each yield or sleep without progress. Returns an error,
-     * which ends the wait, if what is waited for cannot come any more. */
+     * which ends the wait, if it cannot become done any more. */
     twill_status (*blocked_on)(void *of, struct twill_waiting *state);
-    /* What its owner records, or NULL: a poll found nothing; progress was made; it is done, after a
-     * poll that has made progress if `moved`. */
+    /* Called for records when a poll found nothing, when progress was made, and when it is done.
+     * `moved` says whether the last poll made progress. */
     void (*idle)(void *of, struct twill_waiting *state);
     void (*moved)(void *of, struct twill_waiting *state);
     void (*ended)(void *of, struct twill_waiting *state, bool moved);
-    void *of;                    /* for all but done() */
-    const void *awaited;         /* for done() */
-    struct twill_node *doorbell; /* rings when something comes; NULL: it naps instead */
+    void *of;                    /* argument of all functions but done() */
+    const void *awaited;         /* argument of done() */
+    struct twill_node *doorbell; /* ends sleeps when it rings, or NULL to nap */
 };
 
-/* Wait until it is done. Returns the error that has ended the wait, whose owner explains it, or
- * TWILL_ERR_TIMEOUT at the deadline, a twill_now(), without an explanation. A wait with a deadline
- * of its own in blocked_on() passes UINT64_MAX. */
+/* Wait until the waitable is done. Returns TWILL_OK, the error that has ended the wait, or
+ * TWILL_ERR_TIMEOUT at the deadline (a twill_now()), without a message. Waits whose blocked_on()
+ * has a deadline pass UINT64_MAX. */
 twill_status twill_await(const struct twill_waitable *waitable, struct twill_pace *pace,
                          uint64_t deadline);
-/* Wait for another thread of this process, which waits for no rank: spin, then yield. Returns
- * whether it is done; false: not by the deadline. */
+/* Wait for another thread of this process, which itself waits for no rank. Spins, then yields.
+ * Returns true when done() is true, or false at the deadline. */
 bool twill_wait_for_thread(bool (*done)(const void *awaited), const void *awaited,
                            uint64_t deadline);
-/* Progress was made: the wait starts again. */
+/* Reset the state of a wait after progress. */
 void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace *pace);
 
 /* --- lib/wait/progress.c: what waits advance besides their own waitable --- */
 
 /* Advance every communicator of the context that has requests pending and is not held, other than
- * `except` (or NULL), through context->comms.advance, and the advancers. Returns how many steps
- * were made, never an error: a failure breaks its communicator only. Cheap when nothing is pending.
- */
+ * `except` (which may be NULL), and all advancers. Returns how many steps were made. A failure
+ * breaks only its communicator and is not returned. Cheap when nothing is pending. */
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
-/* What waits advance besides communicators, for its owner: a server's cores. `advance` is called by
- * any thread that waits on some communicator, by several at once and from within itself, so it does
- * nothing while another call is in it. It returns whether it has made progress. */
+/* An object that waits advance besides communicators, such as the chunks of a server. Its owner
+ * makes and frees it. Any thread that waits on a communicator of the context calls advance(),
+ * several at once and also from within itself. So it must do nothing while another call is in it.
+ * It returns whether it has made progress. */
 struct twill_advancer {
     bool (*advance)(void *object);
     void *object;
-    struct twill_context *context; /* NULL: not added */
+    struct twill_context *context; /* NULL unless it is added to a context */
     struct twill_advancer *next;
-    _Atomic unsigned calls; /* that are in it now */
+    _Atomic unsigned calls; /* number of calls that are in it now */
 };
 
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);
-/* Remove it, if it was added, and wait at most TWILL_TIMEOUT of this context until no thread is in
- * it. Returns false if one still is: then all that `advance` uses has to stay, the context among
- * it. It may be called again. */
+/* Remove it, if it was added, and wait until no thread is in it, for at most TWILL_TIMEOUT of this
+ * context. Returns false if one still is. Then everything that advance() uses must stay, including
+ * the context, and this function may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
-/* Start a thread of the library: with all signals blocked, as they are for the program's own
- * threads, and bound to a CPU unless core is -1. Returns 0 or an errno. */
+/* Start a thread of the library, bound to a CPU unless `core` is -1. All signals are blocked in it,
+ * as they are for the program's own threads. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument);
 /* Return a CPU for helper thread `index` of the `count` that each rank of the job has, as
- * twill_topology_helper() does; -1: none is left, or unknown. */
+ * twill_topology_helper() does. Returns -1 if none is left or that is unknown. */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own);
-/* Wake the thread; start it at the first call. */
+/* Wake the thread of TWILL_PROGRESS=thread, which the first call starts. */
 void twill_progress_wake(struct twill_context *context);
 
 #endif
