@@ -243,7 +243,7 @@ static twill_status check_entries(const char *const *settings, struct twill_erro
     return TWILL_OK;
 }
 
-/* Find an entry's value in a source by its current or old name. found->value is NULL if not set. */
+/* Set *found to an entry's value, by its current or old name, or to NULL. Fails if both differ. */
 static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

@@ -155,7 +155,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 
-/* Offer at most a quarter of this process's descriptors for connections between hosts. */
+/* Begin to open the failure detector, with a quarter of this process's descriptors at most. */
 static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     struct rlimit files;

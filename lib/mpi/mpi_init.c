@@ -206,7 +206,7 @@ static void give_up_setup(twill_status status, bool told)
     twill_mpi.context = NULL;
 }
 
-/* Set up twill. If all ranks can, collectives are taken from now on. */
+/* Set up twill on all ranks, or on none. From then on collectives are taken. Collective. */
 static void open_world(void)
 {
     struct twill_mpi_oob oob;

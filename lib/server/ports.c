@@ -215,7 +215,7 @@ static bool owes_answer(const struct twill_server *server, uint32_t shard, int k
     return false;
 }
 
-/* List the ranks whose answers are missing, such as ": rank 0, rank 3 have not answered". */
+/* Write the ranks whose answers are missing, such as ": rank 3 has not answered", or "" if none. */
 static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
 {
     char name[TWILL_EXTEND_TEXT];

@@ -26,7 +26,7 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 
 /* --- server_options.c --- */
 
-/* Check the options and take them. Returns an error if one of them is bad. */
+/* Copy the options, or the defaults if NULL, into the server. Returns an error if one is bad. */
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);

@@ -193,7 +193,7 @@ static uint64_t hash_key(const struct twill_server_key *key)
     return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
-/* Explain a difference on all ranks. Each describes its own tensor. */
+/* Fail because a tensor is not the same on all ranks. Each rank describes its own. */
 static twill_status explain_key(struct twill_server *server, uint64_t key)
 {
     const struct twill_server_key *own = &server->key[key];
@@ -204,7 +204,7 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-/* Explain a difference of options. Each rank describes its own. */
+/* Fail because an option is not the same on all ranks. Each rank describes its own. */
 static twill_status explain_option(struct twill_server *server,
                                    const struct compared_option *option)
 {
@@ -218,7 +218,7 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Explain why no rank continues. `status` is this rank's, and `worst` the worst of all. */
+/* Fail because no rank can continue. `status` is this rank's, and `worst` the worst of all. */
 static twill_status explain_lack(struct twill_server *server, twill_status status,
                                  twill_status worst)
 {

@@ -149,6 +149,7 @@ struct newest {
     uint64_t *successor;       /* 1 if any rank brings an older server, otherwise 0 */
 };
 
+/* Return the lowest rank that has the newest record of the chunk at index `place`. */
 static uint32_t holder_of(const struct twill_server *server, const struct newest *newest,
                           uint32_t place)
 {
