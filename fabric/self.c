@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-struct self {
+struct self { /* the transport of one rank */
     struct twill_transport base;
     struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;

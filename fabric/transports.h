@@ -10,8 +10,7 @@ extern const struct twill_transport_ops twill_shm_transport;  /* within a node *
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
-/* Return the bytes of memory that the shm channels between two ranks need on each side, for
- * twill_node_attach(). */
+/* Return the bytes that the shm channels of two ranks need on each side (twill_node_attach()). */
 size_t twill_shm_pair_bytes(void);
 #define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
 
@@ -20,15 +19,16 @@ struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];
 };
 /* The choice of the transport between nodes, a local variable of the caller. The ranks offer their
- * priorities, exchange them in a batch, and conclude. twill_internode_conclude() sets
- * params->internode, equal on all ranks, and writes the reason to `why`. */
+ * priorities, exchange them in a batch, and conclude. */
 struct twill_internode_choice {
     struct twill_internode_offers own, *all; /* all: [size], freed by the caller */
     char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES];
 };
+/* Ask the transports for their priorities on this rank, and add these to a batch. */
 twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
                                    struct twill_oob_batch *batch, struct twill_error *error);
+/* Set params->internode, equal on all ranks, and write the reason to `why`. */
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Predict the choice by what this rank knows, for twill-info, and set the same. Not collective. */

@@ -29,8 +29,7 @@ enum twill_hello_role {
     TWILL_HELLO_DATA,     /* transports */
 };
 
-/* The claim of a caller that it is `rank` of `size` ranks and calls rank `to`. Each role uses
- * `argument` for its own purpose. */
+/* A caller's claim to be `rank` of `size` and to call rank `to`. `argument` depends on the role. */
 struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
@@ -52,7 +51,7 @@ struct twill_hello_call {
 };
 _Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all machines");
 
-struct twill_hello_answer {
+struct twill_hello_answer { /* of the called end */
     uint32_t magic;
     uint16_t version;
     uint16_t refusal;  /* enum twill_fault, or 0; in a refusal nonce and proof are zero */

@@ -163,7 +163,7 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
 /* allgather() and close() of methods without connections. twill_oob_alone() copies mine to all. */
 twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                              struct twill_error *error);
-void twill_oob_free(struct twill_oob *oob);
+void twill_oob_free(struct twill_oob *oob); /* wipe its secret and free it */
 
 /* Derive the nonce of the run from its secret. */
 void twill_oob_name_run(struct twill_oob *oob);

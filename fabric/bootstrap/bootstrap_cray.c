@@ -20,10 +20,10 @@ struct apinfo {
         int rows;
     } profiles, commands, ranks, nodes;
 };
-struct apinfo_rank {
+struct apinfo_rank { /* a row of `ranks` */
     int local, command, node;
 };
-struct apinfo_node {
+struct apinfo_node { /* a row of `nodes` */
     int number;
     char host[64];
 };

@@ -75,8 +75,9 @@ enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *h
                                        const void *body, size_t bytes, size_t *done);
 /* Wait for POLLIN or POLLOUT. Returns TWILL_WIRE_LATER if the deadline passes first. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
-/* Read or write all bytes. Returns TWILL_WIRE_LATER if the deadline passes first. */
+/* Read all bytes. Returns TWILL_WIRE_LATER if the deadline passes first. */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
+/* Write header and body. Returns TWILL_WIRE_LATER if the deadline passes first. */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
 /* Add a duration to a point in time, with saturation. */

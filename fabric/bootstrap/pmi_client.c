@@ -50,8 +50,7 @@ static bool get_value(const struct twill_pmi *pmi, const char *name, char *value
     return false;
 }
 
-/* Fail because the launcher closed the connection, as it does after a finalize. `asked` is the
- * request, and `why` an errno or 0. */
+/* Fail because the launcher closed the connection. `asked` is the request, `why` an errno or 0. */
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {

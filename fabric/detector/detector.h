@@ -83,8 +83,7 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
  * It is not sent while the connection, which the first call begins, is not open yet. */
 bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice);
-/* Receive the next notification. Returns false if there is none. Never blocks. Rejects malformed
- * and unauthenticated connections. */
+/* Receive the next notification, or return false. Never blocks. Rejects invalid connections. */
 bool twill_detector_poll(struct twill_detector *detector, struct twill_notice *notice);
 /* Return the number of connections rejected so far, by reason. */
 const struct twill_rejected *twill_detector_rejected(const struct twill_detector *detector);

@@ -68,7 +68,7 @@ struct twill_notice_body {
     unsigned char data[];
 };
 
-struct twill_notice_frame {
+struct twill_notice_frame { /* header and body together, as received */
     struct twill_wire_header header;
     struct twill_notice_body body;
 };
@@ -149,7 +149,7 @@ void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state 
 /* Open a spare descriptor, and close it to use it. Without them, a rank that has no descriptors
  * left could neither notify the others nor be notified. */
 void twill_reserve_keep(int *reserve);
-void twill_reserve_give(int *reserve);
+void twill_reserve_give(int *reserve); /* close it, so that there is one to use */
 
 /* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */
@@ -160,13 +160,13 @@ int twill_detector_release(struct twill_detector *detector, size_t i);
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ------------------------------------------------------------------------ */
-void twill_hosts_close(struct twill_hosts *hosts);
+void twill_hosts_close(struct twill_hosts *hosts); /* close and free all that it has */
 /* Listen for the other ranks of this host, and add what they need to the batch. `detector` NULL, or
  * a failure, adds an empty part. */
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
                                size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);
-void twill_hosts_opening_end(struct twill_detector *detector);
+void twill_hosts_opening_end(struct twill_detector *detector); /* free detector->opening */
 /* Check which connections between hosts have ended. */
 void twill_hosts_poll(struct twill_detector *detector);
 /* Return whether a peer may live although its host refuses connections and none of this rank has
@@ -191,6 +191,7 @@ static inline uint32_t twill_hosts_own(const struct twill_detector *detector)
     return detector->hosts.of[detector->rank];
 }
 
+/* Return whether n is a power of two, which 0 is not. */
 static inline bool twill_is_power_of_two(uint32_t n)
 {
     return n > 0 && (n & (n - 1)) == 0;

@@ -85,8 +85,7 @@ static enum twill_ranks_left find_survivors(struct twill_front *front)
     return find_ranks_left(front);
 }
 
-/* Return the number of free places on a host, negative if it has more ranks than places, or INT_MIN
- * if it does not run. */
+/* Return a host's free places, negative if it has too many ranks, or INT_MIN if it is not up. */
 static int count_free(const struct twill_front *front, int site)
 {
     const struct twill_options *options = front->options;

@@ -227,7 +227,7 @@ bool twill_output_drain(const struct twill_stop_request *stop_request);
 
 /* Parse the command line. Returns 0 to continue, else the program must exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
-void twill_options_free(struct twill_options *options);
+void twill_options_free(struct twill_options *options); /* after twill_options_read() */
 
 /* --- host_files.c --- */
 /* Open /dev/null to read, or a pipe at its end if it does not exist. Returns -1 with errno set. */
@@ -250,9 +250,9 @@ extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 int twill_check_run(const struct twill_options *options);
 
 /* --- launcher_hosts.c: placement of ranks. A message is printed before false. --- */
-/* Add the hosts of a list such as "a:2,b:2", or of a file with one host on each line. */
+/* Add the hosts of a list such as "a:2,b:2". */
 bool twill_sites_add(struct twill_options *options, const char *list);
-bool twill_sites_read(struct twill_options *options, const char *path);
+bool twill_sites_read(struct twill_options *options, const char *path); /* of a file's lines */
 /* Set the number of ranks unless it was given, and place them. Merges all names of this host. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
@@ -264,7 +264,7 @@ int twill_sites_only(const struct twill_options *options);
 /* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. The caller
  * closes it, also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
-void twill_launch_close(struct twill_launch *launch);
+void twill_launch_close(struct twill_launch *launch); /* free memory, close the rank socket */
 /* Bind and listen at a free port of the address, for rank 0. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
 /* Raise the limit of descriptors, as a rank whose output is labelled or forwarded needs two. */
@@ -295,7 +295,7 @@ void twill_oom_open(struct twill_launch *launch);
 /* --- elastic_folder.c: --elastic, files --- */
 /* Make the folder if the job is elastic. `host` is the number of this host. */
 bool twill_elastic_open(struct twill_launch *launch, int host);
-void twill_elastic_close(struct twill_launch *launch);
+void twill_elastic_close(struct twill_launch *launch); /* remove the folder and its files */
 /* Return whether all ranks were in twill_init(). After that, failed ranks are replaced. */
 bool twill_elastic_has_started(const struct twill_launch *launch);
 /* Make new processes give up, because no rank is left. */
@@ -341,8 +341,8 @@ void twill_elastic_check(struct twill_launch *launch);
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
 /* --- supervise.c: messages with ranks in twill_init --- */
-bool twill_rank_socket_open(struct twill_launch *launch);
-void twill_rank_socket_close(struct twill_launch *launch);
+bool twill_rank_socket_open(struct twill_launch *launch);  /* prints a message before false */
+void twill_rank_socket_close(struct twill_launch *launch); /* both ends */
 /* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
@@ -357,10 +357,11 @@ uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
 /* Run the ranks of this host. Returns the exit code. */
 int twill_host_agent_run(void);
-/* Fill the entries that a host agent polls in addition to its ranks, and handle their events. */
+/* Fill the entries that a host agent polls in addition to its ranks. */
 #define TWILL_HOST_AGENT_POLLS 3
 void twill_host_agent_polls(struct twill_launch *launch,
                             struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
+/* Handle the events of these entries: frames, queued frames, and input of rank 0. */
 void twill_host_agent_turn(struct twill_launch *launch,
                            const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
 /* Report the end of a rank to the twillrun in front. */
@@ -409,6 +410,6 @@ char *twill_job_write(const struct twill_options *options, int site, const char 
                       size_t *bytes);
 /* Parse a job. Returns false if it is malformed or there is no memory. Free it in either case. */
 bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes);
-void twill_job_free(struct twill_host_job *job);
+void twill_job_free(struct twill_host_job *job); /* after twill_job_read() */
 
 #endif

@@ -88,6 +88,6 @@ static inline size_t twill_pipe_waiting(const struct twill_pipe *pipe)
 {
     return pipe->out_used - pipe->sent;
 }
-void twill_pipe_close(struct twill_pipe *pipe);
+void twill_pipe_close(struct twill_pipe *pipe); /* both directions, and free the buffers */
 
 #endif

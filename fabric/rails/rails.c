@@ -57,7 +57,7 @@ struct rails_peer {
     struct chunk chunk[];
 };
 
-struct rails {
+struct rails { /* the composite, made by twill_rails_join() */
     struct twill_transport base;
     struct twill_transport_ops ops; /* a copy of the rails' own table, with our functions */
     uint32_t count, size, rank;

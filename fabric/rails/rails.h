@@ -34,20 +34,19 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
 
-/* Agree on the rails, from those that each rank has and what the user requests, in three steps.
- * `offer` adds this rank's part to a batch, `conclude` follows its exchange, and `end` frees the
- * opening, which may be NULL. If `offer` fails, it still adds a part and *opening is NULL.
- * `conclude` returns the choice for the transport's place in the context (params->common), where
- * twill_rails_open() finds it. Its result is the same on all ranks, also if it is an error. */
+/* The state of agreeing on the rails, by twill_rails_offer(), the exchange and conclude. */
 struct twill_rails_opening;
+/* Add this rank's rails to a batch. On failure *opening is NULL, but a part is added anyway. */
 twill_status twill_rails_offer(struct twill_rails_opening **opening,
                                const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_oob_batch *batch, struct twill_error *error);
+/* After the exchange, set *choice for the transport's place in the context (params->common). The
+ * result is the same on all ranks, also if it is an error. */
 twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
                                   const struct twill_transport_params *params,
                                   struct twill_rails_choice **choice, struct twill_error *error);
-void twill_rails_opening_end(struct twill_rails_opening *opening);
+void twill_rails_opening_end(struct twill_rails_opening *opening); /* free it; may be NULL */
 
 /* Open `ops` on the rails of TWILL_RAILS, as a plain transport for one rail, else as a composite.
  * Collective. If there is no choice yet, it is made first, with its own exchange. */

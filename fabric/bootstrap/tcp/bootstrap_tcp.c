@@ -221,8 +221,7 @@ static bool socket_is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-/* Adopt TWILL_LAUNCHER_FD if it is a socket of the right type, and notify twillrun that this rank
- * is in twill_init(). */
+/* Adopt TWILL_LAUNCHER_FD if its type is right, and report to twillrun that twill_init() runs. */
 static void open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};

@@ -63,12 +63,12 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       const struct twill_job *job,
                                       const struct twill_bootstrap_params *params,
                                       struct twill_error *error);
-void twill_bootstrap_tcp_close(struct twill_oob *oob);
+void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and free it */
 
 /* On rank 0, raise the limit of descriptors before accepting connections or polling all of them,
  * and restore it afterwards. They do nothing unless so many ranks need it. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* undo that */
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
@@ -118,7 +118,7 @@ struct twill_bootstrap_address {
     struct sockaddr_storage address;
     socklen_t length;
 };
-struct twill_bootstrap_addresses {
+struct twill_bootstrap_addresses { /* in the order in which they are tried */
     size_t count;
     struct twill_bootstrap_address at[TWILL_BOOTSTRAP_ADDRESSES];
 };

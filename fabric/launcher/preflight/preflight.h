@@ -115,15 +115,16 @@ extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT]
 
 /* Allocate for this many hosts. The caller fills in names and ranks. False: there is no memory. */
 bool preflight_open(struct preflight *all, int hosts);
-void preflight_close(struct preflight *all);
+void preflight_close(struct preflight *all); /* free all that it has */
 /* Run all checks. */
 void preflight_look(struct preflight *all);
 /* Return the number of findings that are problems, or else warnings. */
 size_t preflight_count(const struct preflight *all, bool problems);
+/* Return the connection from one host to another. */
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
 /* Return whether a connection counts, because both ends have answered and listen. */
 bool preflight_link_counts(const struct preflight *all, int from, int to);
-const char *preflight_reach_name(enum preflight_reach reach);
+const char *preflight_reach_name(enum preflight_reach reach); /* "good", "refused" ... */
 
 /* Parse a list of CPUs such as "0-3,8" into bits. Returns false if it is malformed. */
 bool preflight_cpus_parse(uint64_t bits[PREFLIGHT_CPUS / 64], const char *text);
@@ -136,9 +137,9 @@ double preflight_median(double *value, size_t n);
 /* Return the median distance of n > 0 values from their median. */
 double preflight_deviation(const double *value, size_t n, double median);
 
-/* Print the results as a page, or as JSON. Returns the exit code, 0 without problems, else 1. */
+/* Print the results as a page. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_page(const struct preflight *all, FILE *out);
-int preflight_print_json(const struct preflight *all, FILE *out);
+int preflight_print_json(const struct preflight *all, FILE *out); /* the same as JSON */
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 

@@ -37,8 +37,9 @@ bool preflight_links_call(struct preflight_links *links, int to, const char *add
                           const char *own);
 /* Return how many entries preflight_links_polls() fills. */
 int preflight_links_count(const struct preflight_links *links);
+/* Fill the entries to poll. */
 void preflight_links_polls(const struct preflight_links *links, struct pollfd *polls);
-/* Handle the events. */
+/* Handle the events of these entries. */
 void preflight_links_turn(struct preflight_links *links, const struct pollfd *polls);
 /* Give up attempts beyond their deadline. Returns how many have no result yet. */
 int preflight_links_pending(struct preflight_links *links);
@@ -47,6 +48,6 @@ int preflight_links_result(const struct preflight_links *links, int index,
                            struct preflight_link *result);
 /* Close the attempts. Callers and listener remain. */
 void preflight_links_clear(struct preflight_links *links);
-void preflight_links_close(struct preflight_links *links);
+void preflight_links_close(struct preflight_links *links); /* everything */
 
 #endif

@@ -584,8 +584,7 @@ static bool is_same_path(const struct preflight_job *job, const struct preflight
     return job->host[x->a] == job->host[y->a] && job->host[x->b] == job->host[y->b];
 }
 
-/* Report the worst of the outliers between two hosts, or on one. Returns whether there were enough
- * pairs to judge. */
+/* Report the worst outlier of each pair of hosts, or host. Returns whether enough pairs exist. */
 static bool report_outliers(const struct look *look, bool bandwidth)
 {
     const struct preflight_job *job = &look->all->job;
@@ -623,7 +622,7 @@ static bool look_at_bandwidth(const struct look *look, const struct preflight_fa
     return report_outliers(look, true);
 }
 
-static const struct check_kind {
+static const struct check_kind {          /* one for each check */
     enum { HOST, ANSWERED_HOST, JOB } of; /* what is looked at */
     bool (*look)(const struct look *look, const struct preflight_facts *facts);
 } kinds[PREFLIGHT_CHECK_COUNT] = {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The lists of the preflight, with its checks and the facts about a host. Words, JSON keys and the
- * manual page come from here. */
+/* The lists of checks and facts of the preflight, for words, JSON keys and the manual page. */
 #ifndef TWILL_PREFLIGHT_LISTS_H
 #define TWILL_PREFLIGHT_LISTS_H
 

@@ -13,13 +13,14 @@
 void preflight_facts_put(struct json_object *object, const struct preflight_facts *facts);
 /* Get the facts that an object has with the right type, and leave the others as they are. */
 void preflight_facts_get(const struct json_object *object, struct preflight_facts *facts);
+/* Add a member to an object. */
 void preflight_put_text(struct json_object *object, const char *key, const char *text);
 void preflight_put_number(struct json_object *object, const char *key, int64_t number);
 void preflight_put_real(struct json_object *object, const char *key, double number);
-/* Get a member. Returns `otherwise`, 0 or "" if it does not exist or has another type. */
+/* Get a member. Returns `otherwise` if it does not exist or has another type. */
 int64_t preflight_get_number(const struct json_object *object, const char *key, int64_t otherwise);
-double preflight_get_real(const struct json_object *object, const char *key);
-const char *preflight_get_text(const struct json_object *object, const char *key);
+double preflight_get_real(const struct json_object *object, const char *key);      /* or 0 */
+const char *preflight_get_text(const struct json_object *object, const char *key); /* or "" */
 /* Return an array that is a member, or NULL if there is none. */
 struct json_object *preflight_get_array(const struct json_object *object, const char *key);
 /* Print an object as a line to standard output, and release it. */
