@@ -219,6 +219,7 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
 
 /* --- the call -------------------------------------------------------------------------------- */
 
+/* A wait until an agreement is decided. */
 struct deciding {
     struct twill_comm *comm;
     struct twill_recovery *recovery;

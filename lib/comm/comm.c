@@ -226,6 +226,7 @@ void twill_heap_release_dead(struct twill_context *context)
 
 /* --- opening: what the ranks exchange -------------------------------------------------------- */
 
+/* What each rank contributes to the choice of a communicator's number. */
 struct number_info {
     uint64_t what; /* hash of the ranks */
     uint64_t next; /* lowest number that this rank has not used */

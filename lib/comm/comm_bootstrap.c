@@ -21,6 +21,7 @@
 
 #define EXCHANGE_SIGNATURE 0x6d656574u /* plus the number of the exchange */
 
+/* An exchange over a communicator. Made by twill_oob_comm_open() and freed by comm_close(). */
 struct oob_comm {
     struct twill_oob oob;
     struct twill_comm *over; /* NULL once it is sealed */

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Model of consensus.c for Spin (https://spinroot.com). tests/system/check_model.sh runs it.
  *
- * Four ranks run AGREEMENTS agreements; up to CRASHES of them die, at any step. A rule names the
- * function of consensus.c that it stands for, and a step of the model is one call of it.
+ * Four ranks run AGREEMENTS agreements, and up to CRASHES of them die, at any step. Each rule names
+ * the function of consensus.c that it models. A step of the model is one call of it.
  *
- * The network is a pool of messages: what was sent can be received at any later time, any number of
- * times, in any order, or never, also after its sender has died. So a lost message is one that is
- * never received, and a rank that dies in the middle of a broadcast is one of whose messages some
- * are never received. A coordinator makes one proposal in an agreement and a rank one decision, so
- * the pool holds their values once, and to whom proposals were sent. DECIDE may reach every rank, as
- * a rank that has left answers all messages by it.
+ * The network is a pool of messages. A message can be received at any later time, any number of
+ * times, in any order, or never, even after its sender has died. So a lost message is one that is
+ * never received, and if a rank dies during a broadcast, some of its messages are never received. A
+ * coordinator makes one proposal in an agreement and a rank makes one decision. So the pool holds
+ * their values once, and the receivers of proposals. DECIDE may reach every rank, as a rank that has
+ * left answers all messages with it.
  *
- * The failure detector says that a rank is dead at any time after its death. With SIDE (a set of
- * ranks) the network between this set and the others is cut: the detector may say that a rank of the
- * other side is silent, at any time, dead or not. Messages between the sides still pass or do not,
- * as the network may be mended at any time.
+ * The failure detector may report a rank as dead at any time after its death. With SIDE (a set of
+ * ranks) the network between this set and the others is cut. Then the detector may report any rank of
+ * the other side as silent, at any time, dead or not. Messages between the sides may still pass, as
+ * the network may be repaired at any time.
  *
- * With NEAR (a set of ranks), these ranks are on one node: there a rank that has been silent for too
- * long, dead or not, is marked in the node's memory before the others go on without it (shut_out() of
- * agree.c). A rank that finds its mark leaves without a decision (twill_consensus_leave), answers
- * nothing any more, and so is silent for ranks of other nodes; one that has decided finds it, too,
- * before its call returns.
+ * With NEAR (a set of ranks), these ranks are on one node. If one of them has been silent for too
+ * long, dead or not, it is marked in the node's memory before the others continue without it
+ * (shut_out() of agree.c). A rank that finds its mark leaves without a decision
+ * (twill_consensus_leave) and answers nothing any more, so ranks of other nodes find it silent. A
+ * rank that has decided also finds its mark before its call returns.
  *
  * Claims, checked at each decision (check_claims) and in each state (STUCK):
- * - All decisions of an agreement are the same: flags, failed ranks, proposer. With SIDE: those of
- *   ranks that live and may go on, as a rank that was cut off, decided and died has left no trace.
- *   With NEAR: of ranks that had no mark then, likewise.
+ * - All decisions of an agreement are the same, with flags, failed ranks and proposer. With SIDE this
+ *   holds for ranks that live and may continue, as a rank that was cut off, decided and died has left
+ *   no trace. With NEAR it holds for ranks that had no mark then.
  * - A decision contains the flags of each rank that is not among its failed ranks.
  * - Without SIDE, failed ranks are dead, and no rank refuses.
- * - A rank that lives and has not decided waits for something that does happen: a message that a
- *   tick sends again, or a failure that the detector notices. No state is entered twice (a search
- *   for cycles shows it), so agreements end.
+ * - A rank that lives and has not decided waits for something that will happen: a message that a tick
+ *   repeats, or a failure that the detector notices. No state is entered twice (a search for cycles
+ *   shows it), so agreements end.
  *
- * MUTANT puts a fault into one rule, which the claims must find; 4: no rank joins a new coordinator;
- * 5: silent ranks of the node are not marked. */
+ * MUTANT puts an error into one rule, which the claims must find. With 4, no rank joins a new
+ * coordinator. With 5, silent ranks of the node are not marked. */
 #ifndef CRASHES
 #define CRASHES 2
 #endif
@@ -59,7 +59,7 @@
 #define GATHERS  2
 #define PROPOSES 3
 
-/* struct twill_decision; 0: none. Its flags are the set of ranks whose contributions are in them. */
+/* struct twill_decision, or 0. Its flags are the set of ranks whose contributions are in them. */
 #define VALUE(flags, failed, silent, by) ((flags) | (failed) << 4 | (silent) << 8 | (by) << 12)
 #define REFUSED   (1 << 14)
 #define FLAGS(v)  ((v) & 15)
@@ -100,7 +100,7 @@ hidden short v, w;
 #define IS_OUT(r)     (state[r] == OUT)
 #define PRESENT(r, i) (instance[r] == (i) && !IS_OUT(r))
 #define EARLY(r, i)   (instance[r] + 1 == (i) && IS_OUT(r))
-/* Has r left its last agreement, or the job, for good? */
+/* Whether r has left its last agreement, or the job, for good. */
 #define HAS_LEFT(r) (IS_OUT(r) && (HAS(excluded, r) || (instance[r] > 0 && \
     (instance[r] == AGREEMENTS || HAS(FAILED(decision[AT(instance[r], r)]), r)))))
 
@@ -128,7 +128,7 @@ inline check_claims(r, i, value)
 #endif
 }
 
-/* What has no effect any more is cleared, so that fewer states differ. */
+/* Clear what has no effect any more, so that fewer states differ. */
 inline forget(r)
 {
     state[r] = OUT;
@@ -277,7 +277,7 @@ inline enter(r)
     fi
 }
 
-/* merge_failed(); m: JOIN or CALL. LEARNS: has it an effect? */
+/* merge_failed() of m, a JOIN or CALL. LEARNS says whether it has an effect. */
 inline merge_failed(r, m)
 {
     silent[r] = ((silent[r] & (SILENT(m) | ~FAILED(m))) | (SILENT(m) & ~failed[r])) & ALL & ~BIT(r);
@@ -285,7 +285,7 @@ inline merge_failed(r, m)
 }
 #define LEARNS(r, m) (((FAILED(m) & ~failed[r]) | (silent[r] & FAILED(m) & ~SILENT(m))) & ~BIT(r))
 
-/* twill_consensus_fail(); ranks that are `near` die when they are silent. FAILS: has it an effect? */
+/* twill_consensus_fail(). Ranks that are `near` die when they are silent. FAILS says whether it has an effect. */
 inline fail(r, s, is_silent)
 {
     if
@@ -306,7 +306,7 @@ inline fail(r, s, is_silent)
 }
 #define FAILS(r, s) ((s) != (r) && (!HAS(failed[r], s) || HAS(silent[r], s)))
 
-/* twill_consensus_leave(). What a rank that has left is asked it does not answer. */
+/* twill_consensus_leave(). A rank that has left answers nothing. */
 inline leave(r)
 {
     excluded = excluded | BIT(r);
@@ -366,18 +366,18 @@ inline count_out(r, from, refusal)
 #define COUNTS_OUT(r, from, refusal) (FAILS(r, from) || FAILS(r, BY(refusal)))
 #define REFUSES(value, r)            (((value) & REFUSED) && HAS(FAILED(value), r))
 
-/* In twill_consensus_receive(): does r handle a JOIN or DECIDE of agreement i? */
+/* Whether r handles a JOIN or DECIDE of agreement i in twill_consensus_receive(). */
 #define TAKES(r, i) (LIVES(r) && !HAS(excluded, r) && (PRESENT(r, i) || EARLY(r, i)) && \
                      decision[AT(i, r)] == 0)
 
-/* is_dead(): r knows that s is, and is not silent only */
+/* is_dead(): r knows that s is dead, not only silent */
 #define IS_DEAD(r, s) (HAS(failed[r], s) && !HAS(silent[r], s))
 /* twill_consensus_awaits() */
 #define AWAITS(r, s) (LIVES(r) && (r) != (s) && \
     ((state[r] == JOINED && ballot[r] == (s)) || \
      (state[r] == GATHERS && !HAS(failed[r] | joined[r], s)) || \
      (state[r] == PROPOSES && !HAS(failed[r] | answered[r], s))))
-/* s has died, which r can notice, or left, will enter the agreement, or sends what r waits for. */
+/* Whether s has died, which r can notice, or has left, will enter the agreement, or sends what r awaits. */
 #define HELPS(s, r) ((!LIVES(s) && !HAS(failed[r], s)) || (LIVES(s) && ( \
     HAS(excluded, s) || instance[s] > instance[r] || IS_OUT(s) || (instance[s] == instance[r] && \
      ((state[r] == JOINED && state[s] == PROPOSES && !HAS(failed[s] | answered[s], r)) || \
@@ -418,7 +418,7 @@ end:
 #define CALL_FROM_S     call[AT(I, S)]
 #define DECISION_FROM_S decision[AT(I, S)]
 
-/* What rank R does in agreement I about rank S, or by itself (R == S). Each rule has an effect. */
+/* The actions of rank R in agreement I about rank S, or by itself (R == S). Each rule has an effect. */
 active [AGREEMENTS * RANKS * RANKS] proctype rank()
 {
 end:

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Model of shrink.c for Spin. tests/system/check_model.sh runs it.
  *
- * Four ranks call twill_comm_shrink(); up to CRASHES of them die, at any step. An agreement is one
+ * Four ranks call twill_comm_shrink(), and up to CRASHES of them die, at any step. An agreement is one
  * step with the properties that consensus.pml shows. Making a communicator may fail on any rank for
- * any reason, whatever the others have.
+ * any reason, whatever happens on the others.
  *
- * Claims: all ranks that return and have not died return the same, either a communicator of the same
- * attempt and the same ranks, which are those of the last agreement, or an error. All that live
- * return, after at most MOST agreements.
+ * Claims: all ranks that return and have not died return the same. This is either an error, or a
+ * communicator of the same attempt with the same ranks, which are those of the last agreement. All
+ * ranks that live return, after at most MOST agreements.
  *
- * MUTANT puts a fault into one rule, which the claims must find. */
+ * MUTANT puts an error into one rule, which the claims must find. */
 #ifndef CRASHES
 #define CRASHES 2
 #endif

@@ -225,6 +225,7 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
 
 /* --- by name --------------------------------------------------------------------------------- */
 
+/* A checked list of ranks, and this rank's index in it. */
 struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */

@@ -215,8 +215,6 @@ twill_status twill_point_bounce_in(struct twill_request *request)
     return TWILL_OK;
 }
 
-/* --- the end --------------------------------------------------------------------------------- */
-
 twill_status twill_request_bounce_out(struct twill_request *request)
 {
     struct twill_engine *engine = request->engine;
@@ -237,8 +235,6 @@ twill_status twill_request_bounce_out(struct twill_request *request)
     return copy_memory(request, request->buffers.device.result, &memory,
                        request->buffers.device.result_bytes, true);
 }
-
-/* --- other memory ---------------------------------------------------------------------------- */
 
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
 {

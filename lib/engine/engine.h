@@ -58,6 +58,7 @@ struct twill_issue_queue {
     uint32_t differs;       /* 1 + the rank whose message belonged to an unknown other call, or 0 */
 };
 
+/* Settings of a communicator. */
 struct twill_engine_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment and segment_net */
     size_t segment_exchange;     /* the same for algorithms whose messages do not wait for others */

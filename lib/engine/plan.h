@@ -20,6 +20,7 @@ static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
 }
 
+/* A plan of one rank. Made by twill_plan_get() and freed by twill_plans_destroy(). */
 struct twill_plan {
     struct twill_plan *next;
     struct twill_choice choice;

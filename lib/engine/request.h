@@ -339,8 +339,8 @@ void twill_run_populate(const struct twill_request *run);
  * twill_request_begin() that an exchange which is numbered like a call needs. */
 void twill_run_number(struct twill_request *run);
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
- * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read after
- * the fast path has sent what peers wait for. */
+ * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,
+ * on one node only after the fast path has sent what peers wait for. */
 void twill_request_begin(struct twill_request *request, uint64_t entered);
 /* lib/engine/choose_plan.c. Select the plan. Returns 1 once it is selected, 0 while peers' buffer
  * addresses are missing, and an error below 0. */

@@ -220,16 +220,12 @@ void *twill_gradients_memory(const twill_gradients *set, int index)
     return twill_tensor_place(set, tensor, (uint32_t)(step % set->generations));
 }
 
-/* --- the optimizer's state -------------------------------------------------------------------- */
-
 twill_status twill_gradients_state_import(twill_gradients *set, const void *const *states,
                                           const size_t *bytes, size_t count)
 {
     TWILL_TRY(NULL, twill_update_check_between(set, "twill_gradients_state_import"));
     return twill_reducers_check(set, twill_state_import(set, states, bytes, count));
 }
-
-/* --- the rest -------------------------------------------------------------------------------- */
 
 twill_status twill_gradients_check(twill_gradients *set)
 {

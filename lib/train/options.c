@@ -61,6 +61,7 @@ enum entry_use {
     SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS, as the program's results depend on it */
 };
 
+/* An option or hyperparameter. */
 struct set_entry {
     const char *name;
     enum entry_kind kind;
@@ -306,8 +307,6 @@ void twill_gradients_defaults(twill_gradients_options *options)
                                              .error_feedback = 1,
                                              .compression_ratio = 0.01};
 }
-
-/* --- checks ---------------------------------------------------------------------------------- */
 
 static twill_status check_compression(const twill_gradients_options *o, struct twill_error *error)
 {

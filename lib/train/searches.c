@@ -114,8 +114,6 @@ static twill_status agree_on_choice(struct twill_gradients *set)
     return use_choice(set, (enum twill_wire_choice)best);
 }
 
-/* --- both ------------------------------------------------------------------------------------- */
-
 twill_status twill_searches_begin(struct twill_gradients *set)
 {
     TWILL_NEW(&set->error, set->searches, 1, "list of searches");

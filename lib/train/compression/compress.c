@@ -354,8 +354,6 @@ static void decode_lists(const struct twill_gradients *set, const struct twill_b
     }
 }
 
-/* --- all -------------------------------------------------------------------------------------- */
-
 /* Clear what lies between tensors. A block of NaN would leave NaN there for all later steps. */
 static void clear_gaps(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {

@@ -41,6 +41,7 @@ struct import_move {
     uint32_t arrays;
 };
 
+/* One import, on the stack of twill_state_import(). */
 struct state_import {
     struct twill_gradients *set;
     twill_comm *comm;

@@ -413,8 +413,6 @@ static twill_status advance_clip(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* --- the next unit ---------------------------------------------------------------------------- */
-
 /* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
 static twill_status advance_unit(struct twill_update_queue *queue)
 {

@@ -36,6 +36,7 @@ struct twill_update_segment {
     twill_request *gather;
 };
 
+/* The parameters and segments of a bucket. Made by twill_update_prepare(). */
 struct twill_update_bucket {
     unsigned char *parameters; /* in an arena, or the caller's memory of the only tensor */
     bool copies;       /* some of its tensors have their parameters in the caller's memory */
@@ -83,6 +84,7 @@ struct twill_update_queue {
     struct twill_update_clip clip;
 };
 
+/* The optimizer of a set. Made by twill_gradients_set_optimizer(), freed with the set. */
 struct twill_update {
     twill_optimizer optimizer; /* for the next step */
     twill_optimizer used[2];   /* by the steps of each generation */
@@ -101,7 +103,7 @@ struct twill_update {
     uint32_t loads; /* number of times that master weights had to be read from the parameters */
 
     /* For clipping, a queue adds the squares of its buckets and awaits the sums of others. */
-    double *sums[2];         /* [queues] sums over all ranks, of odd and of even steps */
+    double *sums[2];         /* [queues] sums over all ranks, of even and of odd steps */
     uint32_t summing_queues; /* number of queues that have buckets */
     _Atomic uint64_t summed; /* number of sums published, in all steps */
     _Atomic double norm;     /* of the last step whose gradients might have been clipped */

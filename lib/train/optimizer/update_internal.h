@@ -34,6 +34,7 @@ void twill_update_load(struct twill_gradients *set);
 
 #define TWILL_STATE_MAGIC UINT64_C(0x3274617473777774) /* "twstats2" on a little-endian machine */
 
+/* The beginning of an export, in the byte order of the machine. */
 struct twill_state_header {
     uint64_t magic, bytes; /* of the whole export */
     uint64_t tensors_hash; /* hash of names, counts and types of all tensors */

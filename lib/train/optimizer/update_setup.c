@@ -7,7 +7,7 @@
 
 /* --- the optimizer --------------------------------------------------------------------------- */
 
-/* Refuse a call within a step, in which a tensor is marked ready. */
+/* Return TWILL_OK between steps. Within a step, refuse the call and name a tensor marked ready. */
 static twill_status check_no_marks(struct twill_gradients *set, const char *call)
 {
     uint64_t step = atomic_load(&set->step);

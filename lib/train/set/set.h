@@ -109,6 +109,7 @@ struct twill_gradients_usage {
     _Atomic size_t state_bytes; /* and this one while buckets are divided anew */
 };
 
+/* A gradient set. Made by twill_gradients_create() and freed by twill_gradients_destroy(). */
 struct twill_gradients {
     struct twill_extend_process process;
     twill_comm *parent; /* the caller's communicator */
@@ -149,7 +150,7 @@ struct twill_gradients {
 /* --- lib/train/set/set.c --- */
 
 /* Break the set because a call on one of its communicators has failed, and record that message.
- * Returns `status`. The caller's caller ends the reducers (twill_reducers_check()). */
+ * Returns `status`. The layers above end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
                             twill_status status);
 /* Break the set and `comm`, on all ranks, with this message. It is for failures other than of a

@@ -10,6 +10,7 @@
 namespace twill_torch
 {
 
+/* The backend of one group. PyTorch owns it by a reference count. */
 class Backend : public Base
 {
   public:

@@ -47,6 +47,7 @@ class Call : public Pending
 
 using CallRef = c10::intrusive_ptr<Call>;
 
+/* The calls of one group, its communicator and its threads. mutex_ protects it. */
 class CallQueue : public std::enable_shared_from_this<CallQueue>
 {
   public:
@@ -62,7 +63,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Submit a call. Run it now if the caller waits at once and no call is before it. */
     void submit(const CallRef &call, bool waits);
 
-    /* Run a blocking call without a Work; throw if it fails. If other calls are before it, do
+    /* Run a blocking call without a Work, and throw if it fails. If other calls are before it, do
      * nothing and return false. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
@@ -155,8 +156,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* The main function of a thread, which alternates between waiting as a spare and serving. */
     void thread_main();
 
-    /* Run a call in the thread that serves. While that completes a future, another thread may take
-     * over. Returns whether none has. */
+    /* Run a call in the thread that serves. While that completes a future, another may take over.
+     * Returns whether none has. */
     bool run_aside(std::unique_lock<std::mutex> &lock, CallRef call);
 
     /* Run calls until there are none for some time. Returns false then. Returns true if another

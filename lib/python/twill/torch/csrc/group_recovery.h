@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recovery without some ranks, or with others (twill_recover.h). Splitting and merging of groups.
- */
+/* Recovery without some ranks or with others (twill_recover.h), and splits and merges of groups. */
 #ifndef TWILL_TORCH_GROUP_RECOVERY_H
 #define TWILL_TORCH_GROUP_RECOVERY_H
 

@@ -144,6 +144,7 @@ inline uint64_t random_number()
     return (static_cast<uint64_t>(device()) << 32 | device()) | 1;
 }
 
+/* The job of a process, see above. Its groups share it, and the last of them ends it. */
 struct Job {
     twill_context *context = nullptr;
     twill_comm *world = nullptr;
@@ -185,8 +186,8 @@ struct Job {
     }
 };
 
-/* Share an object that has threads. A forked child does not destroy it, as only the parent has the
- * threads that would have to end. */
+/* Share an object that has threads, which a forked child does not destroy, as it has none of them.
+ */
 template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threaded *made)
 {
     return std::shared_ptr<Threaded>(made, [](Threaded *last) {

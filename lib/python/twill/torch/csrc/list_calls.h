@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives of lists of tensors, which are copied into and out of one block of memory that the
- * ranks of a node share. */
+/* Collectives of lists of tensors, which are copied into and out of a block in shared memory. */
 #ifndef TWILL_TORCH_LIST_CALLS_H
 #define TWILL_TORCH_LIST_CALLS_H
 

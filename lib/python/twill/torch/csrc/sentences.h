@@ -18,6 +18,7 @@ namespace twill_torch
 
 using Clock = std::chrono::steady_clock;
 
+/* The first message of 256 bytes, as it is sent. */
 struct Frame {
     uint64_t group; /* number of the group */
     uint64_t bytes;
@@ -88,6 +89,7 @@ inline std::exception_ptr late_failure(const Message &message, const char *what)
     return failure(sentence.str());
 }
 
+/* The messages of one job. Its groups share it, and a mutex protects it. */
 class Messages : public std::enable_shared_from_this<Messages>
 {
   public:

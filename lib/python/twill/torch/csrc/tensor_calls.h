@@ -276,8 +276,8 @@ inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 
 /* --- sparse tensors --------------------------------------------------------------------------- */
 
-/* The sum of sparse tensors, such as gradients of embeddings. All ranks gather all entries and add
- * those with equal indices. */
+/* The sum of sparse tensors, such as gradients of embeddings. Ranks gather all entries and add
+ * equal indices. */
 
 /* The entries of this rank, and of all ranks one after the other. */
 struct SparseSum {

@@ -375,8 +375,7 @@ inline void copy_each(const Tensors &from, const Tensors &to)
         at::Tensor(to[i]).copy_(from[i].reshape(to[i].sizes()));
 }
 
-/* Return a function that copies the result to all tensors of a list, or nullptr if that is not
- * needed. */
+/* Return a function that copies the result to all tensors of a list, or nullptr if none is due. */
 inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
 {
     for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
