@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The libraries that twill needs, and those that it can do without. Included by the top CMakeLists.txt.
+# Finds the libraries that twill needs, and those that are optional. The top CMakeLists.txt includes it.
 find_package(PkgConfig QUIET)
 if(NOT PKG_CONFIG_FOUND)
     message(FATAL_ERROR "twill needs pkg-config, which finds libraries (packages: pkg-config or pkgconf-pkg-config)")
 endif()
 find_package(Threads REQUIRED)
 
-# Look for a library that is needed. PACKAGES: those that have it, in words. INSTEAD: how to do without, in words.
+# Look for a required library. PACKAGES names the packages that have it, INSTEAD says how to build without it.
 set(twill_lacking "")
 macro(twill_need name module packages instead)
     pkg_check_modules(${name} QUIET IMPORTED_TARGET ${module})
@@ -15,7 +15,7 @@ macro(twill_need name module packages instead)
     endif()
 endmacro()
 
-# Say that a library is not there: an error if it was asked for, else a line of the summary and TWILL_WITH_name=OFF.
+# Report a missing library, by an error if it was asked for, else by a line of the summary and TWILL_WITH_name=OFF.
 set(twill_absent "")
 macro(twill_miss name module packages purpose)
     if(NOT TWILL_WITH_${name} STREQUAL AUTO)
@@ -26,7 +26,7 @@ macro(twill_miss name module packages purpose)
     set(TWILL_WITH_${name} OFF)
 endmacro()
 
-# Look for a library that can be done without, unless TWILL_WITH_name is OFF.
+# Look for an optional library, unless TWILL_WITH_name is OFF.
 macro(twill_use name variable module packages purpose)
     if(TWILL_WITH_${name})
         pkg_check_modules(${variable} QUIET IMPORTED_TARGET ${module})

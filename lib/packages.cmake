@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Packages, from a build: cpack -G DEB makes libtwill0, libtwill-dev, twill-tools, libtwill-mpi, and one for each MPI;
-# cpack -G TGZ one archive. For a distribution's folders configure with -DCMAKE_INSTALL_PREFIX=/usr.
+# Packages of a build. cpack -G DEB makes libtwill0, libtwill-dev, twill-tools, libtwill-mpi, and one for each MPI.
+# cpack -G TGZ makes one archive. For a distribution's folders configure with -DCMAKE_INSTALL_PREFIX=/usr.
 set(CPACK_PACKAGE_VENDOR "The twill authors")
 set(CPACK_PACKAGE_CONTACT "The twill authors <twill@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -27,7 +27,7 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libtwill${PROJECT_VERSION_MAJOR})
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "Collectives for training codes on CPUs: the shared library")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1, libmemkind0, libpmix2") # opened at run time
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1, libmemkind0, libpmix2") # these are opened at run time
 
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtwill-dev)
 set(CPACK_COMPONENT_DEVELOPMENT_DESCRIPTION "Collectives for training codes on CPUs: header, manual and examples")
@@ -50,7 +50,7 @@ set(CPACK_DEBIAN_MPI_PACKAGE_NAME libtwill-mpi)
 set(CPACK_COMPONENT_MPI_DESCRIPTION "Collectives of MPI programs by twill, for the MPI that is found")
 set(CPACK_COMPONENT_ABI_DESCRIPTION "Collectives of MPI programs by twill, for the standard ABI of MPI 5")
 
-# share/doc/PACKAGE/copyright, in packages only.
+# share/doc/PACKAGE/copyright, only in packages.
 foreach(component ${CPACK_COMPONENTS_ALL})
     string(TOUPPER ${component} upper)
     set(files "")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake --build BUILD --target uninstall: removes the FILES of the last cmake --install, and of the FOLDERS that an
-# installation has made, and those named twill, the ones that are empty then.
+# cmake --build BUILD --target uninstall removes the FILES of the last cmake --install. It also removes the FOLDERS that an
+# installation has made, and those named twill, if they are then empty.
 if(NOT EXISTS ${FILES})
     message(FATAL_ERROR "nothing was installed from here: there is no ${FILES}")
 endif()
@@ -19,7 +19,7 @@ if(EXISTS ${FOLDERS})
     list(APPEND folders ${made})
 endif()
 list(REMOVE_DUPLICATES folders)
-list(SORT folders ORDER DESCENDING) # those inside come first
+list(SORT folders ORDER DESCENDING) # inner folders first
 foreach(folder IN LISTS folders)
     execute_process(COMMAND rmdir "$ENV{DESTDIR}${folder}" ERROR_QUIET)
 endforeach()

@@ -1,11 +1,11 @@
 ! SPDX-License-Identifier: Apache-2.0
-! twill for Fortran 2008. Compile it with your program, and link with twill:
+! twill for Fortran 2008. Compile this file with your program, and link with twill:
 !     prefix=$(pkg-config --variable=prefix twill)
 !     gfortran -I$prefix/include $prefix/include/twill.F90 program.f90 $(pkg-config --libs twill)
-! Buffers are arrays of rank 1 of integer(int32), integer(int64), real(real32) or real(real64); for other types and
-! shapes pass c_loc() to c_allreduce ... c_recv. Counts are the sizes of arrays. An array that is too small is passed
-! as NULL: the call fails on all ranks. Functions return twill_ok or a negative status; twill_comm_message() returns
-! the reason, for twill_init() its argument message.
+! Buffers are arrays of rank 1 of integer(int32), integer(int64), real(real32) or real(real64). For other types and
+! shapes pass c_loc() to c_allreduce ... c_recv. Counts are the sizes of arrays. If an array is too small, it is passed
+! as NULL, so that the call fails on all ranks. Functions return twill_ok or a negative status. twill_comm_message()
+! returns the reason of a failure, except for twill_init(), which has the argument message.
 module twill_base
     use, intrinsic :: iso_c_binding
     use, intrinsic :: iso_fortran_env, only: int32, int64, real32, real64
@@ -25,8 +25,8 @@ module twill_base
         twill_lxor = 10
     integer(c_int), parameter, public :: twill_colour_none = -1
 
-    ! A communicator. twill_init() creates that of all ranks, twill_finalize() destroys it; those of
-    ! twill_comm_split() are destroyed with twill_comm_destroy().
+    ! A communicator. twill_init() creates the one of all ranks, and twill_finalize() destroys it.
+    ! twill_comm_destroy() destroys those of twill_comm_split().
     type, public :: twill_comm
         type(c_ptr) :: handle = c_null_ptr
     end type
@@ -43,7 +43,7 @@ module twill_base
     public :: c_allreduce, c_allreduce_start, c_reduce, c_broadcast, c_allgather, c_reduce_scatter, &
         c_send, c_recv
 
-    interface ! the functions of twill.h
+    interface ! functions of twill.h
         integer(c_int) function c_allreduce(comm, src, dst, count, type, op) bind(c, name='twill_allreduce')
             import :: c_int, c_ptr, c_size_t
             type(c_ptr), value :: comm, src, dst
@@ -257,7 +257,7 @@ contains
         twill_comm_nodes = c_comm_nodes(comm%handle)
     end function
 
-    ! Return where, or c_null_ptr if the buffer there has fewer elements than needed.
+    ! Return the address `where`, or c_null_ptr if the buffer there has fewer elements than needed.
     type(c_ptr) function fit(where, elements, needed)
         type(c_ptr), intent(in) :: where
         integer(c_size_t), intent(in) :: elements, needed
