@@ -93,7 +93,8 @@ twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what,
  * whether another rank has broken it. Returns false if it is not broken, if it has ended, or if a
  * thread is in a call on it, which then reports the failure. */
 bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure);
-/* Return whether a rank has ended or left its context, or false if in doubt. Any thread may ask. */
+/* Return whether a rank's process has ended or destroyed its context, or false if in doubt. Any
+ * thread may ask. */
 bool twill_extend_is_dead(twill_comm *comm, uint32_t rank);
 /* Describe a rank, or the communicator's endpoints, for a message. Returns text. */
 #define TWILL_EXTEND_TEXT 160

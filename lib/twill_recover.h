@@ -140,7 +140,7 @@ typedef struct twill_handle twill_handle;
  * \param settings   those of twill_context_create(), read if \p comm is NULL
  * \param[out] text  a line for the other processes, in ::TWILL_HANDLE_BYTES bytes
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_SYSTEM, ::TWILL_ERR_MEMORY,
- * ::TWILL_ERR_CONFIG; the reason of the latter two and of system errors is printed */
+ * ::TWILL_ERR_CONFIG. The reason is printed, except for a wrong argument. */
 TWILL_API twill_status twill_handle_create(twill_handle **own, const twill_comm *comm,
                                            const char *const *settings, char *text);
 TWILL_API void twill_handle_destroy(twill_handle *own); /**< \brief Free a handle, or NULL. */

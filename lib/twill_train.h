@@ -121,7 +121,7 @@ typedef struct twill_gradients_counters {
     uint64_t operations;      /**< reductions started */
     uint64_t bytes;           /**< bytes reduced */
     uint64_t bytes_copied;    /**< bytes copied into and out of buckets */
-    uint64_t bytes_exchanged; /**< bytes that this rank sent of `bytes`, fewer if compressed */
+    uint64_t bytes_exchanged; /**< what this rank contributed to `bytes`, less if compressed */
     uint64_t bytes_converted; /**< bytes of gradients encoded and decoded */
     uint64_t buckets;         /**< present number of buckets */
     uint64_t agreements;      /**< exchanges that decided the order (::TWILL_BUCKETS_BY_PRIORITY) */

@@ -49,7 +49,8 @@ twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int re
 bool twill_point_is_lonely(const struct twill_request *request);
 /* Do what twill_request_launch() does, for a message. */
 twill_status twill_point_launch(struct twill_request *request);
-/* Run a blocking message, start a nonblocking one, and prepare a persistent one, for `name`. */
+/* Run a blocking message, start a nonblocking one, and prepare a persistent one, for the public
+ * function `name`, whose result each of them returns. */
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name);
 twill_status twill_point_start(struct twill_comm *comm, const struct twill_point *point,
@@ -109,7 +110,8 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
                                  struct twill_error *error);
 /* Tell twillrun that the job has started, so that it replaces ranks that die from now on. */
 void twill_elastic_started(const struct twill_comm *comm);
-/* Take in the processes that wait, or leave *larger as it is. Releases `comm`, which is held. */
+/* Make *larger of `comm` and the processes that wait. If none waits, *larger is not changed and
+ * TWILL_OK is returned. Releases `comm`, which the caller holds. */
 twill_status twill_elastic_admit(struct twill_comm **larger, struct twill_comm *comm);
 
 #endif

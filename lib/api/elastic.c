@@ -151,7 +151,7 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
     return TWILL_OK;
 }
 
-/* Return whether a process has died, which for another host twillrun writes to a file. */
+/* Return whether a process has died. On another host twillrun finds that and writes a file. */
 static bool has_died(const struct twill_elastic_job *job,
                      const struct twill_elastic_process *process)
 {

@@ -95,7 +95,8 @@ static struct twill_request *collective_after(const struct twill_request *reques
     return next;
 }
 
-/* Return whether b may be fused with a. Ranks may number user-defined operations differently. */
+/* Return whether b may be fused with a and the calls before it, which have `bytes` bytes in all.
+ * User-defined operations may not, as ranks may number them differently. */
 static bool may_fuse(const struct twill_request *a, const struct twill_request *b, size_t bytes)
 {
     return b != NULL && a->call.op < TWILL_OP_COUNT && a->call.collective == TWILL_ALLREDUCE &&

@@ -92,7 +92,8 @@ static int compare_texts(const void *a, const void *b)
 }
 
 /* List the handles in the order of ranks, and describe the meeting that they agree on. Its epoch is
- * after all of theirs, and its origin is a digest of the list. */
+ * after all of theirs, and its origin is a digest of the list. Returns TWILL_ERR_ARGUMENT if the
+ * list is not valid. */
 static twill_status read_list(const twill_reconfiguration *how, const struct twill_handle *own,
                               struct handle_list *list, struct twill_join_handle *meeting,
                               struct twill_error *error)

@@ -58,8 +58,8 @@ static double age_of(const struct twill_job_view *view, const struct twill_job_r
     return view->ticks > ticks ? (double)(view->ticks - ticks) * region->rate * 1e-9 : 0;
 }
 
-/* Read the event that is `back` before the last one, and its number. Returns false if incomplete.
- */
+/* Read the event that is `back` events before the last one, and its number. Returns false if there
+ * is none or it is not whole. */
 static bool read_event(const struct twill_job_region *region, uint64_t back, uint64_t *number,
                        struct twill_trace_event *event)
 {
@@ -69,7 +69,7 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     return written > first + back && twill_trace_read(ring, false, *number, event);
 }
 
-/* Return the ticks at which the last call ended, and its *bytes, or 0 where that is not known. */
+/* Return the ticks at which the last call ended, and in *bytes its bytes, or 0 if not known. */
 static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *bytes)
 {
     struct twill_trace_event event;

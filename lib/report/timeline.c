@@ -126,7 +126,7 @@ static char *put_time(char *to, const char *name, int64_t ns)
     return to;
 }
 
-/* Write a blank and a name that a program has given, without characters that JSON would escape. */
+/* Write a blank and a program's name for a tensor, with '_' for characters that JSON escapes. */
 static char *put_name(char *to, const char *name)
 {
     *to++ = ' ';

@@ -105,7 +105,7 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
 /* Start a thread of the library, bound to a CPU unless `core` is -1. All signals are blocked in it,
- * as they are for the program's own threads. Returns 0 or an errno. */
+ * as they are meant for the program's threads. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument);
 /* Return a CPU for helper thread `index` of the `count` that each rank of the job has, as
