@@ -93,9 +93,7 @@ TWILL_API twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
  * Rank 0 then listens for the new processes until the next twill_comm_grow() or the end of \p comm.
  * Another handle replaces this one. The handle contains no secret, and is good for one growth. If
  * the job is on one host, only processes of that host can join it unless TWILL_INTERFACE is set.
- * \param comm         the communicator that is to grow
- * \param joining      number of new processes, at least 1
- * \param[out] handle  the handle, a string in ::TWILL_HANDLE_BYTES bytes
+ * \p joining is at least 1, and \p handle gets a string in ::TWILL_HANDLE_BYTES bytes.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_SYSTEM, ::TWILL_ERR_MEMORY */
 TWILL_API twill_status twill_comm_handle(twill_comm *comm, int joining, char *handle);
 

@@ -36,10 +36,14 @@ typedef struct twill_server twill_server;
 /** \brief Which ranks serve, as PHub (Luo et al. 2018) names the layouts. There are P ranks, W
  * workers, M servers and n bytes of parameters. */
 typedef enum twill_server_layout {
-    TWILL_SERVER_CS = 0, /**< colocated, sharded: every rank works and serves; it sends 2n(P-1)/P */
-    TWILL_SERVER_CC,     /**< colocated, centralized: a server that works moves n(P-1) each way */
-    TWILL_SERVER_NC,     /**< not colocated, centralized: the server moves nW each way */
-    TWILL_SERVER_NCS     /**< not colocated, sharded: a server moves nW/M each way, a worker n */
+    TWILL_SERVER_CS = 0, /**< colocated, sharded: every rank works and serves a shard; each sends
+                              2n(P-1)/P */
+    TWILL_SERVER_CC,     /**< colocated, centralized: the first server, which also works, serves
+                              all; it sends and receives n(P-1) */
+    TWILL_SERVER_NC,     /**< not colocated, centralized: the first server does not work; it sends
+                              and receives nW */
+    TWILL_SERVER_NCS     /**< not colocated, sharded: `servers` ranks do not work; each sends and
+                              receives nW/M, a worker n */
 } twill_server_layout;
 
 /** \brief Which gradients an update of a chunk takes, and which ones are dropped. P is the
@@ -79,14 +83,15 @@ typedef struct twill_server_options {
     size_t bytes;                     /**< sizeof(twill_server_options), set by the defaults */
     twill_server_layout layout;       /**< ::TWILL_SERVER_CS by default */
     int servers;                      /**< number of servers of ::TWILL_SERVER_NCS, 1 by default */
-    const int *ranks;                 /**< the ranks that serve, one for each server, or NULL for
-                                           the lowest */
+    const int *ranks;                 /**< the ranks that serve, as many as the layout has, or NULL
+                                           for the lowest; copied */
     twill_server_mode mode;           /**< ::TWILL_SERVER_SYNC by default */
-    int k;                            /**< K, n or the bound of the mode, from 1 (bound: 0) */
+    int k;                            /**< K, n or the bound of the mode, at least 1 (a bound 0), 1
+                                           by default */
     twill_op op;                      /**< ::TWILL_AVG (default) or ::TWILL_SUM of the gradients */
     const twill_optimizer *optimizer; /**< rule of the update, for ::TWILL_F32: SGD, Adagrad, Adam
-                                           or AdamW. With NULL, parameters become the result of
-                                           op */
+                                           or AdamW. With NULL, parameters become the result of op.
+                                           Copied */
     twill_server_rate rate;           /**< ::TWILL_SERVER_RATE_FIXED by default */
     double distance_c;                /**< of ::TWILL_SERVER_RATE_DISTANCE, above 0, 1 by default */
     double distance_most;             /**< the same */
@@ -103,8 +108,8 @@ typedef struct twill_server_options {
                                            change, and only then answers pushes and pulls. Needs 2
                                            servers */
     int credits;                      /**< chunks that a worker may have on the way to one shard
-                                           (options.threads) of a server on another node, 8 (at most
-                                           1024) */
+                                           (options.threads) of a server on another node, 8 by
+                                           default, at most 1024 */
     twill_compression compression;    /**< of pushes of ::TWILL_F32, none by default */
     int error_feedback;               /**< as in twill_gradients_options, 1 by default */
     double compression_ratio;         /**< as in twill_gradients_options, of each chunk, 0.01 */

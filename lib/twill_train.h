@@ -73,16 +73,18 @@ typedef struct twill_gradients_options {
     size_t bucket_bytes;           /**< tensors are fused up to this size, at most 2^40, 8 MiB by
                                         default. A larger tensor has a bucket to itself and is never
                                         copied. 0 means no fusion */
-    size_t first_bucket_bytes;     /**< size of the first bucket, which starts early: 1 MiB */
+    size_t first_bucket_bytes;     /**< size of the first bucket, which starts early, 1 MiB by
+                                        default */
     size_t segment_bytes;          /**< size of the segments in which ::TWILL_BUCKETS_BY_PRIORITY
                                         reduces a bucket, at least 4 KiB, 1 MiB by default */
     twill_bucket_order order;      /**< ::TWILL_BUCKETS_BACKWARD by default */
     int autotune;                  /**< 1 to search for the best bucket sizes in the first steps,
                                         also if late, see twill_gradients_wait_all(); default 0 */
-    int check_every;               /**< twill_gradients_check() at the end of every N-th step, or
-                                        0 */
+    int check_every;               /**< do twill_gradients_check() at the end of every N-th step; 0,
+                                        the default, means never */
     int report_every;              /**< rank 0 prints twill_gradients_times() at the end of every
-                                        N-th step, and for all steps at the end; or 0 */
+                                        N-th step, and for all steps when the set is destroyed; 0,
+                                        the default, means never */
     twill_factors_choice factors;  /**< ::TWILL_FACTORS_BY_PRICE by default */
     int late;                      /**< 1 if a step delivers the result of the step before, see
                                         twill_gradients_set_late(); 0 by default */
