@@ -67,6 +67,14 @@ check_messages() # page tree
     done
 }
 
+# The list of messages is that of the source.
+check_list() # page
+{
+    python3 "$source/tests/lint/list_messages.py" | diff "$1" - >"$scratch/changed" && return
+    sed -n 's/^[<>]/&/p' "$scratch/changed" | head -4
+    echo "${1##*/} is stale: python3 tests/lint/list_messages.py >docs/reference/messages.md"
+}
+
 # What README names must be there. Commands first: they are the promise.
 check_readme() # readme tree
 {
@@ -171,6 +179,7 @@ self_test()
     # shellcheck disable=SC2016 # Markdown's
     printf '### `no code says ... this`\n' >"$scratch/bad.md"
     must_complain 'nothing says: no code says' check_messages "$scratch/bad.md" "$source"
+    must_complain 'bad.md is stale' check_list "$scratch/bad.md"
     echo 'see examples/nowhere.c and [x](NO.md)' >"$scratch/README.md"
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
     must_complain 'nowhere.c' check_paths "$scratch/README.md" "$source"
@@ -231,4 +240,5 @@ for page in "$source/docs/inside/architecture.md" "$source/CONTRIBUTING.md"; do
 done
 must_pass "tests of tests/unit/README.md" check_tests "$source/tests/unit/README.md" "$source/tests/unit"
 must_pass "messages of docs/guides/troubleshooting.md" check_messages "$source/docs/guides/troubleshooting.md" "$source"
+must_pass "docs/reference/messages.md" check_list "$source/docs/reference/messages.md"
 finish
