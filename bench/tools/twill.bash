@@ -18,7 +18,7 @@ _twill_run()
     local options="-n --ranks -l --label -x --bind --report-bindings --grace --elastic -h --help -V --version --hosts --hostfile
         --map --agent --remote --timeout --oversubscribe --check --json -np --np -H --host --machinefile --map-by --bind-to"
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
-    # Words after the program are its own.
+    # Words after the program belong to it.
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         --)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill-compare: measure twill, the other libraries on this machine and a bound that copies nothing, in turns and with
+"""twill-compare measures twill, the other libraries on this machine and a bound that copies nothing, alternately and with
 one timing loop (peers/peer.h)."""
 import os
 import re
@@ -71,7 +71,7 @@ Exit status: 0 success, also when contenders were left out; 1 a wrong value of
 twill, or a failure; 2 a wrong command line.
 """
 
-# In the order of enum twill_compare_collective (peers/peer_link.h), with the names of other programs.
+# in the order of enum twill_compare_collective (peers/peer_link.h), with the names of other programs
 NAMES = compare_rounds.NAMES
 OPTIONS = """ranks= max= sizes= rounds= only= peers= bind= persistent prepared details quick list mpi timeout= turn= json= csv=
     plot= work= ucc= oneccl= hosts= agent= congestion= address= steps= batch= device-gflops= device""".split()
@@ -100,7 +100,7 @@ def parse_max(text):
 
 
 def plain_name(text):
-    """Return the name of a collective without what other programs write into it: "all_reduce_perf"."""
+    """Return the name of a collective without the additions of other programs, as in "all_reduce_perf"."""
     text = re.sub("perf$", "", re.sub("[-_]", "", text.lower()))
     return "broadcast" if text == "bcast" else text
 
@@ -216,7 +216,7 @@ class Run:
         self.contenders, self.rows, self.steps = [], [], []
         cpus, ranks = sorted(os.sched_getaffinity(0)), options.ranks
         self.cores = len(cpus)
-        # core r for rank r; more ranks than cores share them in blocks: 0 0 1 1
+        # core r for rank r; more ranks than cores share them in blocks, as in 0 0 1 1
         self.core = [cpus[rank if ranks <= len(cpus) else rank * len(cpus) // ranks] for rank in range(ranks)]
         self.bind = ranks <= len(cpus) if options.bind in (None, "shared") else options.bind == "core"
         self.failures = 0  # rows with wrong values
@@ -278,7 +278,7 @@ def compare(run):
 
 
 def is_complete(run):
-    """Did every contender of twill and the bound take part to the end? MPIs may be missing."""
+    """Return whether every contender of twill and the bound took part to the end. MPIs may be missing."""
     return not any(one.absent and (one.found or not run.options.mpi) for one in run.of_kind("bound", "twill"))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in a comparison: a table of variants of a few programs, the programs found or compiled, and the command
-lines that start them, by their launcher, or with an agent on several hosts."""
+"""The contenders of a comparison. This file has a table of variants of a few programs, finds or compiles the programs, and
+composes the command lines that start them, by their launcher, or with an agent on several hosts."""
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ import tool
 
 @dataclass
 class Entry:
-    name: str  # NAME+...: as NAME, with our library before the MPI
+    name: str  # NAME+... is NAME with our library loaded before the MPI
     program: str
     options: str = ""  # of the launcher
     arguments: str = ""  # of the program
@@ -25,7 +25,7 @@ class Entry:
 @dataclass
 class Contender:
     name: str
-    kind: str  # bound, twill, peer, or trip: one-way messages, beside the first collective
+    kind: str  # bound, twill, peer, or trip (one-way messages, next to the first collective)
     entry: Entry
     tuned: bool
     memory: str
@@ -40,7 +40,7 @@ class Contender:
 
     @property
     def self_only(self):
-        """Only calls of one rank with itself?"""
+        """Return whether it only makes calls of one rank with itself."""
         return "+off" in self.entry.name
 
 
@@ -69,7 +69,7 @@ ON_ONE_HOST = [
     Entry("ucc", "ucc", tunes=True),
     Entry("oneccl", "oneccl", setting="CCL_ATL_TRANSPORT=ofi", tunes=True),
 ]
-# Within a host, each library uses what it likes.
+# Within a host, each library uses its own choice.
 BETWEEN_HOSTS = [
     Entry("raw", "raw", arguments="exchange"),
     Entry("raw-window", "raw", arguments="window"),
@@ -101,7 +101,7 @@ WITH_MPI = [
     ]
     + [Entry(name + "+off", program, setting="TWILL_MPI=0")]
 ]
-# Tuned by an expert: freed memory is kept and comes in huge pages, in both ways that glibc can be told.
+# Tuned by an expert. Freed memory is kept and comes in huge pages, in both ways that glibc can be configured.
 TUNED = [
     "GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"
     "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
@@ -109,7 +109,7 @@ TUNED = [
     "MALLOC_TRIM_THRESHOLD_=1099511627776",
     "MALLOC_TOP_PAD_=67108864",
 ]
-MPIS = {  # its own compiler and launcher, the common launcher, what that says of itself, the words of a report
+MPIS = {  # its own compiler and launcher, the common launcher, a word of its version, and words for a report
     "openmpi": ("mpicc.openmpi", "mpirun.openmpi", "mpirun", "Open MPI", "an mpirun of Open MPI"),
     "mpich": ("mpicc.mpich", "mpiexec.mpich", "mpiexec", "HYDRA", "an mpiexec of MPICH"),
 }
@@ -128,7 +128,7 @@ def entries_of(options):
 class Program:
     path: str = ""
     launcher: str = ""
-    why: str = ""  # it is missing
+    why: str = ""  # why it is missing
     preload: str = ""  # library to load before the MPI
 
 
@@ -139,7 +139,7 @@ def find_library(run, name):
 
 
 def find_mpi(run, own_compiler, own_launcher, launcher, says, _):
-    """Return compiler and launcher: under an MPI's own names, or under the common ones if that launcher is this MPI's."""
+    """Return compiler and launcher, by the names of this MPI, or by the common names if that launcher belongs to this MPI."""
     which = shutil.which
     if which(own_compiler) and which(own_launcher):
         return which(own_compiler), which(own_launcher)
@@ -151,7 +151,7 @@ def find_mpi(run, own_compiler, own_launcher, launcher, says, _):
 
 
 def compile_peer(run, program, name, compiler, source, libraries, prefix=None):
-    """Those of other libraries are compiled when a comparison runs, so that building twill needs none of them."""
+    """Compile a program of another library when a comparison runs, so that building twill needs none of them."""
     program.path = os.path.join(run.folders.work, "compare-" + name)
     log = os.path.join(run.folders.work, name + "-compile.log")
     line = [compiler, "-O3", "-D_GNU_SOURCE", "-o", program.path, os.path.join(run.folders.sources, source)]
@@ -195,7 +195,7 @@ def build(run, name):
 
 
 def preloads(entry, program):
-    """The library goes before the MPI in the ranks only, not in launchers."""
+    """Return the options that load the library before the MPI in the ranks only, not in launchers."""
     if "+" not in entry.name:
         return []
     return ["-x", f"LD_PRELOAD={program.preload}"] if entry.program == "openmpi" else ["-genv", "LD_PRELOAD", program.preload]
@@ -230,7 +230,7 @@ def by_agent(run, one, words):
 
 
 def set_command(run, one, program, link):
-    """Ranks bind themselves, so that all contenders use the same cores."""
+    """Set the command line. Ranks bind themselves, so that all contenders use the same cores."""
     entry, options = one.entry, run.options
     words = [program.path, link, one.memory, *entry.arguments.split()]
     one.settings = ([entry.setting] if entry.setting else []) + (TUNED if one.tuned else [])
@@ -275,7 +275,7 @@ def gather(run):
     """Fill in the contenders. Missing ones stay in the table, with the reason."""
     chosen = [(entry, tuned) for tuned in (False, True) for entry in entries_of(run.options) if takes_part(run, entry, tuned)]
     names = list(dict.fromkeys(entry.program for entry, _ in chosen))
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # compilers run side by side
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # compilers run in parallel
         programs = dict(zip(names, pool.map(lambda name: build(run, name), names)))
     if run.interrupted:
         raise tool.Failure("interrupted before it began")

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# compare_hosts.sh TWILL-COMPARE RANKS [options]: compare between two hosts of RANKS ranks each,
-# which are namespaces of this machine (tests/support/hosts.sh; root only), joined by a bridge. They
-# share the cores. The driver runs in the first one. TEST_HOSTS_CONGESTION: their congestion
-# control; by default this machine's. RATE: the link's, such as 1gbit; by default none is set.
+# compare_hosts.sh TWILL-COMPARE RANKS [options] compares between two hosts of RANKS ranks each.
+# They are namespaces of this machine (tests/support/hosts.sh, for root only), joined by a bridge,
+# and share the cores. The driver runs in the first one. TEST_HOSTS_CONGESTION is their congestion
+# control, by default that of this machine. RATE is that of the link, such as 1gbit, by default
+# unlimited.
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 compare=$1 ranks=$2

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes of twill-compare and its connections to the ranks that they start (peers/peer_link.h). Each child is a
-process group and killed as one; ranks that a launcher put into other groups say their pids."""
+process group and killed as one. Ranks that a launcher put into other groups send their pids."""
 import os
 import re
 import secrets
@@ -31,7 +31,7 @@ def c_text(data):
 
 
 class NotFound:
-    """A command that cannot be run, as a process that has ended."""
+    """A command that cannot be run, represented as a process that has ended."""
 
     pid = 0
 
@@ -79,7 +79,7 @@ def first_line(path, prefer=None):
 
 
 def addresses_of(hosts):
-    """List addresses under which other hosts may reach this one, the most likely first; loopback last."""
+    """List addresses by which other hosts may reach this one, the most likely first and loopback last."""
     found = []
     for host, _ in hosts:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -99,13 +99,13 @@ def addresses_of(hosts):
 
 
 class Links:
-    """Where ranks connect to, and what is known of them."""
+    """The address to which ranks connect, and what is known about them."""
 
     def __init__(self, run):
         options, self.run, self.token = run.options, run, secrets.token_hex(8)
         self.hellos = {}  # by rank, of the last contender
-        self.speed = 0.0  # turns of played computing per second: the most that a contender's rank 0 said
-        self.assigned = not options.hosts  # are cores assigned?
+        self.speed = 0.0  # turns of played computing per second, the most that rank 0 of a contender reported
+        self.assigned = not options.hosts  # whether cores are assigned
         self.addresses = self.agent = ""
         if options.hosts:
             self.listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -121,14 +121,14 @@ class Links:
         self.listener.listen(RANKS)
 
     def text(self, index):
-        """Return the argument by which a contender's ranks connect."""
+        """Return the argument with which the ranks of a contender connect."""
         name = self.listener.getsockname()
         where = ("", name) if isinstance(name, str) else (name[1], self.addresses)
         return f"{where[0]}:{self.token}-{index}:{where[1]}"
 
     def assign_cores(self, cpus):
-        """Ranks of one machine, which may be several hosts, share its cores in rank order, in blocks if there are more
-        ranks than cores: 0 0 1 1."""
+        """Assign the cores. Ranks of one machine, which may be several hosts, share its cores in rank order, in blocks if there
+        are more ranks than cores, as in 0 0 1 1."""
         run, enough = self.run, True
         for rank in range(run.options.ranks):
             machine = self.hellos[rank].boot_id
@@ -167,13 +167,13 @@ def receive(link, n):
 
 
 class Ranks:
-    """A contender's ranks: their connections, and their results of the order."""
+    """The ranks of a contender, with their connections and their results of the order."""
 
     def __init__(self, run, contender, process):
         self.run, self.process = run, process
         self.token = f"{run.links.token}-{run.contenders.index(contender)}"
         self.links, self.cpus, self.pids, self.results, self.posts = {}, {}, [], {}, {}
-        self.message, self.closed, self.failed = "", 0.0, 0.0  # since when: a connection is closed, a rank has failed
+        self.message, self.closed, self.failed = "", 0.0, 0.0  # times since which a connection is closed, or a rank has failed
         self.selector = selectors.DefaultSelector()
         self.selector.register(run.links.listener, selectors.EVENT_READ)
 
@@ -283,7 +283,7 @@ def kill_one(kill, pid, number):
 
 
 def give_up(contender, what):
-    """Exclude a contender: report why, and leave no process behind."""
+    """Exclude a contender, report the reason, and leave no process behind."""
     ranks = contender.ranks
     said = ranks.message or first_line(contender.log)
     ranks.kill()
@@ -308,7 +308,7 @@ def wait(run, contender, what):
             return give_up(contender, "interrupted")
         if ranks.closed and time.monotonic() - ranks.closed > 2:  # the launcher may say more meanwhile
             return give_up(contender, "a rank closed its connection")
-        if ranks.failed and time.monotonic() - ranks.failed > 2:  # others may wait for it without end
+        if ranks.failed and time.monotonic() - ranks.failed > 2:  # others may wait for it forever
             break
         if waited > run.options.timeout:
             return give_up(contender, f"it hangs: {what} took more than {run.options.timeout:g} s")
@@ -328,7 +328,7 @@ def start(run, contender):
 
 
 def turn(run, contender, what, order, model=None):
-    """Let a contender execute an order, and return the results of its ranks. None: it failed and is excluded."""
+    """Let a contender execute an order, and return the results of its ranks, or None if it failed and is excluded."""
     ranks = contender.ranks
     ranks.results = {}
     try:
@@ -343,7 +343,7 @@ def turn(run, contender, what, order, model=None):
 
 
 def end(run, contender):
-    """End a contender, by an order if it lives."""
+    """End a contender, by an order if it is alive."""
     ranks, contender.ranks = contender.ranks, None
     if not ranks:
         return
@@ -385,7 +385,7 @@ def restore_congestion(run):
 
 
 def pingpong(run, contender, n):
-    """Measure one way of libfabric's fi_pingpong between the first two hosts, in seconds; 0: it failed."""
+    """Measure one way of fi_pingpong of libfabric between the first two hosts, in seconds, or 0 if it failed."""
     hosts, agent, what = run.options.hosts, run.links.agent, contender.entry.arguments
     port = 20000 + secrets.randbelow(20000)
     times = min(2000, int(run.options.turn_seconds * 4 * 5e9 / 2 / n) + 4)  # there and back at 5 GB/s

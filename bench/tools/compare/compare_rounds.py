@@ -1,29 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The turns: for each collective and size, every contender once in each round. All are measured within a second or two, so
-that slow changes of the machine affect them equally. And what is computed from rows of times."""
+"""The turns, in which every contender runs once per round for each collective and size. All are measured within a second or
+two, so that slow changes of the machine affect them equally. This file also computes results from rows of times."""
 import struct
 import time
 
 import compare_links
 import tool
 
-# In the order of enum twill_compare_collective (peers/peer_link.h).
+# in the order of enum twill_compare_collective (peers/peer_link.h)
 COMMON = ["allreduce_in", "allreduce_out", "broadcast", "allgather", "reduce_scatter", "barrier"]
 SELF = ["self_barrier", "self_allreduce", "self_message"]  # calls of one rank with itself, which twill passes on
 NAMES = COMMON + ["reduce", "gather", "scatter", "alltoall"] + SELF
-# Bytes of a rank's source and result in multiples of a row's: 0: none, or the result overwrites the source; ALL: of all ranks.
+# Bytes of the source and of the result of a rank in multiples of those of a row. 0 means none, or that the result overwrites
+# the source, ALL is all ranks.
 ALL = "all"
 SHARDS = dict(allreduce_in=(1, 0), allreduce_out=(1, 1), broadcast=(1, 0), allgather=(1, ALL), reduce_scatter=(ALL, 1),
               reduce=(1, 1), gather=(1, ALL), scatter=(ALL, 1), alltoall=(ALL, ALL))  # fmt: skip
-OFF_WIRE = 3  # times faster than raw TCP: more than a better program gains
+OFF_WIRE = 3  # factor over raw TCP, which is more than a better program gains
 BY_TENSOR, FUSED = 1, 2
 
 
 class Cell:
-    """A contender's results in a row, in seconds per call."""
+    """The results of a contender in a row, in seconds per call."""
 
     def __init__(self):
-        self.turns = {}  # of each round that it took part in: batches' means on the slowest rank
+        self.turns = {}  # means of batches on the slowest rank, for each round in which it took part
         self.calls, self.wrong, self.off_wire = 0, False, False
         self.median = self.min = self.p99 = 0.0
 
@@ -33,7 +34,7 @@ class Cell:
 
     @property
     def rounds(self):
-        """The median of each round."""
+        """Return the median of each round."""
         return [tool.median(turn) for turn in self.turns.values()]
 
     def conclude(self):
@@ -46,12 +47,12 @@ class Row:
     def __init__(self, run, collective, n):
         self.run, self.collective, self.bytes = run, collective, n
         self.cells = {one.name: Cell() for one in run.contenders}
-        self.lines = []  # latency of a cache line in each round, seconds
-        self.line = 0.0  # their median; between hosts one way of raw TCP
-        self.seconds = 0.0  # that measuring it took
+        self.lines = []  # latency of a cache line in each round, in seconds
+        self.line = 0.0  # their median, or between hosts one way of raw TCP
+        self.seconds = 0.0  # time that measuring it took
 
     def best(self, kind, tuned=False):
-        """Return the fastest contender of a kind, or None. Results off the wire do not count."""
+        """Return the fastest contender of a kind, or None. Results that did not use the wire do not count."""
         cells = [(self.cells[one.name], one) for one in self.run.of_kind(kind) if one.tuned == tuned]
         good = [(cell.median, one) for cell, one in cells if cell.turns and not cell.wrong and not cell.off_wire]
         return min(good, key=lambda pair: pair[0])[1] if good else None
@@ -67,7 +68,7 @@ class Row:
         return ratio(self.median(contender.below), self.median(contender))
 
     def bus_bandwidth(self, seconds):
-        """Return GB/s over a rank's link, as nccl-tests defines it."""
+        """Return GB/s over the link of a rank, as nccl-tests defines it."""
         ranks = self.run.options.ranks
         factor = 2 * (ranks - 1) / ranks if self.collective.startswith("allreduce") else ranks - 1 if of_what(self) else 1
         return factor * self.bytes / 1e9 / seconds if seconds > 0 else 0
@@ -91,7 +92,7 @@ def wrong_values(run, contender, cell, results, where):
 
 
 def is_far_behind(row, contender):
-    """Is a peer slow and far behind others of its kind? It then has two turns only."""
+    """Return whether a peer is slow and far behind others of its kind. It then has only two turns."""
     run, mine = row.run, row.cells[contender.name].rounds
     if contender.kind != "peer" or run.options.mpi or not mine:
         return False
@@ -115,7 +116,7 @@ def take_turn(row, contender, round_, keep):
         where = f"{row.collective} of {row.bytes} bytes"
         results = compare_links.turn(run, contender, where, (*order, options.turn_seconds))
         if results is None:
-            return  # it is excluded, the others go on
+            return  # it is excluded, and the others continue
         wrong_values(run, contender, cell, results, where)
         row.lines += [0.0] * (round_ + 1 - len(row.lines))
         if results[0].line_seconds > 0:  # the last contender of the round counts
@@ -148,7 +149,7 @@ def measure_row(row):
     run, free, begin = row.run, free_memory(), time.monotonic()
     ranks = run.options.ranks
     need = row.bytes * ranks * sum(ranks if part is ALL else part for part in SHARDS.get(row.collective, ()))
-    # keep buffers if those of all contenders fit; peers' scratch memory may be twice as large and stay, too
+    # keep buffers if those of all contenders fit; scratch memory of peers may be twice as large, and it stays
     keep = need * sum(not one.absent for one in run.contenders) < free / 2
     if need * 3 > free:
         run.progress.clear()
@@ -182,8 +183,8 @@ def first_ranks(run):
 
 
 def mark_off_wire(run):
-    """Between hosts that are namespaces of one machine, mark results that are faster than the wire in most rounds: the
-    library has found a way through the machine's memory."""
+    """Mark results that are faster than the wire in most rounds, between hosts that are namespaces of one machine. The
+    library has then found a way through the memory of the machine."""
     hellos = [run.links.hellos.get(rank) for rank in first_ranks(run)]
     machines = [hello.boot_id for hello in hellos if hello]
     if not run.options.hosts or (run.options.bind != "shared" and len(set(machines)) == len(machines)):
@@ -196,21 +197,21 @@ def mark_off_wire(run):
 
 
 def wire_of(row, round_):
-    """Return what raw TCP took at least in a round. Other rounds may have had less of the machine."""
+    """Return the least time of raw TCP in a round. Other rounds may have had less of the machine."""
     turns = [row.cells[one.name].turns.get(round_, []) for one in row.run.of_kind("bound")]
     return min((seconds for turn in turns for seconds in turn), default=0)
 
 
-# --- --steps: training steps whose computing is played -------------------------------------------
+# --- --steps, training steps whose computing is played -------------------------------------------
 
 
 class Steps:
-    """A contender's results for a model, in one way: its gradients reduced by tensor (twill: a gradient set), or in one
-    call."""
+    """The results of a contender for a model, in one way. Its gradients are reduced by tensor (with twill, by a gradient set),
+    or in one call."""
 
     def __init__(self, path, contender, way, n):
         self.list, self.contender, self.way, self.bytes = path, contender, way, n
-        self.samples = [], []  # seconds of the slowest rank: computing alone, a step
+        self.samples = [], []  # seconds of the slowest rank for computing alone, and for a step
         self.wrong = False
 
     @property
@@ -231,7 +232,7 @@ class Steps:
 
 
 def pack_model(run, path):
-    """Return the bytes of a model's gradients, and struct twill_compare_model."""
+    """Return the bytes of the gradients of a model, and struct twill_compare_model."""
     options = run.options
     try:
         tensors = tool.gradient_list(path)
@@ -258,7 +259,7 @@ def step_turn(run, one, model):
     order = (0, 0, 0, 0, 1 if run.options.quick else 3, one.way, 0, one.bytes, 0, 0)
     results = compare_links.turn(run, contender, f"allreduce_in of {one.bytes} bytes", order, model)
     if results is None:
-        return  # it is excluded, the others go on
+        return  # it is excluded, and the others continue
     wrong_values(run, contender, one, results, f"a step, {one.reduces}")
     for i in range(results[0].batches):  # even ones are computing alone
         one.samples[i % 2].append(max(result.seconds[i] for result in results))

@@ -80,7 +80,7 @@ def steps_json(one):
 
 
 def hosts_json(run):
-    """List the hosts in rank order; none for a single host."""
+    """List the hosts in rank order, none for a single host."""
     found = []
     for (name, ranks), rank in zip(run.options.hosts, first_ranks(run)):
         hello = run.links.hellos.get(rank)
@@ -137,7 +137,7 @@ OURS = ["#d6604d", "#f4a582", "#d6008b", "#762a83"]
 
 
 def style(one, nth):
-    """twill stands out; the bound is black; peers as installed are thin, tuned ones dashed."""
+    """Return a style. twill stands out, the bound is black, peers as installed are thin, and tuned ones are dashed."""
     if one.kind == "bound":
         return f"lw 2 dt {3 if nth else 1} lc rgb 'black' pt 0"
     if one.kind == "trip":
@@ -158,7 +158,7 @@ def panel(run, there, column):
 
 
 def script(run, rows, svg):
-    """Return gnuplot's script of two panels: times of all contenders over bytes, and the ratio to the bound."""
+    """Return the script of gnuplot for two panels, with times of all contenders over bytes, and the ratio to the bound."""
     lines = [f"set terminal svg size 1200,620 font 'sans-serif,12' background rgb 'white'\nset output '{svg}'"]
     there = [one for one in run.contenders if any(row.cells[one.name].samples for row in rows)]
     for i, one in enumerate(run.contenders):
@@ -201,7 +201,7 @@ def plot_one(run, rows):
 
 
 def check_plot(prefix):
-    """Warn before the measurement."""
+    """Warn about a missing gnuplot before the measurement."""
     if not shutil.which("gnuplot"):
         tool.say(f"--plot {prefix}: gnuplot is not in PATH: there will be no plots (--json and --csv keep the results)")
 

@@ -72,7 +72,7 @@ def print_rows(run, rows):
         print()
 
 
-# --- --mpi: each MPI program with and without twill ----------------------------------------------
+# --- --mpi, each MPI program with and without twill ----------------------------------------------
 
 
 def pairs(run, self_only=False):

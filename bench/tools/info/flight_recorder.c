@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A view in the format of PyTorch's flight recorder (version 2.9 of its JSON): a file for each
- * rank, with its process groups and its calls. Its analyser wants names such as nccl:all_reduce. */
+/* A view in the format of the flight recorder of PyTorch (version 2.9 of its JSON). Each rank has a
+ * file with its process groups and calls. The analyser expects names such as nccl:all_reduce. */
 #include "bench/tools/info/info.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Members of the lines that are needed here: lib/twill_job.h has them. */
+/* Members of the lines that are needed here, as in lib/twill_job.h. */
 enum { LINE_RANK = 1, CALL_COMM = 2, CALL_COMM_RANK, CALL_COMM_SIZE, CALL_STATE, CALL_SEQUENCE };
 enum {
     EVENT_COMM = 2,
@@ -24,7 +24,7 @@ enum {
     EVENT_BYTES
 };
 
-/* Names of collectives and types as PyTorch has them; others stay as they are. */
+/* Names of collectives and types in PyTorch. Others remain unchanged. */
 static const char *const names[][2] = {
     {"allreduce", "all_reduce"},
     {"allgather", "_all_gather_base"},
@@ -70,7 +70,7 @@ static size_t element_bytes(const char *type)
     return 1;
 }
 
-/* Make [[elements]] of the bytes of an event. */
+/* Return [[elements]] for the bytes of an event. */
 static struct json_object *event_sizes(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array(), *one = json_object_new_array();
@@ -93,7 +93,7 @@ static void add_integer(struct json_object *object, const char *name, long long 
     json_object_object_add(object, name, json_object_new_int64(value));
 }
 
-/* Find the event in which the call of this one has ended. Returns its nanoseconds ago, -1: none. */
+/* Find the event in which a call ended. Returns the nanoseconds since then, or -1 without one. */
 static long long find_end(const twill_job_view *view, size_t index,
                           const struct twill_info_line *begin)
 {
@@ -107,7 +107,7 @@ static long long find_end(const twill_job_view *view, size_t index,
     return -1;
 }
 
-/* Make the entry of a call that line `index` begins. now: nanoseconds of the day's clock. */
+/* Return the entry of a call that line `index` begins. `now` is in nanoseconds since the epoch. */
 static struct json_object *make_entry(const twill_job_view *view, size_t index,
                                       const struct twill_info_line *event, long long now)
 {
@@ -144,7 +144,7 @@ static struct json_object *make_entry(const twill_job_view *view, size_t index,
     return entry;
 }
 
-/* Describe the communicators of a rank: their ranks, and how far this one is. */
+/* Describe the communicators of a rank, with their ranks and the progress of this one. */
 static void add_groups(const twill_job_view *view, const char *rank, struct json_object *root)
 {
     struct json_object *config = json_object_new_object(), *status = json_object_new_object();

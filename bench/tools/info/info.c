@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info: what twill finds on the machine, what it chose and why, its variables, and where the
- * pages of its memory are. */
+/* twill-info shows what twill finds on the machine, what it chose and why, its variables, and where
+ * the pages of its memory are. */
 #include "bench/tools/info/info.h"
 #include "bench/common/option_names.h"
 #include "bench/common/option_table.h"
@@ -66,14 +66,15 @@ static const char usage[] =
     "\n"
     "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
 
+/* The command line. */
 struct request {
     bool environment, memory, why;
-    struct twill_job_options job; /* name NULL: not asked for */
-    bool elsewhere;               /* --why is about another world than this job's */
+    struct twill_job_options job; /* name is NULL if not requested */
+    bool elsewhere;               /* --why is about another world than this job */
     size_t bytes;
-    size_t threads; /* for --threads; 0: not asked for */
+    size_t threads; /* for --threads, 0 if not requested */
     const char *world, *topology, *machine;
-    char question[1024]; /* for --why: as twill_context_why() takes it */
+    char question[1024]; /* for --why, as twill_context_why() takes it */
 };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
@@ -99,7 +100,7 @@ static void print_environment(twill_context *context)
     }
 }
 
-/* Print "key: text" lines with the texts in one column, other lines unchanged. */
+/* Print "key: text" lines with the texts in one column, and other lines unchanged. */
 static void print_description(twill_context *context)
 {
     enum { WIDEST = 24 };
@@ -119,8 +120,7 @@ static void print_description(twill_context *context)
     }
 }
 
-/* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library, whatever
- * set it. */
+/* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library. */
 struct placement_request {
     char value[128];
     bool user, library;
@@ -170,8 +170,8 @@ static int fail_pages_query(int error)
     return 1;
 }
 
-/* Print where communicators' shared memory is: this rank's and, as mapped here, that of the node's
- * other ranks. */
+/* Print where the shared memory of communicators is, which is that of this rank and, as mapped
+ * here, of the other ranks of the node. */
 static int check_shared_pages(const struct placement_request *placement_request)
 {
     struct twill_bench_pages pages;
@@ -192,7 +192,7 @@ static int check_memory_pages(twill_context *context, size_t bytes)
     struct placement_request placement_request = find_placement_request(context);
     void *memory;
     size_t have = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (bytes > have) { /* all of it will be touched: the kernel would kill this process */
+    if (bytes > have) { /* all of it will be touched, so the kernel would kill this process */
         fprintf(stderr, "twill-info: --memory: %zu bytes are more than the %zu that are free\n",
                 bytes, have);
         return 1;
@@ -226,7 +226,7 @@ static void add_word(struct request *request, const char *name, const char *valu
                  mark, value, mark);
 }
 
-/* Append a word of the user's, translated to twill's names: all_reduce, 8MB, fp32. */
+/* Append a word of the user, such as all_reduce, 8MB or fp32, translated to names of twill. */
 static void add_translated(struct request *request, const char *word, bool first)
 {
     char number[32];
@@ -243,7 +243,7 @@ static void add_translated(struct request *request, const char *word, bool first
     add_word(request, "", word);
 }
 
-/* Append the groups and units that TWILL_LAYOUT declares: their entries are words of a question. */
+/* Append the groups and units that TWILL_LAYOUT declares, whose entries are valid words. */
 static void add_layout(struct request *request)
 {
     char copy[sizeof(request->question)], *rest = NULL;
@@ -254,7 +254,7 @@ static void add_layout(struct request *request)
             add_word(request, "", word);
 }
 
-/* Compose the question. The variables that shape this job then shape the other world. */
+/* Compose the question. Variables that shape this job shape the other world. Returns 0, or 2. */
 static int compose_question(struct request *request, char **words)
 {
     const char *const named[][3] = {{"world", "world=", request->world},
@@ -282,7 +282,7 @@ static int compose_question(struct request *request, char **words)
     return 2;
 }
 
-/* Complain of options that go with --job if it is not there. */
+/* Complain about options that need --job if it is missing. Returns whether it has complained. */
 static bool lacks_job(const struct twill_job_options *job)
 {
     if (job->name != NULL || (!job->json && job->recorder == NULL && job->events == 0))
@@ -323,7 +323,7 @@ static const struct twill_option info_options[] = {
 };
 /* clang-format on */
 
-/* Returns -1 to go on, or the exit status. */
+/* Return -1 to continue, or the exit status. */
 static int parse_info(struct request *request, int argc, char **argv)
 {
     const struct twill_command command = {"twill-info", usage, info_options,
@@ -343,8 +343,7 @@ static int parse_info(struct request *request, int argc, char **argv)
     return optind < argc || any ? 2 : -1;
 }
 
-/* Print what was placement_request for, on one rank. Transports are known only with a communicator.
- */
+/* Print what was requested, on one rank. Transports are known only with a communicator. */
 static int show_context(twill_context *context, const struct request *request)
 {
     twill_comm *comm;

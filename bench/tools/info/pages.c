@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Query page placement by move_pages(2) and get_mempolicy(2), without libnuma. */
+/* Queries the placement of pages by move_pages(2) and get_mempolicy(2), without libnuma. */
 #include "bench/tools/info/info.h"
 
 #include <errno.h>

@@ -28,7 +28,7 @@ bool twill_info_is(const struct twill_info_line *line, const char *kind)
 
 /* --- text ------------------------------------------------------------------------------------ */
 
-/* Return the PID and state of a rank, as "4711" and "stopped". */
+/* Find the line of a rank, which has its PID and state, such as "4711" and "stopped". */
 static void find_rank(const twill_job_view *view, const char *rank, struct twill_info_line *found)
 {
     for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), found); i++)
@@ -128,7 +128,6 @@ static struct json_object *field_value(const char *text, enum field_kind kind)
                                  : json_object_new_string(text);
 }
 
-/* Make an array of all lines of a kind. */
 static struct json_object *list_lines(const twill_job_view *view, const char *kind,
                                       const struct field_name *fields, int count)
 {

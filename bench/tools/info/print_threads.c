@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info --threads: a gradient set is made, whose description says where its threads run. */
+/* twill-info --threads makes a gradient set, whose description says where its threads run. */
 #include "bench/tools/info/info.h"
 
 #include "lib/base/plural.h"
@@ -18,7 +18,7 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     twill_gradients_options options;
     twill_gradients_defaults(&options);
     options.threads = threads;
-    options.bucket_bytes = 0; /* a bucket each */
+    options.bucket_bytes = 0; /* a bucket for each */
     twill_status status = twill_gradients_create(set, comm, &options);
     for (int t = 0; status == TWILL_OK && t < threads; t++) {
         char name[24];
@@ -29,8 +29,8 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     return status == TWILL_OK ? twill_gradients_commit(*set) : status;
 }
 
-/* Print "WHAT, WHAT, WHAT; ENDPOINT" of a thread as a branch: what it has in common with the line
- * before is not repeated. */
+/* Print "WHAT, WHAT, WHAT; ENDPOINT" of a thread as a branch. The part that it shares with the
+ * preceding line is not repeated. */
 static void print_branch(const char *line, const char *before)
 {
     int indent = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info --why: print the answer of twill_context_why() as a table. */
+/* twill-info --why prints the answer of twill_context_why() as a table. */
 #include "bench/tools/info/info.h"
 #include "lib/base/plural.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Format microseconds, with fewer decimals the larger they are. */
+/* Format a time in microseconds, with fewer decimals the larger it is. */
 static const char *format_time(const char *picoseconds, char text[32])
 {
     double us = strtod(picoseconds, NULL) / 1e6;

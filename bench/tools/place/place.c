@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-place: compare the kinds of memory: DDR, MCDRAM or HBM, and CXL, side by side. */
+/* twill-place compares the kinds of memory, which are DDR, MCDRAM or HBM, and CXL. */
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
@@ -25,14 +25,15 @@ enum {
 enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
 enum { PLACE_KINDS = 3 };
 
+/* The command line. */
 struct place_options {
     size_t bytes, repeats, threads;
     const char *plot; /* file, or NULL */
 };
 
-/* One kind of memory with its results, rates in GB/s; 0: not measured. */
+/* One kind of memory with its results. Rates are in GB/s, 0 if not measured. */
 struct memory_kind {
-    const char *name, *title, *memory; /* "ddr", "DDR", the setting TWILL_MEMORY=... */
+    const char *name, *title, *memory; /* "ddr", "DDR", and the setting TWILL_MEMORY=... */
     twill_context *context;
     twill_comm *comm;
     void *array[PLACE_ARRAYS];
@@ -40,12 +41,13 @@ struct memory_kind {
     int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
 };
 
+/* The state of a run on one rank. */
 struct place_run {
     struct place_options options;
     const struct twill_kernels *kernels;
-    twill_comm *comm; /* of the first kind: carries the ranks' own messages */
+    twill_comm *comm; /* of the first kind, for messages of the ranks themselves */
     int rank, size;
-    void *plain[2]; /* malloc's: what is sent and received by the columns that place one thing */
+    void *plain[2]; /* from malloc, sent and received in the columns that place only one thing */
     double *samples;
     int64_t wrong; /* elements over all ranks */
 };
@@ -81,7 +83,7 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* twill's own kernel, as a collective uses it: the sum of two arrays of floats. */
+/* Sum two arrays of floats with the kernel of twill, as a collective does. */
 static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -92,7 +94,7 @@ static twill_status reduce(const struct place_run *run, const struct memory_kind
     return TWILL_OK;
 }
 
-/* Return what an allreduce sends, and where its result goes: of the kind, or plain memory. */
+/* Return what an allreduce sends, which is in memory of the kind or in plain memory. */
 static void *sent_of(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return work == PLACE_RECEIVE || work == PLACE_SCRATCH ? run->plain[0] : kind->array[PLACE_LEFT];
@@ -119,13 +121,13 @@ static const struct place_work {
 } works[PLACE_WORKS] = {{triad, 3},  {copy, 2},   {reduce, 3}, {sum_up, 1},
                         {sum_up, 1}, {sum_up, 1}, {sum_up, 1}};
 
-/* Return a small integer, exact in float and different from its neighbours. */
+/* Return a small integer that is exact in float and different from its neighbours. */
 static double input_value(size_t i, int factor)
 {
     return (double)(1 + i % 7) * factor;
 }
 
-/* Fill the inputs; each thread first touches what it will use. */
+/* Fill the inputs. Each thread first touches what it will use. */
 static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     double *a = kind->array[PLACE_RESULT], *b = kind->array[PLACE_LEFT],
@@ -166,7 +168,7 @@ static twill_status check_work(struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Run once untimed, then take the median of the slowest rank's times. */
+/* Run once untimed, then take the median of the times of the slowest rank. */
 static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
 {
     size_t repeats = run->options.repeats;
@@ -291,8 +293,8 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
     return twill_comm_create(&kind->comm, kind->context);
 }
 
-/* Return whether all ranks have this kind. A context of one rank each finds out, so that no rank
- * waits for another that lacks it. */
+/* Find out whether all ranks have this kind. Each rank tries it in a context of one rank, so that
+ * no rank waits for another that lacks it. */
 static twill_status find_kind(const struct place_run *run, const struct memory_kind *kind,
                               bool *found)
 {
@@ -366,8 +368,8 @@ static int kind_fail(const struct memory_kind *kind, twill_status status)
     return 1;
 }
 
-/* Measure the kinds that all ranks have, the first, DDR, being open. Sets how many there are, moved
- * to the front. */
+/* Measure the kinds that all ranks have. The first one, DDR, is open. Sets *count to their number
+ * and moves them to the front. */
 static twill_status compare_kinds(struct place_run *run, struct memory_kind *kinds, size_t *count)
 {
     struct memory_kind *ddr = kinds;

@@ -50,7 +50,7 @@ static bool read_samples(struct law *law, const char *path, const char **wrong)
     return whole;
 }
 
-/* Parse exactly this many numbers, a comma between them. */
+/* Parse exactly this many numbers, separated by commas. Returns false if they are not. */
 static bool parse_numbers(struct law *law, const char *text, int count)
 {
     double *numbers[] = {&law->a, &law->b};
@@ -157,7 +157,7 @@ double law_order_statistic(const struct law *law, uint32_t k, uint32_t n)
         return law->a + law->b * harmonic_difference(k, n);
     case LAW_UNIFORM:
         return law->a + (law->b - law->a) * k / (n + 1.0);
-    case LAW_PARETO: /* of U^(-1/b), where U's (n-k+1)-th smallest has a beta law */
+    case LAW_PARETO: /* of U^(-1/b), where the (n-k+1)-th smallest U has a beta law */
         if (n - k + 1.0 <= 1 / law->b)
             return NAN;
         return law->a * exp(lgamma(n + 1.0) + lgamma(n - k + 1.0 - 1 / law->b) -

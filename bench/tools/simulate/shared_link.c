@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All messages under way have the same rate, so one number, what each would have got by now,
- * orders them: a message that is as long as the others ends when this number has grown by its
- * length. Joining and leaving cost O(log n), however many there are. */
+/* All messages in progress have the same rate, so one number orders them, which is what each would
+ * have received by now. A message that is as long as the others ends when this number has grown by
+ * its length. Joining and leaving cost O(log n) for any number of messages. */
 #include "bench/tools/simulate/simulation.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static void advance(struct shared_link *link, double now)
     link->last = now;
 }
 
-/* Give free credits to those that wait longest. */
+/* Give free credits to the messages that have waited longest. */
 static void admit(struct shared_link *link)
 {
     while (link->flows.count < link->credits && link->queue.count > 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulations of twill-simulate, which simulate_tool.py starts. Arguments: NAME=VALUE sets a
- * member of the setup, MODE simulates it so. Each run prints a line of NAME=VALUE words. */
+/* The simulations of twill-simulate, which simulate_tool.py starts. NAME=VALUE sets a member of the
+ * setup, and MODE simulates it. Each run prints a line of NAME=VALUE words. */
 #include "bench/common/tool_calls.h"
 #include "bench/tools/simulate/simulation.h"
 
@@ -12,7 +12,7 @@
 
 #define SIMULATE_AT(member) offsetof(struct simulation_setup, member)
 
-/* Members of the setup, all but the laws from numbers that the tool has checked. */
+/* Members of the setup. Except for the laws, the tool has checked the numbers. */
 static const struct simulate_member {
     const char *name;
     enum { MEMBER_LAW, MEMBER_REAL, MEMBER_WORD, MEMBER_LONG, MEMBER_TRUTH } kind;
@@ -49,7 +49,7 @@ static int refuse(const char *word, const char *wrong)
     return STATUS_USAGE;
 }
 
-/* Set the member that NAME=VALUE names. */
+/* Set the member of NAME=VALUE. Returns an exit status. */
 static int set_member(struct simulation_setup *setup, const char *word)
 {
     const char *wrong = "no member of a setup", *value = strchr(word, '=') + 1;
@@ -96,7 +96,7 @@ static void print_result(const char *mode, const struct simulation_setup *setup,
     printf("\n");
 }
 
-/* Simulate, with seeds that follow each other. */
+/* Simulate `runs` times, with consecutive seeds. Returns an exit status. */
 static int run_mode(struct simulation_setup *setup, const char *mode, size_t runs)
 {
     struct simulation_result *result = malloc(sizeof(*result));
@@ -119,7 +119,7 @@ static int run_mode(struct simulation_setup *setup, const char *mode, size_t run
     return good ? STATUS_GOOD : STATUS_FAILED;
 }
 
-/* The first argument: the runs of each mode. All words are parsed before the first run. */
+/* The first argument is the number of runs per mode. All words are parsed before any run. */
 int main(int argc, char **argv)
 {
     struct simulation_setup setup = {.shards = 1};

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill-simulate: how long updates of a parameter server take, and how stale its gradients are, for modes, numbers of workers
-and laws of times. simulate_run.c simulates; here are the command line and what is printed."""
+"""twill-simulate shows how long updates of a parameter server take, and how stale its gradients are, for modes, numbers of
+workers and laws of times. simulate_run.c simulates. This file has the command line and what is printed."""
 import json
 import math
 import os
@@ -115,7 +115,7 @@ def read(name, text):
 
 
 def parse(arguments):
-    """Return what each option is, and the modes."""
+    """Return the value of each option, and the modes."""
     given = dict(workers=[8], updates=20000, runs=1, seed=1, compute="exp:1", latency="const:0", service="const:0", slow=(0, 1),
                  bytes=0, server_link=2**30, worker_link=2**30, endpoints=1, credits=2**32 - 1, shards=1, rate=0,
                  rule=("fixed", 0), dimensions=10, condition=10, noise=1, **dict.fromkeys(SWITCHES, False))  # fmt: skip
@@ -140,7 +140,7 @@ def parse(arguments):
 
 
 def setup_of(given):
-    """Return the setup that all modes and numbers of workers have: NAME=VALUE words of simulate_run."""
+    """Return the setup that all modes and numbers of workers share, as NAME=VALUE words of simulate_run."""
     same = ("compute", "latency", "service", "shards", "endpoints", "credits", "bytes", "server_link", "worker_link", "updates",
             "seed", "rate", "condition", "noise")  # fmt: skip
     rule, c = given["rule"]
@@ -156,7 +156,7 @@ def setup_of(given):
 
 
 class Row:
-    """A mode at a number of workers: sums and means of all runs."""
+    """A mode at a number of workers, with sums and means of all runs."""
 
     def __init__(self, runs):
         first = runs[0]
@@ -192,7 +192,7 @@ def simulate(given, modes):
     return [Row(runs[i : i + given["runs"]]) for i in range(0, len(runs), given["runs"])]
 
 
-# --- what is printed: lines of named values; NAN is none -----------------------------------------
+# --- printed lines of named values, in which NAN means none -----------------------------------------
 
 
 def over(a, b):
@@ -203,7 +203,7 @@ def table_line(row, given):
     members = row.workers // row.parameter if row.mode.startswith("groups") else 1
     shards = given["shards"] if row.updates else 1
     update, stale = over(row.elapsed, row.updates), over(row.staleness_sum, row.used)
-    n = row.parameter if row.mode.startswith("softsync") else stale  # the mean that n-softsync has
+    n = row.parameter if row.mode.startswith("softsync") else stale  # the mean of n-softsync
     above = sum(count for staleness, count in row.staleness.items() if staleness > math.ceil(2 * n))
     return dict(
         update_s=update,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulation: events of workers, messages and links, in the order of time.
+/* The simulation handles events of workers, messages and links in the order of time.
  *
  * An actor (a worker, or a group in step) computes a gradient, sends a message for each shard to
- * the server, and computes the next one when it has all shards back. A message has a latency,
- * crosses the server's incoming link, and is served after those that came before it. The reply
- * crosses the outgoing link and has a latency, too. Each shard has a version, the number of its
- * updates; a gradient's staleness is how far it has advanced since its actor read the shard. */
+ * the server, and computes the next gradient when it has all shards back. A message has a latency,
+ * crosses the incoming link of the server, and is served after those that came before it. The reply
+ * crosses the outgoing link and also has a latency. Each shard has a version, the number of its
+ * updates. The staleness of a gradient is its increase since the actor read the shard. */
 #include "bench/tools/simulate/simulation.h"
 
 #include <math.h>
@@ -14,23 +14,23 @@
 
 enum message_phase { MESSAGE_IDLE, MESSAGE_OUT, MESSAGE_SERVED, MESSAGE_AGGREGATED, MESSAGE_BACK };
 
-struct simulated_exchange { /* of an actor and a shard: actor * shards + shard */
+struct simulated_exchange { /* of an actor and a shard, with index actor * shards + shard */
     enum message_phase phase;
     uint64_t version; /* of the shard, when the actor read it */
 };
 
 struct simulated_actor {
-    double duration, pushed; /* of the gradient that is computed; when it was sent */
-    uint32_t going, coming;  /* shards whose message has not arrived: at the server, back here */
-    uint64_t clock;          /* gradients that the server has got */
+    double duration, pushed; /* of the gradient that is computed, and when it was sent */
+    uint32_t going, coming;  /* shards whose message is not yet at the server, and not yet back */
+    uint64_t clock;          /* gradients that the server has received */
 };
 
 struct simulated_shard {
     struct learning_range range;
     uint64_t version;
     uint32_t count;   /* gradients since the last update */
-    uint32_t waiting; /* actors that wait for the update */
-    uint32_t *waits;  /* which ones */
+    uint32_t waiting; /* number of actors that wait for the update */
+    uint32_t *waits;  /* which actors */
 };
 
 struct simulation {
@@ -41,7 +41,7 @@ struct simulation {
     struct learning learning;
     double now, server_free, measured_from;
     bool measuring, ended;
-    struct event_heap events; /* slots: actors, messages, incoming link, outgoing link */
+    struct event_heap events; /* slots are actors, messages, incoming link, outgoing link */
     uint64_t scheduled;       /* orders events of equal times */
     struct shared_link in, out;
     uint32_t shards;
@@ -50,8 +50,8 @@ struct simulation {
     struct simulated_shard *shard;
     /* bounded staleness */
     uint32_t *held, held_count; /* actors that are too far ahead */
-    uint64_t lowest_clock;      /* of all actors; */
-    uint32_t at_lowest;         /* how many have it */
+    uint64_t lowest_clock;      /* of all actors */
+    uint32_t at_lowest;         /* how many actors have it */
 };
 
 static void schedule_link(struct simulation *s, const struct shared_link *link)
@@ -64,8 +64,8 @@ static void schedule_link(struct simulation *s, const struct shared_link *link)
         event_heap_remove(&s->events, slot);
 }
 
-/* Messages of several shards that are due at one time arrive in a random order: which worker
- * updates which shard first is chance. */
+/* Schedule an event of a message. If there are several shards, messages that are due at the same
+ * time arrive in a random order, as it is chance which worker updates which shard first. */
 static void schedule_message(struct simulation *s, uint32_t message, double time)
 {
     uint64_t order = s->scheduled++;
@@ -98,7 +98,7 @@ static void send_gradient(struct simulation *s, uint32_t actor)
     }
 }
 
-/* Send an actor what a shard is now. */
+/* Send an actor the current values of a shard. */
 static void reply(struct simulation *s, uint32_t actor, uint32_t shard)
 {
     uint32_t message = actor * s->shards + shard;
@@ -119,7 +119,7 @@ static void reply_all(struct simulation *s, uint32_t actor)
         reply(s, actor, i);
 }
 
-/* Cancel what an actor does, and have it begin again from the new values. There is one shard. */
+/* Cancel the work of an actor, and let it begin again from the new values. There is one shard. */
 static void cancel(struct simulation *s, uint32_t actor)
 {
     enum message_phase phase = s->messages[actor].phase;
@@ -136,7 +136,7 @@ static void cancel(struct simulation *s, uint32_t actor)
     reply_all(s, actor);
 }
 
-/* Note what the curve and the floor need after an update of the first shard. */
+/* Note the data for the curve and the floor after an update of the first shard. */
 static void note_update(struct simulation *s, uint64_t update)
 {
     const struct simulation_setup *setup = s->setup;
@@ -179,7 +179,7 @@ static void update_shard(struct simulation *s, uint32_t number)
     shard->waiting = 0;
 }
 
-/* Let an actor go on whose gradient the server has got, unless it is too far ahead of others. */
+/* Let an actor whose gradient the server has continue, unless it is too far ahead of others. */
 static void advance_clock(struct simulation *s, uint32_t actor)
 {
     uint64_t clock = ++s->actors[actor].clock;
@@ -217,7 +217,7 @@ static void note_gradient(struct simulation *s, uint32_t actor, uint64_t stalene
     result->busy += s->actors[actor].duration * s->rules.members / s->shards;
 }
 
-/* The server has aggregated an actor's gradient of a shard. */
+/* Account for a gradient of a shard that the server has aggregated. */
 static void aggregate(struct simulation *s, uint32_t actor, uint32_t number)
 {
     struct simulated_shard *shard = &s->shard[number];
@@ -248,7 +248,7 @@ static void aggregate(struct simulation *s, uint32_t actor, uint32_t number)
         reply(s, actor, number);
 }
 
-/* Have the server aggregate a message, after those that are there. */
+/* Let the server aggregate a message, after those that are there. */
 static void serve(struct simulation *s, uint32_t message)
 {
     double begin = s->now > s->server_free ? s->now : s->server_free;
@@ -257,7 +257,7 @@ static void serve(struct simulation *s, uint32_t message)
     schedule_message(s, message, s->server_free);
 }
 
-/* A message's latency, or its service, is over. */
+/* Handle the end of the latency of a message, or of its service. */
 static void message_event(struct simulation *s, uint32_t message)
 {
     const struct simulation_setup *setup = s->setup;

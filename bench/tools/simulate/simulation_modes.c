@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The modes: what each means, and how long an update takes on average where that is known exactly.
- * Dutta, Joshi, Ghosh, Dube and Nagpurkar 2018 (the K modes); Zhang, Gupta, Lian and Liu 2016
- * (n-softsync); Ho et al. 2013 (bounded staleness); Kurth et al. 2017 (groups). */
+/* The rules of each mode, and the mean time of an update where it is known exactly. Dutta, Joshi,
+ * Ghosh, Dube and Nagpurkar 2018 (the K modes), Zhang, Gupta, Lian and Liu 2016 (n-softsync), Ho et
+ * al. 2013 (bounded staleness), Kurth et al. 2017 (groups). */
 #include "bench/tools/simulate/simulation.h"
 
 #include <math.h>
@@ -84,7 +84,8 @@ bool simulation_rules_of(struct simulation_rules *rules, struct simulation_choic
     }
 }
 
-/* Of workers that never wait: K renewals of P renewal processes, whatever the law. */
+/* Return the time of an update for workers that never wait, which is K renewals of P renewal
+ * processes, whatever the law. */
 static double renewals(const struct law *compute, uint32_t needed, uint32_t workers)
 {
     return needed * law_mean(compute) / workers;
@@ -109,7 +110,7 @@ double simulation_closed_form(const struct simulation_setup *setup)
         return NAN;
     if (rules.needed == workers && rules.waits)
         return law_order_statistic(compute, workers, workers);
-    if (rules.waits && rules.needed > 1) /* those that go on are as good as new if memoryless */
+    if (rules.waits && rules.needed > 1) /* those that continue are as good as new if memoryless */
         return rules.cancels || memoryless ? law_order_statistic(compute, rules.needed, workers)
                                            : NAN;
     if (rules.cancels && rules.needed == 1)

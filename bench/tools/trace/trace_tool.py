@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""twill-trace: where the time of a job went, from the timelines of its ranks (TWILL_TIMELINE): arrays of events, one a line.
-A call of several ranks is one with the same number on the same communicator: all of them wait until the last of them begins."""
+"""twill-trace shows where the time of a job went, from the timelines of its ranks (TWILL_TIMELINE), which are arrays of events,
+one per line. A call of several ranks has one number on one communicator, and all of them wait until the last of them begins."""
 import json
 import math
 import os
@@ -26,7 +26,7 @@ line.
 """
 
 PHASES = ["call", "wait for peer", "send", "receive", "reduce", "fuse in", "fuse out", "update"]  # whose shares are summed
-# What a merged file begins with: its first event. A timeline of a rank begins otherwise.
+# The first event of a merged file. A timeline of a rank begins differently.
 MERGED = '[\n{"name":"twill_merged","ph":"M","pid":0,"args":{}}'
 
 
@@ -41,20 +41,20 @@ def arguments_of(event):
 
 
 def count(mapping, name):
-    """Return a count; 0: it is absent or negative."""
+    """Return a count, or 0 if it is absent or negative."""
     return min(max(0, int(number(mapping, name))), 2**63 - 1)
 
 
 class Job:
-    """All timelines that were read. Times in us, of rank 0's clock."""
+    """All timelines that were read. Times are in us of the clock of rank 0."""
 
     def __init__(self):
         self.spans, self.events = [], 0
-        self.clocks = {}  # of each rank; None: its timeline is not complete
-        self.job = self.first = None  # its number, of the first timeline that has one; that timeline
+        self.clocks = {}  # of each rank, None if its timeline is not complete
+        self.job = self.first = None  # its number, from the first timeline that has one, and that timeline
 
     def drift(self, rank, us):
-        """Return how far a rank's time is to be moved. Timelines have the first offset subtracted already."""
+        """Return how far the time of a rank must be moved. Timelines have the first offset subtracted already."""
         clock = self.clocks.get(rank)
         if not clock or number(clock, "later") <= number(clock, "at"):
             return 0
@@ -77,7 +77,7 @@ class Span:
 
 
 def parse_events(path):
-    """Parse an array of events; of one that is cut short, the lines that are whole."""
+    """Parse an array of events. If it is cut short, parse the complete lines."""
     with open(path, encoding="utf-8", errors="replace") as file:
         text = file.read()
     while True:
@@ -95,8 +95,8 @@ def parse_events(path):
 
 
 def check_job(job, path, events):
-    """Are all events of the job that was read first? A rank's file of an earlier job of more ranks is not overwritten, so it
-    is still there."""
+    """Check that all events are of the job that was read first. The file of a rank of an earlier job with more ranks is not
+    overwritten, so it may still be there."""
     for event in events:
         if event.get("name") == "twill_job":
             arguments = arguments_of(event)
@@ -129,7 +129,7 @@ def read(job, path, out):
 
 
 def may_write(path):
-    """May a file be written, because there is none or because it was merged by this program?"""
+    """Return whether a file may be written, because there is none or because this program has merged it."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(len(MERGED)) == MERGED
@@ -138,7 +138,7 @@ def may_write(path):
 
 
 def read_all(job, paths, output):
-    """Read all files, and write them as one, if that is asked for, which is renamed when it is whole."""
+    """Read all files and, if requested, write them as one, which is renamed when it is complete."""
     if not output:
         for path in paths:
             read(job, path, None)
@@ -163,13 +163,13 @@ def read_all(job, paths, output):
 
 
 class Rank:
-    """What a rank did, and what it has cost others."""
+    """The time of a rank, and the time that others waited for it."""
 
     def __init__(self, rank):
         self.rank = rank
         self.phase = dict.fromkeys(PHASES, 0)
         self.waiting = 0  # for the last rank of calls
-        self.caused = self.late = 0  # waiting of others in calls that it began last; those calls
+        self.caused = self.late = 0  # waiting of others in calls that it began last, and the number of those calls
 
 
 class Summary:

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --list with --overlap: the training step of a model, with its computing played. A step is a
+/* The training step of a model, with its computing played (--list with --overlap). A step is a
  * backward pass, which yields the gradients of the last tensor first, their reduction by a gradient
- * set (twill_train.h), and the forward pass that follows. It is measured in five ways, in turns:
- * each part alone, one after the other, and overlapped with the waits before the forward pass or,
- * tensor by tensor, in it. */
+ * set (twill_train.h), and the forward pass that follows. It is measured in five ways, alternately.
+ * They are each part alone, one after the other, and overlapped, with the waits before the forward
+ * pass or, tensor by tensor, in it. */
 #include "bench/tools/bench/steps/played_step.h"
 #include "bench/tools/bench/bench_run.h"
 
@@ -39,7 +39,7 @@ static twill_status fail_set(struct twill_bench_step *play, twill_status status)
     return status;
 }
 
-/* Register the tensors of the list, in the set's memory or, with --memory malloc, in the run's. */
+/* Register the tensors of the list, in memory of the set or, with --memory malloc, of the run. */
 static twill_status add_tensors(struct twill_bench_step *play, twill_type type)
 {
     const struct twill_bench_run *run = play->run;
@@ -78,7 +78,7 @@ twill_status twill_bench_create_set(struct twill_bench_step *play, twill_type ty
 
 /* --- a step ---------------------------------------------------------------------------------- */
 
-/* Advance the reductions between slices of computing. */
+/* Advance the reductions between slices of computing. Returns non-zero on failure. */
 static int test_set(void *of)
 {
     struct twill_bench_step *play = of;
@@ -87,8 +87,8 @@ static int test_set(void *of)
     return play->status != TWILL_OK;
 }
 
-/* The device has done the backward pass. What this rank spent in the library until then was hidden,
- * but not what it comes late by. */
+/* Note the hidden time when the device has done the backward pass. The time that this rank has
+ * spent in the library until then was hidden, except the time by which it is late. */
 static twill_status note_hidden(struct twill_bench_step *play)
 {
     twill_gradients_counters counters;
@@ -159,7 +159,7 @@ static twill_status take_median(struct twill_bench_step *play, int way, double *
     return TWILL_OK;
 }
 
-/* Read what an overlapped step reduces and copies. */
+/* Count what an overlapped step reduces and copies. */
 static twill_status count_step(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     twill_gradients_counters before, after;
@@ -197,9 +197,9 @@ static twill_status check_values(struct twill_bench_step *play, twill_type type,
                                  struct twill_bench_timing *timing)
 {
     struct twill_bench_run *run = play->run;
-    unsigned round = run->round + 1; /* of key 0 */
+    unsigned round = run->round + 1; /* that of key 0 */
     double seconds;
-    int64_t wrong[2] = {0, 0}; /* of this rank, of all ranks */
+    int64_t wrong[2] = {0, 0}; /* of this rank, and of all ranks */
     run->round += (unsigned)run->list.keys;
     for (int pass = 0; pass < 2; pass++) {
         for (size_t key = 0; key < run->list.keys; key++) {
@@ -225,7 +225,7 @@ static twill_status check_values(struct twill_bench_step *play, twill_type type,
     return TWILL_OK;
 }
 
-/* Print the time of a step and what of it is not computing. */
+/* Print the time of a step and the part of it that is not computing. */
 static void print_way(FILE *out, const struct twill_bench_played *row, double step)
 {
     fprintf(out, " %9.3f %9.3f", step * 1e3, (step - row->compute) * 1e3);
@@ -254,8 +254,8 @@ static void print_played(FILE *out, const struct twill_bench_played *row)
     fflush(out);
 }
 
-/* Return whether a step delivers the sums of its own gradients: they are neither compressed nor one
- * step late. The settings replace what the set's options ask for. */
+/* Return whether a step delivers the sums of its gradients, which are then neither compressed nor
+ * one step late. The settings override the options of the set. */
 static bool delivers_sums(const struct twill_bench_options *options)
 {
     const char *text = options->settings.gradients != NULL ? options->settings.gradients

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a scaling study computes. */
 #include "bench/tools/bench/train/study.h"
 
 size_t twill_study_rank_batch(bool strong, size_t ranks, size_t batch)

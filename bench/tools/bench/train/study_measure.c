@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measure the steps of a scaling study. */
+/* Measures the steps of a scaling study. */
 #include "bench/tools/bench/train/study.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ twill_status twill_study_open(struct twill_study *study, size_t ranks)
 
 /* --- a step ---------------------------------------------------------------------------------- */
 
-/* Divide what a rank computes in a step among the tensors: a third is the forward pass. */
+/* Divide the computing of a rank in a step among the tensors. The forward pass is a third of it. */
 static void divide_compute(struct twill_study *study, struct twill_study_row *row)
 {
     const struct twill_bench_list *list = &study->run.list;
@@ -70,8 +70,8 @@ static void divide_compute(struct twill_study *study, struct twill_study_row *ro
     }
 }
 
-/* A call of the root's pattern: its time by the clock and by the library's counter, and the bytes
- * that this rank sends. */
+/* A call of the pattern with a root, with its time by the clock and by the counter of the library,
+ * and the bytes that this rank sends. */
 struct root_call {
     double seconds, counted, sent;
 };
@@ -94,8 +94,7 @@ static twill_status call_root(struct twill_study *study, bool reduces, struct ro
     return TWILL_OK;
 }
 
-/* What this rank does in a step; bytes[0] of broadcasts, or all of the set; bytes[1] of reductions.
- */
+/* The step of this rank. bytes[0] are of broadcasts, or all of the set, bytes[1] of reductions. */
 struct made {
     double seconds, exposed, bytes[2];
 };
@@ -135,8 +134,8 @@ static twill_status make_set_step(struct twill_study *study, bool computes, stru
 
 /* --- a row ----------------------------------------------------------------------------------- */
 
-/* Bytes at the root in a step of `bytes` on this rank. Those that it receives are what the others
- * send in the reduction, if each sends to it. */
+/* Find the bytes at the root in a step of `bytes` on this rank. It receives what the others send in
+ * the reduction, if each of them sends to it. */
 static twill_status find_root_bytes(struct twill_study *study, struct twill_study_row *row,
                                     const double bytes[2])
 {
@@ -158,7 +157,7 @@ static twill_status make_phase(struct twill_study *study, const struct twill_stu
                                             : make_set_step(study, computes, made);
 }
 
-/* Make the steps of a row, or a phase of them alone; medians of the slowest rank. */
+/* Make the steps of a row, or a phase of them alone, and take medians of the slowest rank. */
 static twill_status time_steps(struct twill_study *study, struct twill_study_row *row,
                                enum twill_study_phase phase)
 {
@@ -202,7 +201,7 @@ static twill_status measure_phase(struct twill_study *study, struct twill_study_
     struct made made = {0};
     for (size_t i = 0; takes_part(study) && i < study->options.warmups; i++)
         TWILL_BENCH_TRY(make_phase(study, row, phase, &made));
-    if (study->options.energy) /* machines whose ranks wait begin here, too */
+    if (study->options.energy) /* machines whose ranks wait also begin here */
         TWILL_BENCH_TRY(twill_barrier(study->run.world));
     twill_bench_energy_begin(&study->run, &reading);
     if (takes_part(study))
@@ -221,7 +220,6 @@ static twill_status measure_row(struct twill_study *study, struct twill_study_ro
     return measure_phase(study, row, TWILL_STUDY_STEP);
 }
 
-/* Measure or predict a row. */
 static twill_status make_row(struct twill_study *study, struct twill_study_row *row)
 {
     divide_compute(study, row);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of twill-bench train. */
 #include "bench/common/option_table.h"
 #include "bench/tools/bench/train/study.h"
 
@@ -38,7 +37,7 @@ static const char usage[] =
     "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
     "  -h, --help  -V, --version\n";
 
-/* Parse "1,2,4". */
+/* Parse a list such as "1,2,4". */
 static bool read_values(struct twill_study_values *values, const char *text, size_t most)
 {
     char one[24];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps by the library's price model, as twill-info --why shows prices. */
+/* Predicts steps by the price model of the library, as twill-info --why shows prices. */
 #include "bench/tools/bench/train/study.h"
 
 #include <stdlib.h>
@@ -10,8 +10,7 @@ size_t twill_study_per_node(const struct twill_study *study)
     return study->options.per_node > 0 ? study->options.per_node : study->fullest;
 }
 
-/* Look for the line of a candidate: what it costs by the times that were measured (TWILL_TUNING).
- * Returns -1 if there are none. */
+/* Return the cost of a candidate by measured times (TWILL_TUNING), or -1 if there are none. */
 static double measured_cost(twill_context *context, const char *question, const char *candidate)
 {
     const char *line = NULL;
@@ -26,8 +25,7 @@ static double measured_cost(twill_context *context, const char *question, const 
     return -1;
 }
 
-/* Return what a collective takes, by measured times or by the price model, in seconds; -1 if the
- * library has neither. */
+/* Return the seconds of a collective by measured times or the price model, or -1 without both. */
 static double price(const struct twill_study *study, const struct twill_study_row *row,
                     const char *collective, size_t bytes)
 {
@@ -46,8 +44,8 @@ static double price(const struct twill_study *study, const struct twill_study_ro
     return cost >= 0 ? cost : strtod(picoseconds, NULL) * 1e-12;
 }
 
-/* Read a bucket of the set: its bytes, and the first tensor, which is ready last. Returns false
- * past the end. */
+/* Read the bytes of a bucket and its first tensor, the last to be ready, or return false at the
+ * end. */
 static bool read_bucket(twill_gradients *set, size_t index, size_t *bytes, size_t *key)
 {
     const char *line = twill_gradients_describe(set, index + 1);
@@ -67,7 +65,7 @@ static double backward_until(const struct twill_study *study, size_t key)
     return seconds;
 }
 
-/* Return what is exposed of the set's buckets, or -1 without a price; *all: their prices. */
+/* Return the exposed time of the buckets, or -1 without a price. *all is the sum of prices. */
 static double predict_set(struct twill_study *study, const struct twill_study_row *row, double *all)
 {
     struct twill_study_bucket *buckets = study->buckets;

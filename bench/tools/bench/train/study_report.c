@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a scaling study: a table, comma-separated values, JSON, and a plot by gnuplot. What
- * makes rows comparable stands above the table: model, precision, batch, device, machine, and what
- * T(1) is. */
+/* The report of a scaling study as a table, comma-separated values, JSON, and a plot by gnuplot.
+ * The lines above the table have everything that makes rows comparable, which is the model,
+ * precision, batch, device, machine, and the meaning of T(1). */
 #include "bench/tools/bench/train/study.h"
 #include "lib/base/plural.h"
 
@@ -17,11 +17,11 @@ static const char *const bases[] = {"measured", "predicted"};
 
 enum { STUDY_VALUES = 40 };
 
-/* A value: NAN if it is not known. */
+/* A value, NAN if unknown. */
 struct study_value {
-    const char *name;    /* of its column; NULL: not in the table */
-    const char *key;     /* in JSON, in seconds and bytes; NULL: not there */
-    double value, scale; /* scale: of the table */
+    const char *name;    /* of its column, NULL if it is not in the table */
+    const char *key;     /* in JSON, in seconds and bytes, NULL if it is not there */
+    double value, scale; /* scale of the table */
     int decimals;
 };
 struct study_values {
@@ -110,7 +110,7 @@ static struct study_values values_of(const struct twill_study *study,
 
 /* --- the table, and comma-separated values ---------------------------------------------------- */
 
-/* Print a cell: column number i. */
+/* Print a cell in column number i. */
 static void print_cell(const struct twill_study *study, size_t i, bool head, int width,
                        const char *text, FILE *out)
 {
@@ -148,8 +148,8 @@ static void print_row(const struct twill_study *study, const struct twill_study_
     fprintf(out, "\n");
 }
 
-/* Say of how many rows the overhead and the library's counter agree within 10 %. Where less than a
- * twentieth of the step is exposed, steps vary by more than that. */
+/* Print for how many rows the overhead and the counter of the library agree within 10 %. Where less
+ * than a twentieth of the step is exposed, steps vary by more than that. */
 static void print_agreement(const struct twill_study *study, FILE *out)
 {
     size_t compared = 0, agree = 0;
@@ -216,7 +216,7 @@ void twill_study_print(const struct twill_study *study, FILE *out)
 
 /* --- JSON: seconds, bytes and joules; what is unknown is null --------------------------------- */
 
-/* Energy of the machines of the job, all together, and a rank's share. */
+/* Add the energy of all machines of the job together, and the share of a rank. */
 static void put_energy(struct json_object *object, const struct twill_bench_energy *energy)
 {
     bool known = energy->known && energy->machines > 0, shared = known && energy->ranks > 0;
@@ -281,7 +281,7 @@ bool twill_study_json(struct twill_study *study)
 
 /* --- a plot: speed-up, and efficiency, over the ranks ----------------------------------------- */
 
-/* The rows of a curve differ in their ranks only. */
+/* Return whether two rows are of one curve, so that they differ only in their ranks. */
 static bool same_curve(const struct twill_study_row *one, const struct twill_study_row *other)
 {
     return one->pattern == other->pattern && one->step.strong == other->step.strong &&

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench train: how a training step scales. */
+/* twill-bench train measures how a training step scales. */
 #include "bench/common/tool_calls.h"
 #include "bench/tools/bench/train/study.h"
 
@@ -55,7 +55,7 @@ static twill_status allocate_study(struct twill_study *study)
     return good ? TWILL_OK : TWILL_ERR_MEMORY;
 }
 
-/* 1, 2, 4, ... and all ranks, unless numbers are given. */
+/* Choose 1, 2, 4, ... and all ranks, unless numbers are given. */
 static void choose_ranks(struct twill_study *study)
 {
     struct twill_study_values *ranks = &study->options.ranks;
@@ -67,8 +67,8 @@ static void choose_ranks(struct twill_study *study)
     ranks->value[ranks->n++] = size;
 }
 
-/* Check numbers that depend on the job: predictions are of full nodes, and in strong scaling each
- * rank has a sample. Returns what is wrong, or NULL. */
+/* Check numbers that depend on the job. Predictions are for full nodes, and in strong scaling each
+ * rank needs a sample. Returns the fault, or NULL. */
 static const char *find_mistake(const struct twill_study *study, size_t ranks)
 {
     const struct twill_study_options *options = &study->options;
@@ -99,8 +99,7 @@ static void relate(struct twill_study_row *row, const struct twill_study_row *on
     row->exposed_alone = row->predicted ? 0 : one->exposed;
 }
 
-/* Give each row the time of one rank with its batch and computing; rows that are predicted, the
- * predicted one. */
+/* Give each row the time of one rank with its batch and computing, predicted if the row is. */
 static void relate_rows(struct twill_study *study)
 {
     for (size_t i = 0; i < study->n_rows; i++)
@@ -129,7 +128,7 @@ static twill_status measure_all(struct twill_study *study)
     return TWILL_OK;
 }
 
-/* Rank 0 creates the file of -J, before anything is measured. *outcome is equal on all ranks. */
+/* Create the file of -J on rank 0, before anything is measured. *outcome is equal on all ranks. */
 static twill_status create_json(struct twill_study *study, int32_t *outcome)
 {
     const char *path = study->options.output;
@@ -174,7 +173,7 @@ static void release_study(struct twill_study *study)
     free(study->rows);
 }
 
-/* Settings of the run that the step and the list are made by. */
+/* Set the options of the run on which the step and the list depend. */
 static void set_run_options(struct twill_study *study)
 {
     struct twill_bench_options *options = &study->run.options;
@@ -183,7 +182,7 @@ static void set_run_options(struct twill_study *study)
     options->calls.placed = true;
     /* Layers need multiply-adds if computing is not given. */
     options->measures.overlap = study->options.compute_us.n == 0;
-    /* Tests of the core are in no counter of the set. */
+    /* No counter of the set includes tests of the core. */
     options->measures.tests = !study->options.core;
     options->measures.energy = study->options.energy;
     options->measures.sysfs = study->options.sysfs;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The timing loop and main() of every program of twill-compare: a program fills in struct
+/* The timing loop and main() of every program of twill-compare. A program fills in struct
  * peer_program and calls peer_main(). For C and C++.
  *
- * A turn: allocate buffers; check values once; run batches of calls, each after a barrier of the
- * library. Batches of 1 call, then of more, are not counted until one takes as long as ordered. A
- * sample is the mean time of a call in a batch on this rank; the driver takes the slowest rank's.
+ * In a turn a program allocates buffers, checks values once, and runs batches of calls, each after
+ * a barrier of the library. Batches of 1 call, then of more, are not counted until one takes the
+ * ordered time. A sample is the mean time of a call in a batch on this rank. The driver takes that
+ * of the slowest rank.
  *
- * Arguments: LINK MEMORY [of the program]. MEMORY: plain (mmap, as malloc does for large blocks),
- * huge (as plain, with madvise for huge pages), heap (aligned_alloc), own (the program's
- * allocator). */
+ * Arguments are LINK, MEMORY and those of the program. MEMORY is plain (mmap, as malloc does for
+ * large blocks), huge (as plain, with madvise for huge pages), heap (aligned_alloc) or own (the
+ * allocator of the program). */
 #ifndef TWILL_PEER_H
 #define TWILL_PEER_H
 
@@ -17,18 +18,20 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* A cache line of its own. */
+/* A separate cache line. */
 struct peer_line {
     uint64_t value;
     char rest[56];
 };
 
-/* What the ranks of one host share: a cache line to write in turn, and rank 0's counts. */
+/* Memory shared by the ranks of a host, with a line that two write alternately and rank 0's
+ * counts. */
 struct peer_shared {
     struct peer_line ping __attribute__((aligned(128)));
     uint64_t calls, batches;
 };
 
+/* The state of a program on one rank. */
 struct peer {
     int rank, size;
     struct peer_link link;
@@ -39,50 +42,50 @@ struct peer {
     struct peer_shared *shared;         /* NULL between hosts */
     uint64_t pings;                     /* writes to the line so far */
     const char *memory;
-    char **arguments; /* the program's own, NULL-terminated */
+    char **arguments; /* those of the program, NULL-terminated */
     void *own;
     /* current buffers */
     float *buffer[2];
     size_t bytes[2];
 };
 
+/* One call to time. */
 struct peer_call {
     enum twill_compare_collective collective;
     const float *src;
     float *dst;
-    size_t count; /* elements; of one shard where there are shards */
+    size_t count; /* elements, of one shard where there are shards */
 };
 
-/* What a program implements for TWILL_COMPARE_BY_TENSOR. Functions return 0, or non-zero after
- * peer_say(). */
+/* Part of a program for TWILL_COMPARE_BY_TENSOR. Functions return 0, or 1 after peer_say(). */
 struct peer_steps {
-    /* May be NULL: before the first reduction, and after the last. */
+    /* called before the first reduction and after the last, or NULL */
     int (*open)(struct peer *peer, const struct twill_compare_model *model);
     void (*close)(struct peer *peer);
-    /* May be NULL: the gradient's memory, if it is the library's. */
+    /* return the memory of a gradient if it is that of the library, or NULL */
     float *(*memory)(struct peer *peer, uint32_t tensor);
     /* Start the reduction of a gradient, in place. Called from the last tensor to the first. */
     int (*start)(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count);
-    int (*wait)(struct peer *peer); /* for all of them */
-    int (*test)(struct peer *peer); /* advance them; NULL: a thread does */
+    int (*wait)(struct peer *peer); /* wait for all of them */
+    int (*test)(struct peer *peer); /* advance them, or NULL if a thread does */
 };
 
-/* What a program implements. Functions return 0, or non-zero after peer_say(). */
+/* The functions of a program. They return 0, or non-zero after peer_say(). */
 struct peer_program {
     int (*begin)(struct peer *peer); /* sets rank and size */
     void (*end)(struct peer *peer);
     int (*run)(struct peer *peer, const struct peer_call *call);
     int (*barrier)(struct peer *peer);
-    /* May be NULL: set-up that serves many calls, and its release. */
+    /* set-up that serves many calls, and its release, or NULL */
     int (*prepare)(struct peer *peer, const struct peer_call *call);
     void (*release)(struct peer *peer);
-    /* May be NULL: the allocator of MEMORY "own", for buffer 0 or 1; NULL on failure. */
+    /* The allocator of MEMORY "own", for buffer 0 or 1, or NULL. Returns NULL on failure. */
     void *(*alloc_buffer)(struct peer *peer, int which, size_t bytes);
     void (*free_buffer)(struct peer *peer, int which, void *memory);
-    /* Return 0 for an unsupported collective. NULL: supports the common ones */
+    /* Return 0 for an unsupported collective. If NULL, the common ones are supported. */
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
-    const struct peer_steps *steps; /* NULL: plays no steps */
-    /* 1: moves bytes only, so there are no values to check */
+    const struct peer_steps *steps; /* NULL if it plays no steps */
+    /* 1 if it only moves bytes, so that there are no values to check */
     int bytes_only;
 };
 
@@ -91,8 +94,8 @@ static inline int twill_compare_is_self(enum twill_compare_collective what)
     return what >= TWILL_COMPARE_SELF_BARRIER;
 }
 
-/* Return the length of a rank's source (or result) in multiples of `bytes`. 0: there is none, or
- * the result overwrites the source. */
+/* Return the length of the source (or result) of a rank in multiples of `bytes`. It is 0 if there
+ * is none, or if the result overwrites the source. */
 static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
                                             int result)
 {
@@ -116,21 +119,22 @@ static inline uint64_t twill_compare_shards(enum twill_compare_collective what, 
     }
 }
 
+/* Set the message of the result. Returns 1. */
 static inline int peer_say(struct peer *peer, const char *text)
 {
     snprintf(peer->result.message, sizeof(peer->result.message), "%s", text);
     return 1;
 }
 
-/* Say what library it is, once ranks are known. */
+/* Set the name of the library in the result, once ranks are known. */
 static inline void peer_name(struct peer *peer, const char *name, const char *version)
 {
     snprintf(peer->result.library, sizeof(peer->result.library), "%s%.*s", name,
              TWILL_COMPARE_TEXT - 32, version);
 }
 
-/* An allgather through the driver, for programs that need one before they can communicate: post,
- * then test until it returns 1. It returns 0 while data is missing, -1 if the driver has ended. */
+/* Make an allgather through the driver, for programs that need one before they can communicate.
+ * Post, then test until it returns 1. It returns 0 while data are missing, -1 if it fails. */
 static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
 {
     if (bytes > TWILL_COMPARE_EXCHANGE)
@@ -146,7 +150,7 @@ static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
     return peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes) == 0 ? 1 : -1;
 }
 
-/* Post, and wait for all. */
+/* Post, and wait for all. Returns 0, or non-zero on failure. */
 static inline int peer_exchange(struct peer *peer, const void *mine, void *all, size_t bytes)
 {
     return peer_exchange_post(peer, mine, bytes) != 0 ||
@@ -154,7 +158,7 @@ static inline int peer_exchange(struct peer *peer, const void *mine, void *all, 
                0;
 }
 
-/* Return the rank from the launcher's environment, before the library knows it, or -1. */
+/* Return the rank from the environment of the launcher, before the library knows it, or -1. */
 static inline int peer_launched_rank(void)
 {
     static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"};
@@ -164,7 +168,7 @@ static inline int peer_launched_rank(void)
     return -1;
 }
 
-/* Take rank and size from twillrun's environment. */
+/* Take rank and size from the environment of twillrun. Returns 0, or non-zero after peer_say(). */
 static inline int peer_launched(struct peer *peer)
 {
     if (getenv("RANK") == NULL || getenv("WORLD_SIZE") == NULL)
@@ -218,7 +222,7 @@ static inline int peer_alloc(const struct peer_program *program, struct peer *pe
     return 0;
 }
 
-/* Round a size up to what is allocated for it. */
+/* Return the size that is allocated for `bytes`. */
 static inline size_t peer_round(const struct peer *peer, size_t bytes)
 {
     if (bytes < 64)
@@ -229,7 +233,7 @@ static inline size_t peer_round(const struct peer *peer, size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Fill in a call's arguments and allocate its buffers. */
+/* Fill in the arguments of a call and allocate its buffers. Returns 0, or non-zero on failure. */
 static inline int peer_call_of(const struct peer_program *program, struct peer *peer,
                                struct peer_call *call)
 {
@@ -288,8 +292,7 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
     }
 }
 
-/* Make one call with known values. Buffers are zero afterwards, so that repeated sums do not
- * grow. */
+/* Make one call with known values. Buffers are zero afterwards, so repeated sums do not grow. */
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
@@ -320,12 +323,12 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
 
 /* --- time ------------------------------------------------------------------------------------- */
 
-/* Measure the latency of a cache line between the cores of ranks 0 and 1, half a round trip: they
- * write it in turn. A rank gives up if the other one does not run: there is no result then. */
+/* Measure the latency of a cache line between the cores of ranks 0 and 1, which write it
+ * alternately, as half a round trip. Without a result, the other rank did not run in time. */
 static inline void peer_time_line(struct peer *peer)
 {
     const uint64_t warm = 100, times = 600;
-    const double patience = 0.05; /* seconds; it takes 0.1 ms */
+    const double patience = 0.05; /* in seconds, while it takes 0.1 ms */
     uint64_t *line = &peer->shared->ping.value, first = peer->pings + 1;
     double begin = twill_compare_now(), from = begin;
     peer->pings += 2 * (warm + times) + 1; /* no value is written in two turns */
@@ -357,8 +360,7 @@ static inline double peer_batch(const struct peer_program *program, struct peer 
     return (twill_compare_now() - from) / (double)calls;
 }
 
-/* Give all ranks the counts that rank 0 has set; the barrier keeps it from setting others before
- * all have read them. */
+/* Give all ranks the counts of rank 0. The barrier keeps it from setting them anew too early. */
 static inline int peer_agree_counts(const struct peer_program *program, struct peer *peer)
 {
     uint64_t counts[2] = {peer->result.calls, peer->result.batches};
@@ -440,19 +442,18 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     return failed;
 }
 
-/* --- played steps ------------------------------------------------------------------------------
- */
+/* --- played steps ----------------------------------------------------------------------------- */
 
-/* A step: a backward pass, the reduction of its gradients, and a forward pass, with the computing
- * played (played_compute.h). A turn: gradients are reduced once with known values; then, `least`
- * times, the computing alone and a step, each after a barrier. */
+/* A step is a backward pass, the reduction of its gradients, and a forward pass, with the computing
+ * played (played_compute.h). In a turn, gradients are reduced once with known values. Then the
+ * computing alone and a step are made `least` times, each after a barrier. */
 
-/* A program's state in a turn. */
+/* The state of a program in a turn. */
 struct peer_play {
     const struct peer_program *program;
     struct peer *peer;
     const struct twill_compare_model *model;
-    struct peer_call all; /* of all tensors together */
+    struct peer_call all; /* call for all tensors together */
     int by_tensor;
     struct played_compute compute;
 };
@@ -516,7 +517,7 @@ static inline int peer_check_step(struct peer_play *play)
     return play->program->barrier(peer);
 }
 
-/* Measure the computing alone, then a step, in turns: seconds[even] and seconds[odd]. */
+/* Measure the computing alone and a step alternately, in even and odd elements of seconds[]. */
 static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
 {
     struct peer *peer = play->peer;
@@ -576,7 +577,7 @@ static inline void peer_done(struct peer *peer, int failed)
     memcpy(peer->result.library, library, sizeof(library));
 }
 
-/* Execute an order: what fails is reported, what the program does not support has no result. */
+/* Execute an order. A failure is reported, and what the program does not support has no result. */
 static inline int peer_turn(const struct peer_program *program, struct peer *peer)
 {
     enum twill_compare_collective what = (enum twill_compare_collective)peer->order.collective;
@@ -587,7 +588,7 @@ static inline int peer_turn(const struct peer_program *program, struct peer *pee
     return peer_measure(program, peer);
 }
 
-/* Let SIGALRM end this rank if it hangs and the driver is unable to kill it: on another host, or as
+/* Let SIGALRM end this rank if it hangs and the driver cannot kill it, on another host or because
  * the driver was killed. */
 static inline void peer_hurry(const struct peer *peer)
 {
@@ -621,7 +622,7 @@ static inline void peer_bind(const struct peer *peer)
         sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Map a file that all ranks of this host have, or NULL. */
+/* Map a file that all ranks of this host have. Returns NULL on failure. */
 static inline void *peer_map(const struct peer *peer, const char *suffix, size_t bytes)
 {
     char path[sizeof(peer->link.path) + 16];
@@ -635,7 +636,7 @@ static inline void *peer_map(const struct peer *peer, const char *suffix, size_t
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Connect to the driver. */
+/* Connect to the driver. Returns 0, or non-zero on failure. */
 static inline int peer_open(struct peer *peer, const char *text)
 {
     peer->link.socket = -1;

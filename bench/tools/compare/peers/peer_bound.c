@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's bound: what cores and memory allow when nothing is copied. All ranks see all
- * buffers; a call is a barrier, each rank's part of the work directly from source to destination,
- * and a barrier.
+/* The bound of twill-compare, which is what cores and memory allow when nothing is copied. All
+ * ranks see all buffers. A call is a barrier, the part of the work of each rank directly from
+ * source to destination, and a barrier.
  *
  *   allreduce       rank r reduces range r of all sources and stores it to range r of all results
- *   broadcast       rank r copies range r of the root's buffer to that of all others
+ *   broadcast       rank r copies range r of the buffer of the root to that of all others
  *   allgather       rank r copies its source to shard r of all results
  *   reduce_scatter  rank r reduces shard r of all sources and stores it to its result
  *   barrier         one barrier: a cache line per rank, written by it, read by all
  *
- * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores.
- *
- * No implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
- * "stream", those that bypass the caches; the faster variant is the bound. */
+ * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores. No
+ * implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
+ * "stream", those that bypass the caches. The faster variant is the bound. */
 #include "bench/tools/compare/peers/peer.h"
 
 #include <stdbool.h>
@@ -34,15 +33,16 @@ struct bound_reduction {
     bool stream;
 };
 
+/* The state of the bound on one rank. */
 struct bound_state {
-    char *memory; /* of all ranks: [rank][buffer] */
+    char *memory; /* [rank][buffer] of all ranks */
     size_t capacity;
-    struct peer_line *flags; /* barriers that each rank has entered */
+    struct peer_line *flags; /* number of barriers that each rank has entered */
     uint64_t barriers;
     int patience; /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
     const char *isa;
-    struct bound_reduction reduction; /* of the persistent call */
+    struct bound_reduction reduction; /* of the call that is prepared */
 };
 
 static inline __attribute__((always_inline)) void
@@ -67,7 +67,7 @@ static inline void relax_core(void)
 {
     _mm_pause();
 }
-#else /* by the compiler's vector types */
+#else /* with vector types of the compiler */
 typedef float lanes __attribute__((vector_size(16), aligned(4)));
 
 static inline lanes lanes_load(const float *at)
@@ -97,8 +97,7 @@ static inline void relax_core(void)
 }
 #endif
 
-/* The reduction with an instruction set's vectors; the numbers of operands are constants where it
- * is inlined. */
+/* The reduction with vectors of an instruction set and, once inlined, constant operand counts. */
 #define DEFINE_REDUCE(isa, target, vector, width, load, add, store, stream_store)                  \
     static inline __attribute__((always_inline)) target void isa##_loop(                           \
         const struct bound_reduction *reduction, int sources, int destinations, bool stream)       \
@@ -169,7 +168,6 @@ static struct bound_state *of(struct peer *peer)
     return (struct bound_state *)peer->own;
 }
 
-/* Map the memory of all ranks, and the flags. */
 static int map_memory(struct peer *peer, struct bound_state *state)
 {
     size_t flags = TWILL_COMPARE_RANKS * sizeof(struct peer_line);
@@ -221,7 +219,7 @@ static float *buffer_of(struct peer *peer, int rank, int which)
     return (float *)(state->memory + ((size_t)rank * 2 + (size_t)which) * state->capacity);
 }
 
-/* Set this rank's range of n elements, in whole cache lines. */
+/* Set the range of this rank in n elements, in whole cache lines. */
 static void own_lines(const struct peer *peer, size_t n, struct bound_reduction *reduction)
 {
     size_t size = (size_t)peer->size, rank = (size_t)peer->rank;

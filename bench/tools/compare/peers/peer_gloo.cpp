@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for Gloo over TCP, on loopback or between hosts; compiled when a
- * comparison runs. Argument: ring (Gloo's default), bcube, or halving (halving and doubling of the
- * older interface: allreduce in place and reduce_scatter only). */
+/* The program of twill-compare for Gloo over TCP, on loopback or between hosts, compiled when a
+ * comparison runs. Its argument is ring (the default of Gloo), bcube, or halving (halving and
+ * doubling of the older interface, only for allreduce in place and reduce_scatter). */
 #include "peer.h"
 
 #include <condition_variable>
@@ -38,8 +38,8 @@ struct gloo_state {
     std::unique_ptr<step_queue> queue;
 };
 
-/* Reductions of a played step, made in order by a thread: Gloo's calls block, and programs that
- * overlap them with computing (PyTorch) use it so. */
+/* Reductions of a played step, which a thread makes in order. Calls of Gloo block, and programs
+ * that overlap them with computing (PyTorch) use them in this way. */
 struct step_queue {
     std::mutex mutex;
     std::condition_variable changed;
@@ -48,7 +48,7 @@ struct step_queue {
     std::thread thread;
 };
 
-/* Exchanges keys between hosts before ranks are connected. All ranks set keys in one order, so
+/* Exchanges keys between hosts before ranks are connected. All ranks set keys in the same order, so
  * setting a key is an allgather of keys and values. */
 class ExchangeStore : public gloo::rendezvous::Store
 {
@@ -171,7 +171,7 @@ void release(struct peer *peer)
     of(peer)->persistent.reset();
 }
 
-/* The older interface works in place only; the newer one has no reduce_scatter. */
+/* The older interface works only in place, and the newer one has no reduce_scatter. */
 int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     const std::string &way = of(peer)->way;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's connection to twill-compare's driver: what to measure, and what came of it. The structs
- * are packed and parsed by compare_links.py, too. Ranks sleep on it between turns, so that many
- * programs stay started and take turns without disturbing each other. For C and C++. */
+/* The connection of a rank to the driver of twill-compare, which carries what to measure and the
+ * results. compare_links.py also packs and parses the structs. Ranks sleep on the connection
+ * between turns, so that started programs do not disturb each other. For C and C++. */
 #ifndef TWILL_PEER_LINK_H
 #define TWILL_PEER_LINK_H
 
@@ -22,7 +22,7 @@
 
 enum {
     TWILL_COMPARE_RANKS = 64,
-    TWILL_COMPARE_BATCHES = 40, /* most in a turn */
+    TWILL_COMPARE_BATCHES = 40, /* most batches in a turn */
     TWILL_COMPARE_TEXT = 200,   /* most bytes of a message */
     TWILL_COMPARE_EXCHANGE = 1 << 16,
     TWILL_COMPARE_TENSORS = 1024,
@@ -33,16 +33,16 @@ enum twill_compare_collective {
     TWILL_COMPARE_ALLREDUCE,      /* in place */
     TWILL_COMPARE_ALLREDUCE_OUT,  /* out of place */
     TWILL_COMPARE_BROADCAST,      /* one buffer per rank, root 0 */
-    TWILL_COMPARE_ALLGATHER,      /* bytes: one rank's shard */
-    TWILL_COMPARE_REDUCE_SCATTER, /* bytes: one rank's shard */
+    TWILL_COMPARE_ALLGATHER,      /* bytes is the shard of one rank */
+    TWILL_COMPARE_REDUCE_SCATTER, /* bytes is the shard of one rank */
     TWILL_COMPARE_BARRIER,
-    /* every program has those above; the others must be declared by `supports` */
+    /* every program has those above, the others must be declared by `supports` */
     TWILL_COMPARE_COMMON,
-    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, as for the next two */
-    TWILL_COMPARE_GATHER,                        /* bytes: one rank's shard */
-    TWILL_COMPARE_SCATTER,                       /* bytes: one rank's shard */
-    TWILL_COMPARE_ALLTOALL,                      /* bytes: the shard for one other rank */
-    /* calls of one rank with itself, which twill passes on: they show what that costs */
+    TWILL_COMPARE_REDUCE = TWILL_COMPARE_COMMON, /* root 0, as in the next two */
+    TWILL_COMPARE_GATHER,                        /* bytes is the shard of one rank */
+    TWILL_COMPARE_SCATTER,                       /* bytes is the shard of one rank */
+    TWILL_COMPARE_ALLTOALL,                      /* bytes is the shard for one other rank */
+    /* calls of one rank with itself, which twill passes on, to show the cost of that */
     TWILL_COMPARE_SELF_BARRIER,
     TWILL_COMPARE_SELF_ALLREDUCE,
     TWILL_COMPARE_SELF_MESSAGE, /* isend, irecv and waitall */
@@ -52,71 +52,76 @@ enum twill_compare_collective {
 /* How the gradients of a played training step are reduced. */
 enum twill_compare_step {
     TWILL_COMPARE_NO_STEP,
-    TWILL_COMPARE_BY_TENSOR, /* each on its own, nonblocking, when the backward pass yields it; by
-                                twill with a gradient set */
+    TWILL_COMPARE_BY_TENSOR, /* each separately, nonblocking, when the backward pass yields it;
+                                with twill by a gradient set */
     TWILL_COMPARE_FUSED      /* all in one call after the backward pass, in memory without gaps */
 };
 
 /* --- messages --------------------------------------------------------------------------------- */
 
 enum twill_compare_frame_kind {
-    TWILL_COMPARE_HELLO = 0x7c01, /* from a rank: who and where it is */
-    TWILL_COMPARE_WELCOME,        /* from the driver, when all are there */
-    TWILL_COMPARE_ORDERED,        /* from the driver: what to measure */
-    TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others: calls, batches */
-    /* from a rank: its contribution to an allgather; from the driver: all of them */
+    TWILL_COMPARE_HELLO = 0x7c01, /* from a rank, who and where it is */
+    TWILL_COMPARE_WELCOME,        /* from the driver, when all are connected */
+    TWILL_COMPARE_ORDERED,        /* from the driver, what to measure */
+    TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others, calls and batches */
+    /* from a rank its contribution to an allgather, from the driver all of them */
     TWILL_COMPARE_POSTED,
-    TWILL_COMPARE_MODEL, /* from the driver, after an order of steps: the model */
-    TWILL_COMPARE_RESULT /* from a rank: it has finished its start or a turn */
+    TWILL_COMPARE_MODEL, /* from the driver, after an order of steps */
+    TWILL_COMPARE_RESULT /* from a rank, after its start or a turn */
 };
 
+/* The head of every message. */
 struct twill_compare_frame {
     uint32_t kind, rank;
-    uint64_t bytes; /* of payload that follows */
+    uint64_t bytes; /* of the payload that follows */
 };
 
+/* The payload of TWILL_COMPARE_HELLO. */
 struct twill_compare_hello {
     char token[40], boot_id[40], host[64], congestion[16];
     int32_t pid;
-    uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* that it may use */
-    double turns_per_second;              /* of rank 0's core: played_compute.h */
+    uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* CPUs that it may use */
+    double turns_per_second;              /* of the core of rank 0, see played_compute.h */
 };
 
+/* The payload of TWILL_COMPARE_WELCOME. */
 struct twill_compare_welcome {
     int32_t ranks;
-    uint32_t bind, core; /* bind: each rank binds itself to its core before it starts the library */
-    uint32_t patience;   /* seconds in which the start and each turn must end */
-    uint64_t capacity;   /* bytes of the largest buffer */
+    /* with `bind`, each rank binds itself to `core` before it starts the library */
+    uint32_t bind, core;
+    uint32_t patience; /* seconds in which the start and each turn must end */
+    uint64_t capacity; /* bytes of the largest buffer */
 };
 
-/* What to measure in a turn. */
+/* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. */
 struct twill_compare_order {
     uint32_t collective;
     uint32_t check; /* check values first */
     uint32_t keep;  /* keep the buffers for the next turn of this size */
     uint32_t quit;  /* end the program */
-    uint32_t least; /* batches */
-    uint32_t step;  /* not TWILL_COMPARE_NO_STEP: played steps, `least` of them */
+    uint32_t least; /* least number of batches */
+    uint32_t step;  /* unless TWILL_COMPARE_NO_STEP, make `least` played steps */
     uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
     uint64_t bytes;
     double batch_seconds; /* target for one batch of calls */
     double turn_seconds;  /* target for all batches together */
 };
 
-/* The model of played steps: its tensors, in forward order, and what computes. */
+/* The model of played steps, with its tensors in forward order and what computes. */
 struct twill_compare_tensor {
-    uint64_t elements, first; /* floats; the first among those of all tensors */
+    uint64_t elements, first; /* floats, and the first among those of all tensors */
     double forward;           /* seconds of its layer; the backward pass takes twice as long */
 };
 struct twill_compare_model {
     uint32_t tensors;
-    uint32_t device;         /* 1: a device computes, not the rank's core */
+    uint32_t device;         /* 1 if a device computes, not the core of the rank */
     double turns_per_second; /* of the core, the same for all programs */
     struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
 };
 
+/* The payload of TWILL_COMPARE_RESULT. */
 struct twill_compare_result {
-    uint32_t failed; /* 1: see `message` */
+    uint32_t failed; /* if 1, see `message` */
     uint64_t wrong, calls, batches;
     double line_seconds;
     double seconds[TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
@@ -126,14 +131,13 @@ struct twill_compare_result {
 /* --- the connection --------------------------------------------------------------------------- */
 
 struct peer_link {
-    int socket;                 /* -1: none yet */
-    int local;                  /* all ranks are on the driver's host */
-    char here[INET_ADDRSTRLEN]; /* this host's address on the route to the driver */
-    char path[256];             /* local: names of files for this program begin so */
+    int socket;                 /* -1 if there is none yet */
+    int local;                  /* all ranks are on the host of the driver */
+    char here[INET_ADDRSTRLEN]; /* address of this host on the route to the driver */
+    char path[256];             /* start of the names of files for this program, if local */
 };
 
-/* Send or receive all bytes, with at most `seconds` between progress (< 0: no limit). Returns 0 or
- * -1. */
+/* Send or receive all bytes, with at most `seconds` (if >= 0) between progress. Returns 0 or -1. */
 static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
 {
     char *at = (char *)data;
@@ -163,8 +167,8 @@ static inline int peer_link_send(const struct peer_link *link, enum twill_compar
     return peer_link_move(link->socket, (void *)(uintptr_t)data, bytes, 1, 10);
 }
 
-/* Wait for a frame of this kind and size. Returns -1 if another one arrives or the connection is
- * closed. */
+/* Wait for a frame of this kind and size. Returns 0, or -1 on another frame or a lost
+ * connection. */
 static inline int peer_link_receive(const struct peer_link *link,
                                     enum twill_compare_frame_kind kind, void *data, size_t bytes)
 {
@@ -182,7 +186,7 @@ static inline int peer_link_pending(const struct peer_link *link)
     return poll(&wait, 1, 0) == 1;
 }
 
-/* Connect within so many milliseconds. Returns the socket, or -1. */
+/* Connect within `patience` milliseconds. Returns the socket, or -1. */
 static inline int peer_link_dial(const struct sockaddr *to, socklen_t length, int patience)
 {
     int one = 1, error = 0;
@@ -222,7 +226,7 @@ static inline int peer_link_dial_local(const char *path)
     return peer_link_dial((struct sockaddr *)&to, sizeof(to), 10000);
 }
 
-/* Read the first line of a file; "" on failure. */
+/* Read the first line of a file, or "" on failure. */
 static inline void peer_link_read_line(const char *path, char *word, size_t bytes)
 {
     int file = open(path, O_RDONLY | O_CLOEXEC);
@@ -262,8 +266,8 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
 }
 
 /* Connect to the driver by "PORT:TOKEN:ADDRESS,ADDRESS...", or ":TOKEN:SOCKET" on its host. The
- * token tells programs of this comparison from other connections and from each other; it is not
- * secret. Returns 0 or -1. */
+ * token distinguishes programs of this comparison from other connections and from each other, and
+ * is not secret. Returns 0, or non-zero on failure. */
 static inline int peer_link_open(struct peer_link *link, const char *text, int rank,
                                  struct twill_compare_welcome *welcome)
 {

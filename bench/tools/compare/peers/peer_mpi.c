@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for any MPI; compiled with its mpicc when a comparison runs. Its own
- * allocator is MPI_Alloc_mem(); with the argument "nonblocking" calls are nonblocking and waited
- * for at once. It does not use twill, but reports if libtwill-mpi should have been loaded before
- * the MPI and was not. */
+/* The program of twill-compare for any MPI, compiled with its mpicc when a comparison runs. Its own
+ * allocator is MPI_Alloc_mem(). With the argument "nonblocking" calls are nonblocking. It does not
+ * use twill, but reports if libtwill-mpi should have been loaded and was not. */
 #include "peer.h"
 
 #include <dlfcn.h>
@@ -50,7 +49,7 @@ static int barrier(struct peer *peer)
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Send a message to itself as neighbours exchange it. */
+/* Send a message to this rank itself in the way that neighbours exchange it. */
 static int message(void)
 {
     int give = 1, take = 0;
@@ -130,12 +129,11 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
     return 1;
 }
 
-/* --- played steps: a nonblocking call for each tensor ------------------------------------------
- */
+/* --- played steps: a nonblocking call for each tensor ----------------------------------------- */
 
 static struct {
     MPI_Request request[TWILL_COMPARE_TENSORS];
-    int started, complete; /* the first ones are */
+    int started, complete; /* how many of the first ones are */
 } steps_state;
 
 static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)

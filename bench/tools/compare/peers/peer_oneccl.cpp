@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for oneCCL on host memory; compiled against --oneccl PREFIX when a
- * comparison runs. Written to the documented interface. Ranks exchange addresses through the
- * driver. */
+/* The program of twill-compare for oneCCL on host memory, compiled against --oneccl PREFIX when a
+ * comparison runs. It follows the documented interface. Ranks exchange addresses by the driver. */
 #include "peer.h"
 
 #include <exception>
@@ -21,7 +20,7 @@ oneccl_state *of(struct peer *peer)
     return static_cast<oneccl_state *>(peer->own);
 }
 
-/* Rank 0 creates the store, the others join it by its address. */
+/* Create the store on rank 0. The others join it by its address. */
 int connect(struct peer *peer)
 {
     ccl::init();
@@ -44,7 +43,7 @@ int begin(struct peer *peer)
 {
     if (peer_launched(peer) != 0)
         return 1;
-    /* oneCCL knows other launchers only; without one it takes these variables */
+    /* oneCCL knows only other launchers, without which it takes these variables */
     setenv("CCL_PROCESS_LAUNCHER", "none", 0);
     setenv("CCL_LOCAL_RANK", getenv("LOCAL_RANK") != NULL ? getenv("LOCAL_RANK") : "0", 0);
     setenv("CCL_LOCAL_SIZE", getenv("LOCAL_WORLD_SIZE") != NULL ? getenv("LOCAL_WORLD_SIZE") : "1",

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's bound between hosts: what TCP itself allows. Each rank of a host has one
- * connection to the rank of equal local index on the next host; sockets are nonblocking and no rank
- * sleeps.
+/* The bound of twill-compare between hosts, which is what TCP itself allows. Each rank of a host
+ * has one connection to the rank of equal local index on the next host. Sockets are nonblocking and
+ * no rank sleeps.
  *
- * - exchange: Each host sends to the next and receives from the previous one, at the same time,
- *   what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This
- *   is the bound.
- * - window: As exchange, but data is received into a small window that stays in the caches, as data
- *   that is reduced at once may.
- * - steps: As window, in steps of 128 KiB: the next starts when this one has been received, which
- *   may be faster if congestion control paces the sender. The best one counts.
- * - pingpong: A message between the first ranks of two hosts and back; a call is one way.
+ *   exchange  Each host sends to the next and receives from the previous one, at the same time,
+ * what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This is
+ * the bound. window    As exchange, but data are received into a small window that stays in the
+ * caches, as data that are reduced at once may. steps     As window, in steps of 128 KiB. The next
+ * starts when this one has been received, which may be faster if congestion control paces the
+ * sender. The best one counts. pingpong  A message between the first ranks of two hosts and back. A
+ * call is one way.
  *
- * Arguments: exchange, window, steps or pingpong; number of hosts. Ranks are in blocks: 0 .. L-1 on
- * the first host. */
+ * Arguments are exchange, window, steps or pingpong, and the number of hosts. Ranks are in blocks,
+ * 0 .. L-1 on the first host. */
 #include "bench/tools/compare/peers/peer.h"
 
 #include <stdbool.h>
@@ -21,10 +20,10 @@
 enum { CHUNK = 128 << 10 };
 
 struct raw_state {
-    int hosts, places; /* places: ranks per host */
-    int next, before;  /* sockets; the same between two hosts */
+    int hosts, places; /* places is the number of ranks per host */
+    int next, before;  /* sockets, which are the same between two hosts */
     size_t step;
-    bool pingpong, turned; /* turned: the second rank sends next */
+    bool pingpong, turned; /* turned if the second rank sends next */
     char *landing;         /* receive buffer */
     size_t window;         /* size of the part that is used */
     size_t capacity;
@@ -196,7 +195,7 @@ static int shift(struct peer *peer, const float *src, size_t out, size_t in)
     return 0;
 }
 
-/* Every rank depends on all others once a byte has gone around. */
+/* Make a barrier. Every rank depends on all others once a byte has gone around. */
 static int barrier(struct peer *peer)
 {
     static const float byte[1];
@@ -206,7 +205,7 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
-/* Exchange what a host must send and receive at least, this rank's part of it. */
+/* Exchange the part of this rank of what a host must at least send and receive. */
 static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
     const struct raw_state *state = of(peer);

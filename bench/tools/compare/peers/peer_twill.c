@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for twill. Its own allocator is twill_alloc(); with the argument
+/* The program of twill-compare for twill. Its own allocator is twill_alloc(). With the argument
  * "persistent" calls are persistent. */
 #include "bench/tools/compare/peers/peer.h"
 #include "lib/twill_train.h"

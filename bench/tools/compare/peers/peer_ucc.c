@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-compare's program for UCC; compiled against --ucc PREFIX when a comparison runs. Written to
- * the documented interface. Ranks exchange addresses through the driver. */
+/* The program of twill-compare for UCC, compiled against --ucc PREFIX when a comparison runs. It is
+ * written to the documented interface. Ranks exchange addresses through the driver. */
 #include "peer.h"
 
 #include <ucc/api/ucc.h>

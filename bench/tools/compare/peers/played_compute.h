@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Computing that is played, for a given time: by this core, or by a device beside it. The core
- * computes an amount of work that takes so long if nothing else runs on it, so what a library does
- * on the core in the meantime comes on top. A device needs the time itself, and the core sleeps.
- *
+/* Computing that is played for a given time, by this core or by a device next to it. The core
+ * computes an amount of work that takes this time if nothing else runs on it, so the work of a
+ * library on the core in the meantime is added. A device needs only the time, and the core sleeps.
  * For twill-bench and the programs of twill-compare, in C and C++. */
 #ifndef TWILL_PLAYED_COMPUTE_H
 #define TWILL_PLAYED_COMPUTE_H
@@ -13,13 +12,14 @@
 #include <time.h>
 
 #define PLAYED_SLICE 200e-6 /* seconds of computing between two tests */
-#define PLAYED_TESTS 16     /* calls that make progress beside a computation of one length */
+#define PLAYED_TESTS 16     /* calls that make progress during a computation of one length */
 
+/* A core or device that computes, and its state. */
 struct played_compute {
-    int device;              /* 1: a device computes; 0: this core does */
+    int device;              /* 1 if a device computes, 0 if this core does */
     double turns_per_second; /* of this core, from played_speed() */
-    double due;              /* device: when it will have done what it was given, seconds */
-    /* Called between slices of computing, unless NULL; non-zero ends it. */
+    double due;              /* seconds at which a device will have done its work */
+    /* Called between slices of computing, unless NULL. Non-zero ends the computing. */
     int (*test)(void *of);
     void *of;
 };
@@ -31,7 +31,7 @@ static inline double twill_compare_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Compute in registers only; the result is discarded. */
+/* Compute in registers only. The result is discarded. */
 static inline void played_turns(uint64_t turns)
 {
     volatile double sink;
@@ -57,7 +57,7 @@ static inline double played_speed(void)
     return best > 0 ? (double)tried / best : 1e9;
 }
 
-/* Sleep until `due` (twill_compare_now()). */
+/* Sleep until the time `due` of twill_compare_now(). */
 static inline void played_sleep(double due)
 {
     struct timespec until;
@@ -67,14 +67,14 @@ static inline void played_sleep(double due)
         ;
 }
 
-/* Give an idle device work: what it computes next begins now at the earliest. */
+/* Give an idle device work. What it computes next begins now at the earliest. */
 static inline void played_launch(struct played_compute *compute)
 {
     double now = twill_compare_now();
     compute->due = compute->due > now ? compute->due : now;
 }
 
-/* Let the device compute for `seconds` more. Returns what ended it early, or 0. */
+/* Let the device compute for `seconds` more. Returns 0, or the result of the test that ended it. */
 static inline int played_by_device(struct played_compute *compute, double seconds)
 {
     int stop = 0;
@@ -89,7 +89,7 @@ static inline int played_by_device(struct played_compute *compute, double second
     return stop;
 }
 
-/* Compute for `seconds`. Returns what ended it early, or 0. */
+/* Compute for `seconds`. Returns 0, or the result of the test that ended it early. */
 static inline int played_for(struct played_compute *compute, double seconds)
 {
     int stop = 0;
