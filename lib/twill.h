@@ -161,8 +161,9 @@ TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *conte
 /** \brief Free a communicator. All its ranks call it, and wait unless it is broken. \p comm may be
  * NULL. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
-/** \brief Free a communicator without waiting for other ranks. Allowed if it is broken, or if the
- * last call on it was a barrier that is complete. \p comm may be NULL. */
+/** \brief Free a communicator without waiting for other ranks. Allowed if it is broken, if the last
+ * call on it was a barrier that is complete, or where twill_comm_shrink() and twill_comm_grow() say
+ * so. \p comm may be NULL. */
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Create a context from the environment, and the communicator of all its ranks. All of them
@@ -183,7 +184,7 @@ TWILL_API void twill_finalize(twill_comm *comm);
  * @{ */
 TWILL_API int twill_comm_rank(const twill_comm *comm);  /**< \brief Return this rank, from 0. */
 TWILL_API int twill_comm_size(const twill_comm *comm);  /**< \brief Return the number of ranks. */
-TWILL_API int twill_comm_node(const twill_comm *comm);  /**< \brief Return its node, from 0. */
+TWILL_API int twill_comm_node(const twill_comm *comm);  /**< \brief Return this rank's node. */
 TWILL_API int twill_comm_nodes(const twill_comm *comm); /**< \brief Return the number of nodes. */
 /** \brief Return the index of this rank among the ranks of its node, from 0. */
 TWILL_API int twill_comm_local_rank(const twill_comm *comm);

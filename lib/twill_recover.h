@@ -31,11 +31,10 @@ extern "C" {
  * All survivors call these functions alike and in the same order, except for twill_comm_revoke().
  * Every rank waits for each other rank for at most the communicator's timeout (TWILL_TIMEOUT,
  * twill_comm_set_timeout()). A rank that lives but does not call is then treated as failed, and
- * gets
- * ::TWILL_ERR_EXCLUDED when it does call. If ranks on other hosts are silent but not known to be
- * dead, the survivors continue only if they are a majority, or half of the ranks with the lowest
- * one among them. So a network that falls apart does not leave two jobs. \return as described in
- * twill_collectives(3), and ::TWILL_ERR_EXCLUDED.
+ * gets ::TWILL_ERR_EXCLUDED when it does call. If ranks on other hosts are silent but not known to
+ * be dead, the survivors continue only if they are a majority, or half of the ranks with the lowest
+ * one among them. So a network that falls apart does not leave two jobs.
+ * \return as described in twill_collectives(3), and ::TWILL_ERR_EXCLUDED.
  * @{ */
 
 /** \brief End the communicator on all its ranks.
@@ -45,8 +44,8 @@ extern "C" {
  * before twill_comm_destroy() or twill_comm_leave() has returned. It does not wait for other ranks.
  * For a thread that computes in a call on the communicator it waits some 0.1 s.
  * twill_comm_destroy() and twill_comm_leave() wait for it, for at most TWILL_TIMEOUT. Then they
- * keep the communicator, with a warning. \return ::TWILL_OK, ::TWILL_ERR_FORKED, or
- * ::TWILL_ERR_ARGUMENT if the communicator has ended. */
+ * keep the communicator, with a warning.
+ * \return ::TWILL_OK, ::TWILL_ERR_FORKED, or ::TWILL_ERR_ARGUMENT if the communicator has ended. */
 TWILL_API twill_status twill_comm_revoke(twill_comm *comm);
 
 /** \brief Agree on the bitwise AND of \p *flags over the ranks that live, and on which ranks have

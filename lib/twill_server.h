@@ -156,14 +156,13 @@ typedef struct twill_server_counters {
  *
  * Several threads may push, pull, test and wait at once for different keys. For one key, one thread
  * may push and another one pull, each with its own wait. All other functions may be used by one
- * thread at a time. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_server_message() names the
- * argument and the tensor),
- * ::TWILL_ERR_PEER if a server has died (the message names its keys), or any failure of a
- * collective.
- * ::TWILL_ERR_TIMEOUT of twill_server_set_optimizer(), _rebuild(), _save(), _count() and
- * _staleness() means that another thread, which waits for something else, has been advancing the
- * server for TWILL_TIMEOUT. After that of _rebuild() pushes and pulls also fail, but the server may
- * be rebuilt.
+ * thread at a time.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_server_message() names the argument and the
+ * tensor), ::TWILL_ERR_PEER if a server has died (the message names its keys), or any failure of a
+ * collective. ::TWILL_ERR_TIMEOUT of twill_server_set_optimizer(), _rebuild(), _save(), _count()
+ * and _staleness() means that another thread, which waits for something else, has been advancing
+ * the server for TWILL_TIMEOUT. After that of _rebuild() pushes and pulls also fail, but the server
+ * may be rebuilt.
  * @{ */
 /** \brief Fill options with the defaults. Local. */
 TWILL_API void twill_server_defaults(twill_server_options *options);
@@ -186,7 +185,7 @@ TWILL_API twill_status twill_server_commit(twill_server *server);
 /** \brief Return what this rank does. Local. */
 TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
- * commit). Returns NULL for an unknown key, before the commit, or if it does not work. Local. */
+ * commit). NULL for an unknown key, before the commit, or if this rank does not work. Local. */
 TWILL_API void *twill_server_gradient(const twill_server *server, int key);
 /** \brief Return the parameter memory of a key, as twill_server_gradient() does. Local. */
 TWILL_API void *twill_server_parameters(const twill_server *server, int key);
