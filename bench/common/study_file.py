@@ -18,8 +18,9 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.environ.get("STUDY_RESULTS") or os.path.join(HERE, "../results")
-PACKAGES = {"Open MPI": "libopenmpi3", "MPICH": "libmpich12", "Gloo": "libgloo0", "libfabric": "libfabric1", "hwloc": "libhwloc15",
-            "PyTorch of Debian": "python3-torch", "SimGrid": "libsimgrid-dev"}  # fmt: skip
+# Name of a peer, its package of Debian, and what a file that measures it has in its names.
+PACKAGES = [("Open MPI", "libopenmpi3", "open mpi|ompi"), ("MPICH", "libmpich12", "mpich"), ("Gloo", "libgloo0", "gloo"),
+            ("libfabric", "libfabric1", "ofi|libfabric"), ("SimGrid", "libsimgrid-dev", "theta")]  # fmt: skip
 
 
 def rest_of_line(path, key=""):
@@ -53,14 +54,15 @@ def output(*words):
         return None
 
 
-def versions():
-    """Return the versions of twill and of those packages of Debian that are installed."""
+def versions(names):
+    """Return the versions of twill and of each peer that occurs in the names of a study; STUDY_VERSIONS adds NAME=VERSION,..."""
     with open(os.path.join(HERE, "../../CMakeLists.txt"), encoding="utf-8") as file:
         found = {"twill": re.search(r"VERSION ([0-9.]+)", file.read().split("project(", 1)[1]).group(1)}
-    for name, package in PACKAGES.items():
-        version = output("dpkg-query", "-W", "-f", "${Version}", package)
+    for name, package, pattern in PACKAGES:
+        version = output("dpkg-query", "-W", "-f", "${Version}", package) if re.search(pattern, names, re.I) else None
         if version:
             found[name] = re.sub(r"^[0-9]+:|-[^-]*$", "", version)
+    found.update(word.split("=", 1) for word in os.environ.get("STUDY_VERSIONS", "").split(",") if word)
     return found
 
 
@@ -72,7 +74,7 @@ def head(name, command):
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "revision": output("git", "describe", "--always", "--dirty"),
-        "versions": versions(),
+        "versions": {},
         "load": f"{os.getloadavg()[2]:.1f}",
         "tables": {},
     }
@@ -95,6 +97,8 @@ def path_of(name):
 
 
 def save(study):
+    if not study.get("transcribed"):
+        study["versions"] = versions(study["study"] + json.dumps(study["tables"]))
     with open(path_of(study["study"]), "w", encoding="utf-8") as file:
         file.write(text_of(study))
 
@@ -102,7 +106,7 @@ def save(study):
 def value(word):
     """Return a cell as a number, if it is one, or as text."""
     try:
-        return None if word == "-" else int(word) if re.fullmatch("-?[0-9]+", word) else float(word)
+        return None if word == "-" else int(word) if re.fullmatch("-?[0-9]+", word) else float(f"{float(word):.6g}")
     except ValueError:
         return word
 

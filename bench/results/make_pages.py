@@ -36,20 +36,17 @@ import json
 import os
 import re
 import sys
+import textwrap
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.dont_write_bytecode = True
 sys.path.insert(0, HERE)
+import pages  # noqa: E402
+import plots  # noqa: E402
 
+DOCS = os.path.join(HERE, "../../docs/results")
 FIELDS = {"study", "command", "date", "machine", "revision", "versions", "load", "tables"}
-COMPARISONS = ("one-node", "two-hosts", "mpi-programs")
 MEMORY = {"plain": "malloc", "own": "twill_alloc"}
-TITLES = {
-    "bound": "bound", "bound-stream": "bound, past the caches", "gloo": "Gloo, ring", "gloo-halving": "Gloo, halving and doubling",
-    "ompi-cma": "Open MPI, CMA", "ompi-copy": "Open MPI, copies", "ompi-ucx": "Open MPI, UCX", "mpich": "MPICH, UCX",
-    "mpich-copy": "MPICH, UCX without CMA", "twill": "twill", "twill-huge": "twill, huge pages", "twill-alloc": "twill, twill_alloc",
-    "twill-heap": "twill, TWILL_HEAP=shared",
-}  # fmt: skip
 
 
 def read(results):
@@ -70,12 +67,13 @@ def faults_of(name, study):
         yield f"{name}.json says that it is the study {study.get('study')}"
     if not re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", study.get("date") or ""):
         yield f"{name}.json has no date"
+    machine, measured = study.get("machine") or {}, not study.get("transcribed")
     for key in ("processor", "cores", "kernel"):
-        if key not in study.get("machine", {}):
+        if key not in machine or (measured and machine[key] is None):
             yield f"{name}.json: its machine has no {key}"
-    if "twill" not in study.get("versions", {}):
-        yield f"{name}.json has no version of twill"
-    for title, table in study.get("tables", {}).items():
+    if "twill" not in (study.get("versions") or {}) or (measured and not study.get("revision")):
+        yield f"{name}.json has no version or revision of twill"
+    for title, table in (study.get("tables") or {}).items():
         if not table.get("rows") or any(len(row) != len(table["units"]) for row in table["rows"]):
             yield f"{name}.json: {title} has no rows, or rows that do not fit its columns"
 
@@ -83,18 +81,16 @@ def faults_of(name, study):
 def speed(studies):
     """Return the times of all comparisons as docs/results/speed.json has them."""
     machines, contenders, rows = {}, {}, []
-    for name in COMPARISONS:
-        study = studies.get(name)
-        if not study or "times" not in study["tables"]:
+    for name, study in studies.items():
+        if not {"times", "contenders"} <= set(study["tables"]):
             continue
         machine = study["machine"]
-        known = {key: machine.get(key) for key in ("title", "processor", "cores", "kernel")}
+        known = {"title": machine.get("title") or f"{machine['processor']}, {machine['cores']} cores"}
+        known.update((key, machine[key]) for key in ("processor", "cores", "kernel"))
         machines[name] = {**known, **{key: study.get(key) for key in ("date", "revision", "command", "transcribed")}}
         memory = {}
         for key, kind, kept, tuned in study["tables"]["contenders"]["rows"]:
-            base = key.removesuffix("-tuned") if tuned else key
-            title = TITLES.get(base, base) + (", tuned" if tuned else "")
-            contenders[key], memory[key] = {"title": title, "kind": kind, "tuned": tuned}, MEMORY.get(kept, kept)
+            contenders[key], memory[key] = {"title": pages.title_of(key), "kind": kind, "tuned": tuned}, MEMORY.get(kept, kept)
         times = study["tables"]["times"]
         for row in times["rows"]:
             for key, median in list(zip(times["units"], row))[2:]:
@@ -106,21 +102,91 @@ def speed(studies):
     return json.dumps(whole, indent=1, ensure_ascii=False).replace('"@"', f"[\n{text}\n ]") + "\n"
 
 
+def filled(text):
+    """Break paragraphs and list items into lines of at most 120 characters; tables and the like stay as they are."""
+    if text.startswith(("|", "    ", "<", "![")):
+        return text
+    items = [" ".join(item.split()) for item in re.split(r"\n(?=- )", text)]
+    return "\n".join(textwrap.fill(item, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent="  " * item.startswith("- ")) for item in items)
+
+
+def origin(study):
+    """Say when, where and by what command a study was measured."""
+    machine, name = study["machine"], study["study"]
+    known = lambda value: "not recorded" if value is None else value  # noqa: E731
+    line = f"; a cache line goes from core to core in {machine['line_ns']} ns" if machine.get("line_ns") else ""
+    where = f"{known(machine['processor'])}, {known(machine['cores'])} cores, kernel {known(machine['kernel'])}{line}"
+    versions = ", ".join(f"{key} {known(value)}" for key, value in study["versions"].items())
+    items = [f"- **Date and machine:** {study['date']}; {where}. Load: {known(study['load'])}.",
+             f"- **Versions:** {versions}; revision of twill {known(study['revision'])}.",
+             f"- **Command:** `{study['command']}`",
+             f"- **Data:** [{name}.json](../../bench/results/{name}.json)"]  # fmt: skip
+    if study.get("transcribed"):
+        items[-1] += f", transcribed from {study['transcribed']}."
+    return "\n".join(items)
+
+
+def page_of(page, studies):
+    """Return the text of a page, and its plots."""
+    files = [studies[name] for name in page.files if name in studies]
+    blocks = page.make(*[pages.Study(study) for study in files])
+    drawn = [block for block in blocks if isinstance(block, plots.Plot)]
+    parts = [f"# {page.title}", "<!-- made by bench/results/make_pages.py: do not edit -->", page.question]
+    parts += [f"![{block.words}]({block.name}.svg)" if isinstance(block, plots.Plot) else block for block in blocks[:-1]]
+    parts += ["## Conclusion", blocks[-1], "## How it was measured"] + [origin(study) for study in files]
+    return "\n\n".join(filled(part) for part in parts) + "\n", drawn
+
+
+def index(made):
+    """Return the page that lists all others."""
+    parts = ["# Results", "<!-- made by bench/results/make_pages.py: do not edit -->", pages.INDEX]
+    for group in dict.fromkeys(page.group for page in made):
+        parts += [f"## {group}", "\n".join(f"- [{page.title}]({page.name}.md): {page.question}" for page in made if page.group == group)]
+    return "\n\n".join(filled(part) for part in parts) + "\n"
+
+
+def digest_of(page, studies):
+    text = json.dumps([studies.get(name) for name in page.files], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def text_at(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 def main(arguments):
     studies = read(HERE)
-    docs = os.path.join(HERE, "../../docs/results")
     faults = [fault for name, study in studies.items() for fault in faults_of(name, study)]
-    wanted = {"speed.json": speed(studies)}
+    made = [page for page in pages.PAGES if any(name in studies for name in page.files)]
+    used = {name for page in made for name in page.files}
+    faults += [f"{name}.json has no page" for name in studies if name not in used]
+    if faults:
+        print("\n".join(faults))
+        return 1
+    wanted, drawn = {"speed.json": speed(studies), "index.md": index(made)}, {}
+    for page in made:
+        wanted[page.name + ".md"], several = page_of(page, studies)
+        drawn.update({plot.name + ".svg": (plot, digest_of(page, studies)) for plot in several})
     for name, text in wanted.items():
-        path = os.path.join(docs, name)
-        there = open(path, encoding="utf-8").read() if os.path.exists(path) else None
-        if there != text and "--check" in arguments:
+        if text_at(os.path.join(DOCS, name)) != text:
             faults.append(f"docs/results/{name} is stale: python3 bench/results/make_pages.py")
-        elif there != text:
-            open(path, "w", encoding="utf-8").write(text)
-            print(f"wrote docs/results/{name}")
-    print("\n".join(faults), end="\n" if faults else "")
-    return 1 if faults else 0
+            if "--check" not in arguments:
+                with open(os.path.join(DOCS, name), "w", encoding="utf-8") as file:
+                    file.write(text)
+    for name, (plot, digest) in drawn.items():
+        if "--redraw" in arguments or f"<!-- data: {digest} -->" not in text_at(os.path.join(DOCS, name)):
+            faults.append(f"docs/results/{name} is stale: python3 bench/results/make_pages.py")
+            if "--check" not in arguments:
+                plots.draw(plot, os.path.join(DOCS, name), digest)
+    for name in sorted(os.listdir(DOCS)):
+        if name not in wanted and name not in drawn and name not in pages.BY_HAND:
+            faults.append(f"docs/results/{name} is made of no study")
+    print("\n".join(fault if "--check" in arguments else fault.replace(" is stale: python3 bench/results/make_pages.py", ": written") for fault in faults))
+    return 1 if faults and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

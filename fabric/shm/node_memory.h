@@ -255,7 +255,7 @@ static inline uint32_t twill_node_flag_signature(const struct twill_node *node, 
 /* Return the local rank whose area holds what local rank l publishes, when the copies are used for
  * the `round`-th time. Two ranks alternate areas every round. A line is then written where it was
  * read last and need not be fetched first, which saves a fifth of a line's round trip, and half of
- * that of a few KiB (on the machine of docs/results/performance.md). It is as safe as reusing a
+ * that of a few KiB (on the machine of docs/results/one-node.md). It is as safe as reusing a
  * copy: when an epoch begins anywhere, the previous user of its copy is complete everywhere. */
 static inline uint32_t twill_node_area_index(const struct twill_node *node, uint32_t l,
                                              uint64_t round)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA device memory: recognising its pointers, and copies between it and the host. Compiled only
  * with TWILL_WITH_CUDA. Needs no CUDA to build or link, as the driver's library is opened at run
- * time. docs/results/performance.md says on which GPU it was run. */
+ * time. docs/results/gpu.md says on which GPU it was run. */
 #ifndef TWILL_CUDA_DEVICE_H
 #define TWILL_CUDA_DEVICE_H
 

@@ -141,6 +141,12 @@ check_links() # file tree
     done
 }
 
+# Pages, plots and speed.json of docs/results are what make_pages.py makes of bench/results, and each file there has its fields.
+check_results() # tree
+{
+    PYTHONDONTWRITEBYTECODE=1 python3 "$1/bench/results/make_pages.py" --check 2>&1
+}
+
 # The program of EXAMPLES does what the page says.
 check_example() # page
 {
@@ -196,10 +202,28 @@ self_test()
     must_complain 'names a test gone in fabric/tcp/' check_tests "$scratch/bad.md" "$source/tests/unit"
 }
 
+results_test()
+{
+    mkdir -p "$scratch/tree/bench" "$scratch/tree/docs"
+    cp -r "$source/bench/results" "$scratch/tree/bench/results"
+    cp -r "$source/docs/results" "$scratch/tree/docs/results"
+    must_pass "self-test: results" check_results "$scratch/tree"
+    sed -i 's/twill/twist/' "$scratch/tree/docs/results/one-node.md"
+    must_complain 'one-node.md is stale' check_results "$scratch/tree"
+    sed -i 's/\[2, 3\.4/[2, 3.5/' "$scratch/tree/bench/results/pytorch-server.json"
+    must_complain 'pytorch-server.svg is stale' check_results "$scratch/tree"
+    echo '{"study": "strange", "tables": {"x": {"units": {"a": ""}, "rows": [[1, 2]]}}}' >"$scratch/tree/bench/results/strange.json"
+    must_complain 'strange.json has no command' check_results "$scratch/tree"
+    must_complain 'x has no rows, or rows that do not fit' check_results "$scratch/tree"
+    must_complain 'its machine has no processor' check_results "$scratch/tree"
+}
+
 groff=$(command -v groff) || echo "no groff here: its warnings are not looked for"
 mandoc=$(command -v mandoc) || echo "no mandoc here: manual pages are not checked"
 manual=$build/share/man
 self_test
+results_test
+must_pass "pages of docs/results" check_results "$source"
 for name in twill.7 twill-fabric.7 twill-mpi.7 twillrun.1 twill-bench.1 twill-info.1 twill-trace.1 twill-place.1 twill-simulate.1 twill-compare.1; do
     page=$manual/man${name##*.}/$name
     [ -f "$page" ] || fault "no $name"
