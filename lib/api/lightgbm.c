@@ -8,6 +8,7 @@
 
 #define BLOCKS_ON_STACK 64 /* blocks of a call that need no malloc() */
 
+/* The blocks of a call, in elements. open_blocks() fills it, and close_blocks() frees it. */
 struct lightgbm_blocks {
     size_t *bytes, *start;
     size_t stack[2 * BLOCKS_ON_STACK];
@@ -53,6 +54,7 @@ static bool follow_each_other(const struct lightgbm_blocks *blocks, int count)
     return true;
 }
 
+/* The argument `user` of reduce_elements(). */
 struct reducing {
     twill_lightgbm_reducer reducer;
     int element;

@@ -61,7 +61,7 @@ struct twill_error {
 #define TWILL_RANK_TEXT    48 /* bytes of a rank's name: twill_rank_text() */
 #define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
 
-void twill_error_clear(struct twill_error *error);
+void twill_error_clear(struct twill_error *error); /* make it TWILL_OK, with no message */
 /* Record a failure unless there is one, for TWILL_FAIL. Returns `status`. `error` may be NULL. */
 twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
                              const char *file, int line, const char *format, ...)
@@ -125,6 +125,7 @@ struct twill_log {
     char where[72]; /* "host:pid" */
 };
 
+/* Return whether lines of a level are written. `log` may be NULL, and then none is. */
 static inline bool twill_log_enabled(const struct twill_log *log, enum twill_log_level level)
 {
     return log != NULL && level <= log->level;
@@ -193,7 +194,7 @@ int twill_fd_move(int fd, int least);
 struct twill_fd_guard {
     unsigned held; /* bit i is set if descriptor i is a placeholder */
 };
-void twill_fd_guard_begin(struct twill_fd_guard *guard);
+void twill_fd_guard_begin(struct twill_fd_guard *guard); /* open the placeholders */
 /* Close the placeholders that the program has not replaced meanwhile. */
 void twill_fd_guard_end(struct twill_fd_guard *guard);
 
@@ -244,6 +245,7 @@ static inline uint64_t twill_ticks(void)
 #endif
 }
 
+/* Spare the core while this thread spins. */
 static inline void twill_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

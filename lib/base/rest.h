@@ -18,6 +18,6 @@ struct twill_rest {
 void twill_rest(struct twill_rest *rest);
 /* Let another thread have the core, if one wants it. */
 void twill_yield(void);
-void twill_nap(uint64_t ns);
+void twill_nap(uint64_t ns); /* sleep, or shorter if a signal comes */
 
 #endif

@@ -90,6 +90,7 @@ struct twill_trace_slot {
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
 #define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
 
+/* The events of a rank on one communicator, part of its node memory. */
 struct twill_trace_ring {
     _Atomic uint64_t written TWILL_ALIGNED(64);  /* events ever written to slot[] */
     _Atomic uint64_t reserved TWILL_ALIGNED(64); /* events ever begun in other[] */
@@ -113,7 +114,7 @@ struct twill_trace {
 struct twill_trace_words {
     uint64_t tick, bytes, of, tag; /* the tag lacks the turn */
 };
-
+/* Return an event as the words of a slot, without the turn. */
 static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event event)
 {
     return (struct twill_trace_words){

@@ -20,6 +20,7 @@ struct twill_arena_page {
     uint32_t next, prev; /* in the first page of a free extent, its neighbours in the bin */
 };
 
+/* One address range and its extents. The caller provides, and frees, both of its memories. */
 struct twill_arena {
     unsigned char *base;
     uint32_t pages;

@@ -27,6 +27,7 @@ struct twill_next {
     size_t (*usable_size)(void *block);
 };
 
+/* The state of the library in this process. There is one instance, which is never freed. */
 struct twill_preload_state {
     struct twill_next next;
     _Atomic int found; /* whether `next` is unknown (0), being looked up (1) or known (2) */

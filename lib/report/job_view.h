@@ -21,6 +21,7 @@ struct twill_job_region {
     double rate;      /* nanoseconds a tick, or 0 if unknown */
 };
 
+/* A job at one moment, between twill_job_view_open() and twill_job_view_close(). */
 struct twill_job_view {
     struct twill_job_region *region; /* [regions] sorted by job, communicator and rank */
     size_t regions, capacity;

@@ -97,7 +97,7 @@ struct twill_advancer {
     struct twill_advancer *next;
     _Atomic unsigned calls; /* number of calls that are in it now */
 };
-
+/* Add an advancer to a context, and wake the progress thread if there is one. */
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);
 /* Remove it, if it was added, and wait until no thread is in it, for at most TWILL_TIMEOUT of this
  * context. Returns false if one still is. Then everything that advance() uses must stay, including
