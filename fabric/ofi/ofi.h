@@ -423,14 +423,15 @@ void twill_ofi_unregister_peers(struct twill_ofi *t);
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
 /* --- ofi_post.c: single operations. They return 1 if done, 0 if busy, or a negative status ---- */
-/* Post the sending of a chunk of payload from `data` to the peer of op->channel. */
+/* Post a chunk from `data` to the peer of op->channel. Returns 1, 0 if busy, or a status. */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Post the receive of a header or of a chunk, as op->kind says, from the peer of op->channel. */
+/* Post a receive of op->kind from the peer of op->channel. Returns 1, 0 if busy, or a status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Send a header and the payload of `request` (or NULL) as one message from transport memory. Sets
- * *finished to true if the data has left. Otherwise the operation completes the request. */
+/* Send a copy of a header and of the payload of `request` (or NULL) as one message. *finished says
+ * if they have left, else the operation completes the request. Returns 1, 0 if busy, or a
+ * status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
@@ -453,7 +454,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
                             const char *what, int code, const struct twill_ofi_channel *channel);
 
 /* --- ofi_send.c, ofi_recv.c. Both advance() return completed requests or a negative status --- */
-/* Send what a channel's credits and clear to sends allow, and complete SENDs that have left. */
+/* Send what credits and clear to sends allow. Returns how many SENDs completed, or a status. */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
 /* Handle a control message of rank `from` in op->buffer. */
@@ -462,7 +463,7 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
 /* Append a RECV to its channel. twill_ofi_recv_advance() posts it. */
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request);
-/* Post receives and clear to sends for a channel's RECVs, and take what has arrived for them. */
+/* Post receives for RECVs and take what has arrived. Returns the RECVs completed, or a status. */
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
 /* See twill_transport_ops. */
