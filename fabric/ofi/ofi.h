@@ -43,8 +43,8 @@
 #include <rdma/fi_tagged.h>
 
 #define TWILL_OFI_LANES            TWILL_LANES
-#define TWILL_PINNED_PAGE          4096u /* unit in which memory is locked and registered */
-#define TWILL_OFI_EAGER            16320u /* most payload in a header message (gni and rxm take 16 KiB) */
+#define TWILL_PINNED_PAGE          4096u  /* unit in which memory is locked and registered */
+#define TWILL_OFI_EAGER            16320u /* most payload of a header message (gni, rxm 16 KiB) */
 #define TWILL_OFI_CREDITS          7u  /* headers a sender may be ahead of the RECVs, per channel */
 #define TWILL_OFI_HEADERS          2u  /* header receives posted per channel */
 #define TWILL_OFI_CLEAR            4u  /* large messages cleared to send at a time, per channel */
@@ -54,7 +54,7 @@
 #define TWILL_OFI_BUFFERS_PER_PEER 16u /* most of them for one peer, so that others get some */
 #define TWILL_OFI_BATCH            16u /* most completions read at once */
 #define TWILL_OFI_IN_FLIGHT        512u /* most sends outstanding at the provider */
-#define TWILL_OFI_CACHED           128u /* most registrations cached, as each use checks all of them */
+#define TWILL_OFI_CACHED           128u /* most registrations cached (each use checks all) */
 #define TWILL_OFI_CACHED_BYTES     ((size_t)4 << 30) /* most bytes of all cached registrations */
 #define TWILL_OFI_POLLS_LEAST      100u /* polls before a timeout counts (after suspend) */
 #define TWILL_OFI_COMM_BITS        26
@@ -429,9 +429,8 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
 /* Post a receive of op->kind from the peer of op->channel. Returns 1, 0 if busy, or a status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Send a copy of a header and of the payload of `request` (or NULL) as one message. *finished says
- * if they have left, else the operation completes the request. Returns 1, 0 if busy, or a
- * status. */
+/* Send a copy of a header and the payload of `request` (or NULL) as one message. *finished says if
+ * they left, else the operation completes the request. Returns 1, 0 if busy, or a status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,

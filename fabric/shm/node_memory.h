@@ -106,8 +106,7 @@ struct twill_doorbell_line {
 
 /* The cost to a rank of copying through SHARED (lib/engine/staging.c). */
 struct twill_staging_line {
-    _Atomic uint32_t
-        cost[2][2]; /* of one-way segments and of exchanges, each cached and streamed */
+    _Atomic uint32_t cost[2][2]; /* of segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
 
 /* The failure of a communicator, as one rank reports it. Valid once `set` is 1. */

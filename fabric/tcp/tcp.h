@@ -211,7 +211,7 @@ enum twill_tcp_control {
     TWILL_TCP_PACED_BY_SYSTEM, /* could have reno instead */
     TWILL_TCP_PACED_FOR_GOOD   /* the user asks for it, or the kernel allows nothing else */
 };
-/* Return that of a rank whose listener is `fd`. */
+/* Return how a rank whose listener is `fd` gets its congestion control. */
 enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
 /* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);

@@ -62,11 +62,10 @@ struct twill_tcp_records {
 
     /* Records are numbered from 0. Record n is in slot n % window. */
     struct {
-        uint64_t made, gone,
-            seen;          /* numbers of records built, given to the kernel, used by the receiver */
-        uint64_t back_to;  /* record that the receiver asked for, if goes_back */
-        size_t gone_bytes; /* sent of record number `gone` */
-        size_t control_gone; /* sent of `control` */
+        uint64_t made, gone, seen; /* records built, sent to the kernel, used by the receiver */
+        uint64_t back_to;          /* record that the receiver asked for, if goes_back */
+        size_t gone_bytes;         /* sent of record number `gone` */
+        size_t control_gone;       /* sent of `control` */
         uint32_t slot_bytes[TWILL_TCP_WINDOW];
         bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
         struct twill_tcp_record_head control;

@@ -12,8 +12,7 @@
 
 struct twill_device {
     void *library;
-    uintptr_t
-        break_start; /* of the memory of sbrk(), which no driver maps, UINTPTR_MAX if unknown */
+    uintptr_t break_start; /* start of the memory of sbrk(), which no driver maps */
 #define X(member, symbol, parameters) enum twill_cuda_result(*member) parameters;
     TWILL_CUDA_FUNCTIONS(X)
 #undef X
