@@ -259,7 +259,7 @@ for page in "$source"/docs/*/*.md; do
     must_pass "links of ${page#"$source/"}" check_links "$page" "${page%/*}"
     must_pass "names of ${page#"$source/"}" check_names "$page" "$source"
 done
-for page in "$source/docs/inside/architecture.md" "$source/CONTRIBUTING.md"; do
+for page in "$source"/docs/inside/*.md "$source/CONTRIBUTING.md"; do
     must_pass "citations of ${page##*/}" check_citations "$page" "$source"
 done
 must_pass "tests of tests/unit/README.md" check_tests "$source/tests/unit/README.md" "$source/tests/unit"

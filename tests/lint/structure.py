@@ -6,9 +6,10 @@ structure.py [--pairs]   one figure a line: name, value, limit; --pairs: also wh
 
 A limit is a figure that was reached: who makes it better lowers it. Bindings (lib/mpi, lib/python, lib/fortran, lib/heap) and public
 headers are no folders here, and every folder may use the base. The files that a reader opens are the distinct ones that a section of
-docs/inside/architecture.md names; check_docs looks whether each function is where the page says.
+docs/inside/journey-*.md names; check_docs looks whether each function is where the page says.
 """
 import collections
+import glob
 import os
 import re
 import statistics
@@ -127,8 +128,9 @@ class Tree:
         return {f for f in self.product if not f.startswith(BELOW) and re.search(RESTING, self.code[f])}
 
     def opened_by_readers(self):
-        """The distinct files that a journey of the architecture page names, of each journey."""
-        parts = re.split(r"^## (.*)$", open("docs/inside/architecture.md").read(), flags=re.M)
+        """The number of distinct files that each journey names."""
+        pages = "".join(open(name).read() for name in sorted(glob.glob("docs/inside/journey-*.md")))
+        parts = re.split(r"^## (.*)$", pages, flags=re.M)
         named = {title: set(re.findall(r"`((?!tests/)[\w/]+/[\w/.]+\.[ch])(?::\w+)?`", text)) for title, text in zip(parts[1::2], parts[2::2])}
         return {title: len(named[title]) for title in JOURNEYS}
 
