@@ -40,6 +40,7 @@ struct twill_departed_comms {
     } comm[DEPARTED_KEPT];
 };
 
+/* Send a message of an agreement through the detector, waiting a moment for it if `last`. */
 static void send_message(void *user, uint32_t to, const void *message, size_t bytes, bool last)
 {
     struct twill_comm *comm = user;
@@ -78,8 +79,6 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
     return recovery;
 }
 
-/* --- messages of other ranks ----------------------------------------------------------------- */
-
 /* Answer a rank that asks about a communicator that has ended here. */
 static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
 {
@@ -114,8 +113,6 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
     twill_consensus_receive(recovery->consensus, from, notice->data, notice->bytes);
 }
 
-/* --- failures -------------------------------------------------------------------------------- */
-
 /* Shut out a silent rank if it is on this node, before the others continue, so that it cannot shut
  * them out. Returns false if this rank has been shut out itself. */
 static bool shut_out(const struct twill_comm *comm, uint32_t rank)
@@ -140,6 +137,7 @@ static bool may_live(const struct twill_comm *comm, uint32_t rank)
            twill_detector_lost_host(comm->context->health.detector, comm->job[rank]) != NULL;
 }
 
+/* Let the patience with every rank begin anew, for the present state and ballot. */
 static void renew_patience(const struct twill_comm *comm, struct twill_recovery *recovery)
 {
     uint64_t now = twill_now();
@@ -159,6 +157,7 @@ static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_co
     return shrinks ? comm->tuning.timeout_ns : twill_silence_bound_ns(comm);
 }
 
+/* Return the longest time, in ns, for a step of the agreement in this state. */
 static uint64_t longest_step_ns(const struct twill_comm *comm, enum twill_consensus_state state)
 {
     return twill_silence_bound_ns(comm) *
@@ -216,8 +215,6 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
     twill_context_unlock(comm->context);
     return status;
 }
-
-/* --- the call -------------------------------------------------------------------------------- */
 
 /* A wait until an agreement is decided. */
 struct deciding {
@@ -359,8 +356,6 @@ const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
     const struct twill_recovery *recovery = comm->health->recovery;
     return recovery != NULL ? twill_consensus_decision(recovery->consensus) : NULL;
 }
-
-/* --- life ------------------------------------------------------------------------------------ */
 
 static void forget_decisions(struct twill_context *context)
 {

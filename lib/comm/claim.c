@@ -54,6 +54,7 @@ twill_status twill_comm_torn(struct twill_comm *comm)
     return comm->error.status;
 }
 
+/* Break the communicator if it is torn and not broken yet. The caller holds it. */
 static void fail_torn(struct twill_comm *comm)
 {
     twill_status torn = twill_comm_torn(comm);
@@ -90,6 +91,7 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
     return false;
 }
 
+/* Set comm->error for a call in a forked child, and return TWILL_ERR_FORKED. */
 static twill_status refuse_forked(struct twill_comm *comm, const char *call)
 {
     twill_error_clear(&comm->error);
@@ -266,8 +268,6 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
     twill_context_drop_older(context);
     return true;
 }
-
-/* --- the open communicators of a context, which waits and threads advance -------------------- */
 
 void twill_comm_pend(struct twill_comm *comm)
 {

@@ -24,6 +24,7 @@
 
 #define YIELDS 200u /* of a wait before it sleeps */
 
+/* Map the heaps of the ranks of this node. Returns TWILL_OK, or the error. */
 static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
@@ -58,6 +59,7 @@ static twill_status world_make(struct twill_comm *comm, const struct twill_comm 
     return status;
 }
 
+/* Set which ranks the communicator has and where they are, and allocate what each rank needs. */
 static twill_status locate_ranks(struct twill_comm *comm, const struct twill_comm *parent,
                                  const uint32_t *ranks)
 {
@@ -129,6 +131,7 @@ static uint32_t sharers(const struct twill_comm *comm)
     return most;
 }
 
+/* Set the options of a communicator from the configuration. */
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = comm->context->config;
@@ -200,8 +203,7 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
-/* --- memory of dead ranks --------------------------------------------------------------------- */
-
+/* Return whether a rank of the job is in an open communicator. The context is locked. */
 static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
 {
     for (size_t i = 0; i < context->comms.opened; i++)
@@ -223,8 +225,6 @@ void twill_heap_release_dead(struct twill_context *context)
                       r);
     twill_context_unlock(context);
 }
-
-/* --- opening: what the ranks exchange -------------------------------------------------------- */
 
 /* What each rank contributes to the choice of a communicator's number. */
 struct number_info {
@@ -362,6 +362,7 @@ static void note_single_copy(const struct opening *o)
                   twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
+/* Evaluate the second exchange: node memory, single-copy access and heaps. */
 static twill_status conclude_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

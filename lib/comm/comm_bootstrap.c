@@ -36,6 +36,7 @@ struct round {
     struct twill_transfer transfer[2]; /* send, receive */
 };
 
+/* Return whether both transfers of a round have ended, or one has failed. */
 static bool round_done(const void *of)
 {
     const struct round *round = of;
@@ -43,6 +44,7 @@ static bool round_done(const void *of)
     return out < 0 || in < 0 || (out != TWILL_PENDING && in != TWILL_PENDING);
 }
 
+/* Return TWILL_OK, or the error of a transfer of a round. */
 static twill_status round_outcome(struct round *round)
 {
     struct twill_comm *over = round->over;
@@ -58,6 +60,7 @@ static twill_status round_outcome(struct round *round)
     return TWILL_OK;
 }
 
+/* Post transfer i of a round, to or from a rank. Returns TWILL_OK, or the transport's error. */
 static twill_status post_round(struct round *round, unsigned i, enum twill_transfer_kind kind,
                                uint32_t peer, void *buffer, size_t bytes, uint32_t signature)
 {
@@ -98,6 +101,7 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
                            TWILL_CAUSE_ASKED); /* nothing uses the round after this */
 }
 
+/* Run all rounds of one all-gather. rotated[] begins with this rank's shard. */
 static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
 {
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
@@ -110,6 +114,7 @@ static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, 
     return TWILL_OK;
 }
 
+/* The all-gather of struct twill_bootstrap_ops. */
 static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                    struct twill_error *error)
 {

@@ -19,6 +19,7 @@ static const char *config_setting(const void *settings, const char *variable)
     return twill_config_find(settings, variable);
 }
 
+/* Return what a transport needs to know of a communicator. */
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -245,8 +246,6 @@ twill_status twill_comm_open_transports(struct twill_comm *comm)
     twill_comm_note_rails(comm);
     return TWILL_OK;
 }
-
-/* --- rails, for twill-info -------------------------------------------------------------------- */
 
 /* Return the number of rails of a transport, or 0 if it is not used between nodes. */
 static size_t rails_count(const struct twill_transport *transport)

@@ -13,8 +13,6 @@
 #define TESTS_PER_CHECK 64u
 #define TEST_PASSES     8u /* of a test, as long as data moves */
 
-/* --- after a timeout: shorter deadlines for destruction --- */
-
 /* Return the number of the last collective that ended here. Another thread may be using `comm`. */
 static uint64_t last_ended(const struct twill_comm *comm)
 {
@@ -53,6 +51,7 @@ static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
     return -1;
 }
 
+/* Return whether a communicator contains a rank that the last timeout was for. */
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
     uint32_t rank;
@@ -249,6 +248,7 @@ static int advance_comms(struct twill_comm *comm)
     return moved;
 }
 
+/* Return whether other communicators of the context have requests pending. */
 static bool others_pend(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
@@ -327,13 +327,12 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle_hook.function(context->idle_hook.user);
 }
 
-/* --- the waitable ----------------------------------------------------------------------------- */
-
 static int advance_waiting(void *of)
 {
     return advance_comms(of);
 }
 
+/* The waitable's function of this name: check for failures and the deadline. */
 static twill_status blocked_on(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -363,6 +362,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
         twill_trace_wait_end(&comm->engine);
 }
 
+/* End an idle wait, as progress was made. The next wait has its full deadline. */
 static void note_moved(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -406,6 +406,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     return twill_await(&waitable, &comm->pace, UINT64_MAX);
 }
 
+/* Begin a new row of tests, after progress or a failure. */
 static void restart_tests(struct twill_comm *comm)
 {
     note_moved(comm, &comm->waits.test_wait);

@@ -40,8 +40,7 @@ static void merge_failed(const struct twill_consensus *c, struct twill_decision 
     }
 }
 
-/* --- messages -------------------------------------------------------------------------------- */
-
+/* Send a message of this kind, with `value`, to a rank. */
 static void post(struct twill_consensus *c, uint32_t to, enum twill_consensus_kind kind,
                  uint32_t instance, const struct twill_decision *value, bool last)
 {
@@ -56,6 +55,7 @@ static void post(struct twill_consensus *c, uint32_t to, enum twill_consensus_ki
     c->send(c->user, to, c->message, sizeof(header) + bytes, last);
 }
 
+/* Send this rank's JOIN to its coordinator. */
 static void post_join(struct twill_consensus *c)
 {
     post(c, c->ballot, TWILL_CONSENSUS_JOIN, c->instance, c->accepted > 0 ? c->proposal : c->own,
@@ -82,8 +82,6 @@ static void decide(struct twill_consensus *c, uint32_t instance, const struct tw
             post(c, to, TWILL_CONSENSUS_DECIDE, instance, kept, !has_failed(c, to));
     }
 }
-
-/* --- the coordinator ------------------------------------------------------------------------- */
 
 /* Return whether the survivors may continue. They may if all failed ranks are dead. Ranks that are
  * only silent, and ranks that have died since, may have decided otherwise. Then a majority of all
@@ -170,8 +168,6 @@ static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, 
     }
 }
 
-/* --- every rank ------------------------------------------------------------------------------ */
-
 /* Join the lowest rank that is not considered failed, which may be this one. As coordinator, check
  * whether the agreement can advance. */
 static void elect(struct twill_consensus *c)
@@ -228,6 +224,7 @@ void twill_consensus_fail(struct twill_consensus *c, uint32_t rank, bool silent)
         elect(c);
 }
 
+/* Take another rank's JOIN, if this rank is the coordinator that it is for. */
 static void receive_join(struct twill_consensus *c, uint32_t from,
                          const struct twill_consensus_header *header,
                          const struct twill_decision *value)
@@ -399,8 +396,6 @@ const struct twill_decision *twill_consensus_decision(const struct twill_consens
     bool decided = c->instance > 0 && c->decided[c->instance % 2] == c->instance;
     return decided ? c->last[c->instance % 2] : NULL;
 }
-
-/* --- life ------------------------------------------------------------------------------------ */
 
 struct twill_consensus *twill_consensus_open(
     uint32_t size, uint32_t rank, const uint8_t *near,

@@ -148,6 +148,7 @@ struct early_look {
     twill_status status; /* TWILL_OK, or the error of the first that differs */
 };
 
+/* Compare one early message. Called by twill_transport_ops.early. */
 static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
 {
     struct early_look *look = user;
@@ -309,8 +310,6 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     twill_error_clear(&comm->error);
     return TWILL_OK;
 }
-
-/* --- what the engine asks --------------------------------------------------------------------- */
 
 static const char *call_of_error(const struct twill_engine *engine, bool numbered)
 {

@@ -38,8 +38,6 @@ struct growing {
     struct twill_error error;
 };
 
-/* --- the handle ------------------------------------------------------------------------------ */
-
 /* Write the handle by which `joining` more ranks join, by connecting to rank 0's host and port. */
 static void describe_growth(const struct twill_comm *comm, const char *address, uint16_t port,
                             uint32_t joining, char text[TWILL_JOIN_HANDLE_TEXT])
@@ -71,6 +69,7 @@ static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADD
     return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
 }
 
+/* Listen for new processes, and write the handle by which they find this rank. */
 static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_growth *growth,
                                        struct twill_error *error)
 {
@@ -107,8 +106,7 @@ void twill_growth_close(struct twill_comm *comm)
     comm->health->growth = NULL;
 }
 
-/* --- growing --------------------------------------------------------------------------------- */
-
+/* Return whether a rank of the larger job has died. For the bootstrap. */
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct growing *g = user;
@@ -151,6 +149,7 @@ static twill_status conclude_growth(struct twill_context *context, twill_status 
     return twill_oob_batch_exchange(&batch, status, error);
 }
 
+/* Close the new communicator and its context, if they exist. */
 static void drop_larger(struct growing *g)
 {
     if (g->made != NULL)
@@ -172,6 +171,7 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
 }
 
+/* Connect to all ranks, and make the new context and communicator. */
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
@@ -222,6 +222,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
     return TWILL_OK;
 }
 
+/* Agree, make the larger communicator, and agree whether all old ranks have it. */
 static twill_status grow_by(struct growing *g)
 {
     const struct twill_growth *growth = g->comm->health->growth;

@@ -16,6 +16,7 @@ static bool says_more(const struct twill_notice *notice, const struct twill_noti
     return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
 }
 
+/* Keep the notice of a failure, unless one with a reason is there. */
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
     if (comm->health->notified && !says_more(notice, &comm->health->notice))

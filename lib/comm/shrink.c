@@ -67,12 +67,14 @@ static void stop_listening(struct attempt *a)
     a->listener = -1;
 }
 
+/* A twill_exchange_fn over the rendezvous of the survivors. */
 static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes)
 {
     struct twill_error error = {0};
     return twill_oob_allgather(user, mine, all, bytes, &error);
 }
 
+/* Return whether a survivor has died, or has given up this attempt. For the bootstrap. */
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct attempt *a = user;
@@ -161,6 +163,7 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     return status;
 }
 
+/* Set the survivors of an attempt from a decision. */
 static void find_survivors(struct attempt *a, const struct twill_decision *decision)
 {
     a->size = 0;
@@ -182,6 +185,7 @@ static void drop_made(struct attempt *a)
     a->made = NULL;
 }
 
+/* Return whether a decision has the same failed ranks as the last attempt. */
 static bool same_failed(const struct attempt *a, const struct twill_decision *decision)
 {
     return memcmp(a->failed, decision->set,
@@ -199,6 +203,7 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }
 
+/* Attempt to make the communicator until all survivors have it. Returns the error, if not. */
 static twill_status shrink_by(struct attempt *a)
 {
     uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */

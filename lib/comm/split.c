@@ -39,6 +39,7 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         TWILL_CAUSE_ASKED);
 }
 
+/* Hold the parent for a call that makes a communicator, and check it. It is released on error. */
 static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
 {
     if (made != NULL)
@@ -99,8 +100,6 @@ static twill_status make_child(struct twill_comm **made, struct twill_comm *comm
     return TWILL_OK;
 }
 
-/* --- by colour ------------------------------------------------------------------------------- */
-
 static int compare_entries(const void *a, const void *b)
 {
     const struct split_entry *x = a, *y = b;
@@ -109,6 +108,7 @@ static int compare_entries(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
+/* Return the error if ranks make different calls, or ask for what does not exist. */
 static twill_status check_entries(const struct twill_comm *comm, const struct split_entry *entry,
                                   struct twill_error *error)
 {
@@ -129,6 +129,7 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
     return TWILL_OK;
 }
 
+/* Gather the requests of all ranks, over the parent. */
 static twill_status gather_entries(struct twill_comm *comm, const struct split_entry *mine,
                                    struct split_entry *entry, struct twill_error *error)
 {
@@ -223,14 +224,13 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
     return split_by(made, comm, KIND_LEVEL + (int32_t)level, colour, key);
 }
 
-/* --- by name --------------------------------------------------------------------------------- */
-
 /* A checked list of ranks, and this rank's index in it. */
 struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */
 };
 
+/* Copy ranks[] and find this rank. Returns the error if one is invalid or repeated. */
 static twill_status check_named(const struct twill_comm *comm, struct rank_list *named,
                                 const int *ranks, uint8_t *seen, struct twill_error *error)
 {
@@ -286,8 +286,6 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
     free(named.rank);
     return end_split(comm, status, &error);
 }
-
-/* --- by the caller's exchange function ------------------------------------------------------- */
 
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,

@@ -209,8 +209,7 @@ void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to)
     (void)send_call(comm, to, &notice, &call, comm->rank | IS_ANSWER | IS_PAST);
 }
 
-/* --- the search ------------------------------------------------------------------------------ */
-
+/* Add a rank to ask, unless it is there, is this rank, or there is no room. */
 static void add_rank(const struct twill_comm *comm, struct twill_cause_search *search,
                      uint32_t rank)
 {

@@ -79,6 +79,7 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
+/* Store a rank's addresses, and withdraw the kinds of access that they do not allow. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
@@ -103,6 +104,7 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
         twill_heap_view_touch(view, dst, side_bytes(run, TWILL_DST));
 }
 
+/* Return whether a local rank publishes addresses. */
 static bool publishes(const struct twill_request *run, uint32_t local)
 {
     uint32_t rank = run->engine->node->rank[local];
@@ -167,8 +169,6 @@ unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *rank
             ranks[n++] = run->engine->node->rank[l];
     return n;
 }
-
-/* --- buffers in peers' processes: attached if the plan maps them, or else fetched in chunks --- */
 
 /* Return the error of a fetch or an attach. If the peer has ended because the call failed, its
  * notice has come before, and is the cause. */

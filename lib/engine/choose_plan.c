@@ -30,6 +30,7 @@ uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine)
                : 0;
 }
 
+/* Read prices from the node's board, or take over computing them (struct twill_price_records). */
 static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
@@ -55,6 +56,7 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
     return TWILL_RECORD_THERE;
 }
 
+/* Post prices that this rank has computed for the other ranks of the node. */
 static void give(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS])
 {
     struct twill_engine *engine = user;
@@ -76,6 +78,7 @@ twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
     return TWILL_OK;
 }
 
+/* Return the order in which a reduction must combine its operands. */
 static enum twill_order order_of(const struct twill_request *run)
 {
     if (!twill_collective_facts(run->call.collective)->reduces)
@@ -99,6 +102,7 @@ static size_t elements_of(const struct twill_request *run)
     return sum;
 }
 
+/* Return the request to the selector for a call. */
 static struct twill_select_request select_request(const struct twill_request *run)
 {
     bool own = run->layout.created != NULL && run->layout.created->function != NULL;
@@ -115,6 +119,7 @@ static struct twill_select_request select_request(const struct twill_request *ru
     };
 }
 
+/* Make the chooser of an engine if it has none. */
 static twill_status have_chooser(struct twill_engine *engine)
 {
     if (engine->plan_cache.chooser != NULL)
@@ -201,6 +206,7 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", why);
 }
 
+/* Set run->plan, from the last call if that fits, or else through the selector. */
 static twill_status find_plan(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;

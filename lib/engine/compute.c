@@ -27,6 +27,7 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
+/* Return where blocks of an operand of a step are, for peer 0. */
 static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
@@ -35,8 +36,6 @@ static struct twill_elements locate(const struct twill_request *run,
     struct twill_operand_place where = {operand, at, blocks, step->peer[0], step->lane, partial};
     return twill_run_locate(run, instance, &where);
 }
-
-/* --- reducing -------------------------------------------------------------------------------- */
 
 static void reduce_by_kernel(const struct twill_request *run, const struct reduction *f,
                              size_t count)
@@ -80,6 +79,7 @@ static __attribute__((noinline)) void call_on_copies(const struct twill_request 
     memcpy(result, copy[0], bytes);
 }
 
+/* Call a caller's function, on copies if an operand is not aligned. */
 static void call_function(const struct twill_request *run, const void *left, const void *right,
                           void *result, size_t n)
 {
@@ -115,6 +115,7 @@ static void reduce_by_function(const struct twill_request *run, const struct red
     }
 }
 
+/* Execute a reduction of `count` elements, by a kernel or a caller's function. */
 static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
 {
     if (count == 0)
@@ -144,6 +145,7 @@ static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *
     f->stores = 0;
 }
 
+/* Add an operand in this process to a reduction. */
 static void add_source(struct reduction *f, const unsigned char *start, bool partial)
 {
     f->partial_sources |= (uint32_t)partial << f->sources;
@@ -186,8 +188,7 @@ static size_t gather_operands(const struct twill_request *run,
     return dst.count;
 }
 
-/* --- steps ----------------------------------------------------------------------------------- */
-
+/* Copy bytes unless they are in place. */
 static void copy_result(const struct twill_request *run, unsigned char *dst,
                         const unsigned char *src, size_t bytes, unsigned stores)
 {
@@ -222,6 +223,7 @@ static bool finishes_alone(const struct twill_request *run)
     return run->layout.after != NULL && run->engine->world->size == 1;
 }
 
+/* Copy elements by a reduction of one operand, which multiplies them. */
 static void finish_copy(const struct twill_request *run, unsigned char *dst,
                         const unsigned char *src, size_t count)
 {
@@ -294,6 +296,7 @@ static twill_status reduce_fetched(struct twill_request *run, const struct twill
     return TWILL_OK;
 }
 
+/* Reduce `count` elements, fetching operands first if necessary. */
 static twill_status reduce_all(struct twill_request *run, const struct twill_instance *instance,
                                const struct reduction *f, size_t count)
 {
@@ -372,8 +375,6 @@ twill_status twill_run_reduce_and_copy(struct twill_request *run,
     return TWILL_OK;
 }
 
-/* --- messages -------------------------------------------------------------------------------- */
-
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data, size_t bytes)
 {
     const struct twill_posted *posted = request->reduce_context;
@@ -402,6 +403,7 @@ struct segment {
     size_t count;
 };
 
+/* Return the present segment of a shard. */
 static struct segment segment_of(const struct twill_request *run,
                                  const struct twill_instance *instance, unsigned space,
                                  uint32_t shard)
@@ -419,6 +421,7 @@ static struct segment segment_of(const struct twill_request *run,
     };
 }
 
+/* Return the number of shards that this rank has of SRC or DST. */
 static uint32_t shards_of(const struct twill_request *run, unsigned space)
 {
     return run->buffers.side[space].own ? 1 : run->plan->schedule.shards;

@@ -26,8 +26,6 @@ static twill_status record_error(const struct twill_request *request, twill_stat
     return TWILL_ENGINE_FAIL(engine, status, "%s", said->message);
 }
 
-/* --- which memory it is ---------------------------------------------------------------------- */
-
 /* Look up a buffer. Memory of twill_alloc() never belongs to a device. Memory that CUDA, once
  * initialised, does not know is read by a system call the first time, because it may be device
  * memory that has been freed. */
@@ -51,8 +49,6 @@ static twill_status find_buffer(struct twill_request *request, unsigned side, co
     request->buffers.device.readable[side] = status == TWILL_OK && found->is_unknown ? at : NULL;
     return record_error(request, status, &said);
 }
-
-/* --- bounce memory --------------------------------------------------------------------------- */
 
 /* Return the first whole page of the bounce memory, so that pinned pages hold nothing else. */
 static unsigned char *bounce_pages(const struct twill_request *request)
@@ -111,8 +107,6 @@ static twill_status copy_memory(struct twill_request *request, void *host,
                             : twill_device_to_host(device, host, memory, bytes, &said),
                         &said);
 }
-
-/* --- collectives ----------------------------------------------------------------------------- */
 
 /* Copy device sides into bounce memory, which has the layout of the caller's buffers. Both sides of
  * an allreduce, or of another call in place, share it, which is twice as fast as two. If dst may
@@ -177,8 +171,6 @@ twill_status twill_request_bounce_in(struct twill_request *request)
     request->exchange.before = NULL;
     return request->plan != NULL ? twill_run_lay_out(request) : TWILL_OK;
 }
-
-/* --- messages -------------------------------------------------------------------------------- */
 
 twill_status twill_point_bounce_in(struct twill_request *request)
 {

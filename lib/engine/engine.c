@@ -42,8 +42,6 @@ double twill_engine_seconds(const struct twill_engine *engine, uint64_t ticks)
     return all > 0 ? (double)ticks * (double)ns / (double)all * 1e-9 : 0;
 }
 
-/* --- sentences ------------------------------------------------------------------------------- */
-
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text, size_t bytes)
 {
     if ((unsigned)call->collective >= TWILL_COLLECTIVE_COUNT) {

@@ -13,11 +13,13 @@ _Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
 /* Results of a step other than errors. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
+/* Return the lane in node memory and messages for a schedule's lane of an instance. */
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
 {
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
 }
 
+/* Return message number `index` of a lane of a slot. */
 static struct twill_posted *posted_at(const struct twill_request *run,
                                       const struct twill_slot *slot, unsigned lane, uint32_t index)
 {
@@ -30,6 +32,7 @@ static struct twill_slot *instance_slot(const struct twill_request *run,
     return &run->engine->issue.slot[instance->epoch % TWILL_WINDOW];
 }
 
+/* Return the scratch into which a message is received before it is reduced. */
 static void *bounce_at(const struct twill_request *run, const struct twill_slot *slot,
                        const struct twill_posted *posted)
 {
@@ -104,6 +107,7 @@ static int post_blocks(struct twill_request *run, struct twill_instance *instanc
     return status == TWILL_OK ? ADVANCED : status;
 }
 
+/* Post the messages of a step. Returns ADVANCED or an error. */
 static int post_transfer(struct twill_request *run, struct twill_instance *instance,
                          const struct twill_step *step)
 {
@@ -183,6 +187,7 @@ static twill_status posted_outcome(struct twill_engine *engine,
     return TWILL_OK;
 }
 
+/* Check the messages of a lane. Returns ADVANCED once all are complete, BLOCKED, or an error. */
 static int wait_posted(struct twill_request *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -264,6 +269,7 @@ check_arrival(struct twill_request *run, const struct twill_instance *instance,
     return signature_differs(run, instance->epoch, peer);
 }
 
+/* Check the arrivals that an AWAIT needs. Returns ADVANCED, BLOCKED or an error. */
 static int flags_await(struct twill_request *run, const struct twill_instance *instance,
                        const struct twill_step *step)
 {
@@ -277,6 +283,7 @@ static int flags_await(struct twill_request *run, const struct twill_instance *i
     return ADVANCED;
 }
 
+/* Execute a PUT_IMM. Returns ADVANCED or an error. */
 static int imm_put(struct twill_request *run, const struct twill_instance *instance,
                    const struct twill_step *step)
 {
@@ -294,6 +301,7 @@ static int imm_put(struct twill_request *run, const struct twill_instance *insta
     return ADVANCED;
 }
 
+/* Issue one step. Returns ADVANCED, BLOCKED or an error. */
 static int issue_step(struct twill_request *run, struct twill_instance *instance,
                       const struct twill_step *step)
 {

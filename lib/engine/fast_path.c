@@ -26,8 +26,6 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 
-/* --- when a run is laid out ------------------------------------------------------------------ */
-
 /* Find the step's source in the caller's buffer. Returns false if it is not there. */
 static bool find_source(const struct twill_request *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
@@ -59,6 +57,7 @@ static size_t place_in_shared(const struct twill_request *run, const struct twil
                                       run->layout.small));
 }
 
+/* Return whether a step copies adjacent blocks of this rank into its SHARED. */
 static bool is_copy_in(const struct twill_request *run, const struct twill_step *step)
 {
     return step->op == TWILL_STEP_COPY && step->flags == 0 && step->blocks > 0 &&
@@ -94,8 +93,6 @@ void twill_run_find_fast_path(struct twill_request *run)
     run->fast_path = found;
 }
 
-/* --- when a call starts ---------------------------------------------------------------------- */
-
 /* Combine the hash of the call with that of all calls before. Even if no rank had to wait for
  * another in calls that differed, the next call in which one has to wait then detects that. */
 static inline void compute_signature(const struct twill_engine *engine, struct twill_request *run)
@@ -122,6 +119,7 @@ static inline unsigned epoch_lane(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
+/* Execute the COPY of the fast path. */
 static void copy_to_shared(struct twill_engine *engine, const struct twill_request *run,
                            uint64_t epoch)
 {

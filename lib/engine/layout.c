@@ -64,6 +64,7 @@ static void describe_operation(struct twill_request *run)
     run->layout.partial = run->layout.element;
 }
 
+/* Return the bytes from the start of a side to the end of its last shard. */
 static size_t side_size(const struct twill_request *run, const struct twill_side *side)
 {
     bool sharded = twill_collective_facts(run->call.collective)->sharded;
@@ -81,6 +82,7 @@ static size_t side_size(const struct twill_request *run, const struct twill_side
     return end * run->layout.given;
 }
 
+/* Set a side from the call's buffer and counts. */
 static void describe_side(const struct twill_request *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
                           const struct twill_counts *counts)
@@ -120,8 +122,7 @@ void twill_run_describe(struct twill_request *run)
     dst->bounced = run->layout.type != call->type && dst->base != NULL;
 }
 
-/* --- segments -------------------------------------------------------------------------------- */
-
+/* Return the elements of the largest shard, as far as known. */
 static size_t largest_shard(const struct twill_request *run)
 {
     size_t most = run->layout.known != NULL ? 0 : run->call.count;
@@ -229,8 +230,6 @@ twill_status twill_run_lay_out(struct twill_request *run)
     const struct twill_observer *observer = run->engine->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
-
-/* --- operands -------------------------------------------------------------------------------- */
 
 /* Return the first byte of a space for this instance's segment. */
 static unsigned char *base_of(const struct twill_request *run,

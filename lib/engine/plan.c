@@ -33,6 +33,7 @@ struct copies {
     size_t tmp, shared;
 };
 
+/* Raise the copies to what a schedule declares. */
 static void plan_count_copies(struct copies *copies, const struct twill_schedule *s)
 {
     copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
@@ -130,6 +131,7 @@ static uint32_t messages_of(const struct twill_schedule *s, const struct twill_s
     return (first + step->blocks - 1u) / shard_blocks - first / shard_blocks + 1;
 }
 
+/* Set plan->most_posted. */
 static void count_messages(struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -145,6 +147,7 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
+/* Connect to the peers of all messages, and note whether a transport must be polled. */
 static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
@@ -157,6 +160,7 @@ static twill_status connect_peers(struct twill_engine *engine, struct twill_plan
     return TWILL_OK;
 }
 
+/* Return whether a schedule writes to SHARED of peers. */
 static bool writes_to_peers(const struct twill_schedule *s)
 {
     bool writes = false;
@@ -193,6 +197,7 @@ static uint32_t entry_steps_of(const struct twill_engine *engine, const struct t
     return twill_schedule_entry_steps(&plan->schedule, engine->rank, engine->world->size);
 }
 
+/* Size and connect all that runs of a plan need. */
 static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct copies copies;
@@ -227,6 +232,7 @@ static twill_status verify_schedules(struct twill_engine *engine, const struct t
 }
 #endif
 
+/* Make a plan and add it to the cache. */
 static twill_status make_plan(struct twill_engine *engine, const struct twill_choice *choice,
                               struct twill_plan **made)
 {
@@ -252,6 +258,7 @@ fail:
     return status;
 }
 
+/* Return whether two choices have the same plan. */
 static bool choices_match(const struct twill_choice *a, const struct twill_choice *b)
 {
     return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&

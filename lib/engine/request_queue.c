@@ -34,8 +34,6 @@ bool twill_request_done(const void *request)
     return atomic_load_explicit(&r->state, memory_order_acquire) != TWILL_REQUEST_ACTIVE;
 }
 
-/* --- the queue ------------------------------------------------------------------------------- */
-
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks)
 {
@@ -113,6 +111,7 @@ static void complete_request(struct twill_request *request, twill_status status)
     set_complete(request, status);
 }
 
+/* Complete a list of requests with `status`, an error. */
 static void fail_list(struct twill_request *first, twill_status status)
 {
     while (first != NULL) {
@@ -140,6 +139,7 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status)
 
 /* --- point to point: which requests have completed (begun by lib/api/point_to_point.c) -------- */
 
+/* Return the error that a message does not match its peer's. */
 static twill_status point_differs(struct twill_request *request, int way)
 {
     struct twill_engine *engine = request->engine;
@@ -158,6 +158,7 @@ static twill_status point_differs(struct twill_request *request, int way)
         twill_type_name(p->type), theirs);
 }
 
+/* Return TWILL_OK, or the error of a message of a point-to-point request. */
 static twill_status point_outcome(struct twill_request *request)
 {
     struct twill_engine *engine = request->engine;
@@ -192,8 +193,6 @@ int twill_points_sweep(struct twill_engine *engine)
     }
     return completed;
 }
-
-/* --- progress -------------------------------------------------------------------------------- */
 
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
 {
@@ -255,6 +254,7 @@ static int begin_segments(struct twill_engine *engine)
     return started;
 }
 
+/* Advance all transports and point-to-point requests. Returns the steps, or < 0. */
 static int advance_transports(struct twill_engine *engine)
 {
     int moved = 0;
@@ -301,6 +301,7 @@ int twill_engine_advance(struct twill_engine *engine)
     return moved;
 }
 
+/* Store up to `most` peers of pending transfers, and `name` in *step. Returns how many. */
 static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
                                    unsigned most, const char *name, const char **step)
 {
@@ -357,6 +358,7 @@ unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, un
     return drop_repeated(ranks, n);
 }
 
+/* Return whether a pending transfer uses a transport that must be polled. */
 static bool are_polled(const struct twill_engine *engine, const struct twill_transfer transfer[2])
 {
     for (unsigned i = 0; i < 2; i++)
@@ -377,8 +379,6 @@ bool twill_engine_is_polled(const struct twill_engine *engine)
             return true;
     return engine->issue.setting_up != NULL && are_polled(engine, engine->issue.setting_up);
 }
-
-/* --- memory ---------------------------------------------------------------------------------- */
 
 twill_status twill_engine_reserve(struct twill_engine *engine, unsigned char **memory, size_t *held,
                                   size_t bytes)
@@ -405,6 +405,7 @@ twill_status twill_request_open(struct twill_request *request, struct twill_engi
     return TWILL_OK;
 }
 
+/* Free what a request has, and mark its memory as unused. */
 static void close_request(struct twill_request *request)
 {
     struct twill_engine *engine = request->engine;

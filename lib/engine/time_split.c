@@ -15,8 +15,6 @@
 #define LOOKED_MOST 33554432u /* ticks, about 12 ms, until a peer has published its entry */
 #define LOOK_SHARE  16u       /* at most 1/16 of the call's time is spent on that */
 
-/* --- the last rank --------------------------------------------------------------------------- */
-
 bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last)
 {
@@ -48,8 +46,7 @@ static struct twill_last_entry find_last(const struct twill_engine *engine, uint
     return last;
 }
 
-/* --- telling --------------------------------------------------------------------------------- */
-
+/* Return the sums since the creation of the communicator. */
 static struct twill_split_sums sums_now(const struct twill_engine *engine)
 {
     return (struct twill_split_sums){
@@ -114,6 +111,7 @@ static size_t describe_period(const struct twill_engine *engine, enum twill_spli
                                percent(blocked - waiting, spent), percent(spent - blocked, spent));
 }
 
+/* Describe what a rank's late entries have cost in a reader's period. */
 static void describe_rank(const struct twill_engine *engine, uint32_t rank,
                           enum twill_split_reader reader, char *text, size_t bytes)
 {
@@ -149,8 +147,6 @@ void twill_split_report_due(struct twill_engine *engine)
     engine->usage.report_at = engine->usage.counters.calls + engine->split->report_every;
 }
 
-/* --- counting -------------------------------------------------------------------------------- */
-
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times)
 {
@@ -168,8 +164,6 @@ void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, ui
         twill_counter_add(&split->late[last.rank].ticks, times * waiting);
     }
 }
-
-/* --- life ------------------------------------------------------------------------------------ */
 
 void twill_split_report_all(struct twill_engine *engine, const char *what)
 {

@@ -35,6 +35,7 @@ static twill_status fail_alike(struct twill_gradients *set, const char *text)
     return TWILL_ERR_MISMATCH;
 }
 
+/* Add bytes to a hash and return it. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *from = data;
@@ -120,8 +121,6 @@ static twill_status explain_difference(struct twill_gradients *set, const char *
     return status;
 }
 
-/* --- what is registered ---------------------------------------------------------------------- */
-
 /* Store the hashes of all entries in hash[TWILL_SET_ENTRIES], and return the hash of these. */
 static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
 {
@@ -143,6 +142,7 @@ static twill_status explain_entries(struct twill_gradients *set, const uint64_t 
     return explain_difference(set, "their options", text);
 }
 
+/* Return the hash of all that ranks must register alike of a tensor. */
 static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
 {
     const uint64_t values[] = {tensor->count, (uint64_t)tensor->type, (uint64_t)tensor->priority,
@@ -197,8 +197,6 @@ twill_status twill_gradients_compare_tensors(struct twill_gradients *set)
         return explain_entries(set, entry);
     return compare_each(set, least[2]);
 }
-
-/* --- parameters ------------------------------------------------------------------------------ */
 
 twill_status twill_gradients_compare_parameters(struct twill_gradients *set)
 {

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- registration ---------------------------------------------------------------------------- */
-
 twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
                                     const twill_gradients_options *options)
 {
@@ -110,8 +108,6 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
     return TWILL_OK;
 }
 
-/* --- commit ---------------------------------------------------------------------------------- */
-
 /* Divide the tensors into buckets, and prepare these. */
 static twill_status prepare_buckets(struct twill_gradients *set)
 {
@@ -159,6 +155,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+/* Do the steps of a commit. Collective. */
 static twill_status commit_set(struct twill_gradients *set)
 {
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));

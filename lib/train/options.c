@@ -123,8 +123,6 @@ const char *twill_compression_name(twill_compression compression)
     return (unsigned)compression < TWILL_COMPRESSIONS ? compression_names[compression] : "?";
 }
 
-/* --- printing -------------------------------------------------------------------------------- */
-
 /* Print a number in as few digits as give the same number when read. Returns the length. */
 static int print_real(double value, char *text, size_t bytes)
 {
@@ -199,6 +197,7 @@ static int find_name(const char *const *names, size_t count, const char *text)
     return -1;
 }
 
+/* Parse a finite number. Returns false if the text is something else. */
 static bool parse_real(const char *text, double *value)
 {
     char *end;
@@ -227,6 +226,7 @@ static bool apply_value(twill_gradients_options *options, const struct set_entry
     return true;
 }
 
+/* Return the error that TWILL_GRADIENTS has no such entry, with the names that there are. */
 static twill_status refuse_name(const char *name, struct twill_error *error)
 {
     char known[400] = "";
@@ -289,8 +289,6 @@ twill_status twill_entries_apply(twill_gradients_options *options, const char *v
         TWILL_TRY(error, apply_entry(options, entry, error));
     return TWILL_OK;
 }
-
-/* --- defaults and checks ---------------------------------------------------------------------- */
 
 #define SEGMENT_LEAST     4096u
 #define BUCKET_BYTES_MOST ((size_t)1 << 40)

@@ -72,8 +72,6 @@ const char *twill_gradients_describe(twill_gradients *set, size_t index)
     return set->line;
 }
 
-/* --- counters, times and reports of the communicators ----------------------------------------- */
-
 static void add_counters(twill_counters *sum, const twill_comm *comm)
 {
     twill_counters one = {0};

@@ -46,6 +46,7 @@ static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
 }
 
+/* Refuse to mark a tensor ready twice in a step. */
 static twill_status refuse_second_mark(struct twill_gradients *set,
                                        const struct twill_train_tensor *tensor)
 {
@@ -90,6 +91,7 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
+/* Mark a tensor ready, and count the thread and its time. */
 static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
@@ -264,6 +266,7 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
     return status;
 }
 
+/* Wait until a bucket is reduced or, with `for_marks`, until its tensors are marked. */
 static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
                              bool for_marks, uint64_t step)
 {

@@ -11,8 +11,6 @@
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
 
-/* --- a set's ---------------------------------------------------------------------------------- */
-
 /* Set the factors before and after encoding. */
 static void choose_factors(struct twill_gradients *set)
 {
@@ -39,6 +37,7 @@ static void add_blocks(const void *left, const void *right, void *result, size_t
     twill_quantized_add(c->coder.kernels, c->coder.format, result, src, 2, count, c->coder.threads);
 }
 
+/* Create the operation that reduces codes, unless they are lists. */
 static twill_status make_code_operation(struct twill_gradients *set)
 {
     struct twill_compressor *c = set->compressor;
@@ -109,8 +108,6 @@ void twill_compressor_close(struct twill_gradients *set)
     set->compressor = NULL;
 }
 
-/* --- a bucket's ------------------------------------------------------------------------------- */
-
 /* Return the bytes before the entries in a segment of a list, for their number if it varies. */
 static size_t list_head(const struct twill_gradients *set)
 {
@@ -157,6 +154,7 @@ static void lay_out_wire(struct twill_gradients *set, struct twill_bucket *bucke
         wire->residual = c->residual + set->tensor[set->backward[bucket->first]].residual;
 }
 
+/* Return the price, in ps, of encoding and decoding a bucket. */
 static uint64_t coding_time(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;
@@ -256,6 +254,7 @@ static unsigned char *lists_of(const struct twill_gradients *set, const struct t
     return bucket->wire.memory + ranks * (heads + from * TWILL_LIST_ENTRY);
 }
 
+/* Return the bytes of a list of `entries`, with its head. */
 static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
     return list_head(set) + entries * TWILL_LIST_ENTRY;
@@ -297,8 +296,6 @@ twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *c
         c->op, request);
 }
 
-/* --- lists ------------------------------------------------------------------------------------ */
-
 /* Return the scratch of a bucket for one list, with indices and then values. */
 static struct twill_sparse scratch_list(const struct twill_gradients *set,
                                         const struct twill_bucket *bucket)
@@ -319,6 +316,7 @@ static void write_segment(const struct twill_gradients *set, unsigned char *list
     memcpy(list + head + entries * sizeof(uint32_t), chosen.value, n * sizeof(float));
 }
 
+/* Encode a bucket into this rank's lists, one for each segment. */
 static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;
@@ -336,6 +334,7 @@ static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket
     }
 }
 
+/* Set a bucket to the sum of all ranks' lists. */
 static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;

@@ -9,8 +9,6 @@
 /* Most bytes of the reduction that is timed at a commit. */
 #define TIMED_REDUCTION ((size_t)4 << 20)
 
-/* --- the choice ------------------------------------------------------------------------------ */
-
 /* Time a product on all ranks. Stores the picoseconds that a million multiplications take on the
  * slowest rank. */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
@@ -45,6 +43,7 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
     return twill_set_check(set, comm, status);
 }
 
+/* Measure the speed of products and, if prices decide, of a reduction. Collective. */
 static twill_status measure_rates(struct twill_gradients *set,
                                   const struct twill_dense_pricing *pricing, size_t bytes,
                                   struct twill_dense_rates *rates)
@@ -94,8 +93,6 @@ twill_status twill_dense_choose(struct twill_gradients *set)
         twill_chooser_destroy(pricing.chooser);
     return status;
 }
-
-/* --- buckets --------------------------------------------------------------------------------- */
 
 twill_status twill_dense_prepare(struct twill_gradients *set)
 {

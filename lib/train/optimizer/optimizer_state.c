@@ -70,6 +70,7 @@ size_t twill_residual_floats(const struct twill_gradients *set)
     return floats;
 }
 
+/* Write the residual of all tensors that have one, in units of the result. */
 static void write_residual(const struct twill_gradients *set, unsigned char *to)
 {
     const struct twill_compressor *c = set->compressor;
@@ -151,8 +152,6 @@ twill_status twill_state_save(struct twill_gradients *set, void **state, size_t 
     free(places);
     return *state != NULL ? TWILL_OK : TWILL_ERR_MEMORY;
 }
-
-/* --- calls ----------------------------------------------------------------------------------- */
 
 twill_status twill_gradients_state_bytes(const twill_gradients *set, size_t *bytes)
 {

@@ -104,6 +104,7 @@ static void add_residual(struct twill_gradients *set, const unsigned char *data)
     }
 }
 
+/* Return a key by which the ranks that could take a residual are compared. The lowest takes it. */
 static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t size)
 {
     return (of->rank != rank) * size + rank;
@@ -155,8 +156,7 @@ static twill_status import_residuals(struct twill_gradients *set, twill_comm *co
     return status;
 }
 
-/* --- this rank's exports ---------------------------------------------------------------------- */
-
+/* Check that an export fits the set and the exports before. Returns TWILL_OK, or refuses it. */
 static twill_status check_header(struct state_import *import, const struct twill_state_header *h,
                                  size_t bytes, size_t number)
 {
@@ -236,8 +236,6 @@ static twill_status read_export(struct state_import *import, const unsigned char
     return read_residual(set, &import->residuals, &header, data, left);
 }
 
-/* --- the tables ------------------------------------------------------------------------------- */
-
 /* Return TWILL_OK, or fail on all ranks. Either a collective has failed, which explains the error,
  * or this rank is out of memory. */
 static twill_status check_collective(struct state_import *import, twill_status status)
@@ -307,6 +305,7 @@ static int compare_sources(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
+/* List the ranges that all ranks bring, by tensor and first element. */
 static twill_status sort_sources(struct state_import *import)
 {
     for (uint32_t r = 0; r < import->size; r++)
@@ -323,8 +322,6 @@ static twill_status sort_sources(struct state_import *import)
     qsort(import->source, import->sources, sizeof(*import->source), compare_sources);
     return TWILL_OK;
 }
-
-/* --- the moves -------------------------------------------------------------------------------- */
 
 /* Return the number of sources that begin before or at an element. */
 static size_t sources_up_to(const struct state_import *import, uint32_t tensor, uint64_t element)
@@ -359,6 +356,7 @@ static const struct import_source *find_source(const struct state_import *import
     return best;
 }
 
+/* Add a move if this rank takes part in it. */
 static twill_status add_move(struct state_import *import, struct import_move move)
 {
     if (move.from != import->rank && move.to != import->rank)
@@ -402,6 +400,7 @@ static twill_status plan_range(struct state_import *import, uint32_t rank, uint3
     return TWILL_OK;
 }
 
+/* Plan the moves for all ranges that ranks need. */
 static twill_status plan_moves(struct state_import *import)
 {
     const struct twill_state_range *range = import->needed;
@@ -439,6 +438,7 @@ struct import_buffer {
     float **next; /* [size] */
 };
 
+/* Allocate a buffer for array k, to send (`out`) or to receive. Returns false if out of memory. */
 static bool make_buffer(const struct state_import *import, uint32_t k, bool out,
                         struct import_buffer *buffer)
 {
@@ -488,8 +488,7 @@ static twill_status move_array(struct state_import *import, uint32_t k)
     return check_collective(import, status);
 }
 
-/* --- the import ------------------------------------------------------------------------------- */
-
+/* List what this rank needs, and allocate the tables. */
 static twill_status open_import(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
@@ -536,6 +535,7 @@ static twill_status plan_import(struct state_import *import)
     return plan_moves(import);
 }
 
+/* Exchange the tables and move all arrays and residuals. */
 static twill_status run_import(struct state_import *import)
 {
     uint32_t arrays = twill_optimizer_states(&import->set->update->optimizer) + 1;

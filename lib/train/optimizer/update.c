@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* --- the shard ------------------------------------------------------------------------------- */
-
 size_t twill_update_tensor_first(const struct twill_gradients *set,
                                  const struct twill_bucket *bucket, uint32_t i)
 {
@@ -195,6 +193,7 @@ static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
     }
 }
 
+/* Run the optimizer on this rank's shard of a segment. */
 static void update_shard(const struct twill_update_queue *queue, uint32_t b,
                          struct twill_update_segment *segment)
 {
@@ -216,8 +215,7 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
     }
 }
 
-/* --- the queue ------------------------------------------------------------------------------- */
-
+/* Return the unit with an index of the queue. */
 static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
 {
     return &queue->unit[i & (queue->units_most - 1)];

@@ -67,6 +67,7 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
     return TWILL_OK;
 }
 
+/* Refuse a call because a late result is outstanding. */
 static twill_status refuse_outstanding(struct twill_gradients *set, const char *call)
 {
     return TWILL_SET_REFUSE(set,
@@ -118,6 +119,7 @@ static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_
     return a != NULL && b != NULL && a < b + b_bytes && b < a + a_bytes;
 }
 
+/* Check that parameters have a type with an optimizer and do not overlap other memory. */
 static twill_status check_parameters(struct twill_gradients *set)
 {
     for (uint32_t t = 0; t < set->tensors; t++) {

@@ -177,6 +177,7 @@ static twill_status assign_buckets(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+/* Prepare a reducer's buckets and their order. */
 static twill_status prepare_reducer(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -314,6 +315,7 @@ twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t b)
     return TWILL_OK;
 }
 
+/* Return the oldest reduction under way, or NULL. */
 static twill_request *oldest_request(const struct twill_reducer *reducer)
 {
     if (reducer->flights == 0)
@@ -436,6 +438,7 @@ struct awaited {
     twill_request *any[4]; /* each may be NULL: reduction, exchange, gather, norms */
 };
 
+/* Return whether an awaited event has come, or the lock is wanted. */
 static bool has_arrived(const void *of)
 {
     const struct awaited *awaited = of;
@@ -459,6 +462,7 @@ static int advance_others(void *of)
     return twill_context_advance(wait->reducer->set->process.context, NULL);
 }
 
+/* Return whether the reducer is wanted, or it is time for the next exchange. */
 static bool is_wanted(const void *of)
 {
     const struct twill_reducer *reducer = ((const struct idle_wait *)of)->reducer;

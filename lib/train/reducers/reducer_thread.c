@@ -18,6 +18,7 @@
 #define END_SPINS  200u /* polls before a wait for the thread sleeps */
 #define NO_TIMEOUT UINT64_MAX
 
+/* Sleep while a futex word is `seen`, but at most TWILL_REDUCER_SLEEP_NS. */
 static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
 {
     const struct timespec most = {.tv_nsec = TWILL_REDUCER_SLEEP_NS};
@@ -80,6 +81,7 @@ static bool is_let_in(const void *reducer)
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);
 }
 
+/* The main function of the thread. */
 static void *reducer_main(void *argument)
 {
     struct twill_reducer *reducer = argument;
@@ -123,8 +125,6 @@ void twill_reducer_thread_stop(struct twill_reducer *reducer)
     pthread_join(reducer->own.thread, NULL);
     reducer->own.running = false;
 }
-
-/* --- where it runs --------------------------------------------------------------------------- */
 
 /* Append "LEVEL N, " if there is such a unit. Returns the length. */
 static size_t add_level(char *text, size_t bytes, const char *level, int index)

@@ -17,6 +17,7 @@ static bool is_never_fused(const struct twill_gradients *set,
     return tensor->own != NULL && tensor->bytes > most;
 }
 
+/* Set *op to the operation of a type's reductions, creating one if there is a scale. */
 static twill_status make_operation(struct twill_gradients *set, twill_type type, twill_op *op)
 {
     *op = set->update != NULL ? TWILL_SUM : set->options.op; /* an update divides the sum */
@@ -162,8 +163,6 @@ void twill_set_free_buckets(struct twill_gradients *set)
     set->bucket = NULL;
     set->buckets = 0;
 }
-
-/* --- copying --------------------------------------------------------------------------------- */
 
 static void count_copy(struct twill_gradients *set, size_t bytes)
 {

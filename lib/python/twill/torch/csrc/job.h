@@ -186,8 +186,7 @@ struct Job {
     }
 };
 
-/* Share an object that has threads, which a forked child does not destroy, as it has none of them.
- */
+/* Share an object with threads, which a forked child does not destroy, having none of them. */
 template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threaded *made)
 {
     return std::shared_ptr<Threaded>(made, [](Threaded *last) {

@@ -277,7 +277,7 @@ inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 /* --- sparse tensors --------------------------------------------------------------------------- */
 
 /* The sum of sparse tensors, such as gradients of embeddings. Ranks gather all entries and add
- * equal indices. */
+ * equal ones. */
 
 /* The entries of this rank, and of all ranks one after the other. */
 struct SparseSum {
