@@ -61,9 +61,9 @@ twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* Settle with the other ranks on the rails of that transport. The function _offer_ adds this rank's
- * part to an exchange. If the rails are known already, it adds none and leaves *opening unchanged.
- * The caller ends *opening after _conclude_, which evaluates the result. */
+/* Settle with the other ranks on the rails of the transport between nodes. The function _offer_
+ * adds this rank's part to an exchange. If the rails are known already, it adds none and leaves
+ * *opening unchanged. The caller ends *opening after _conclude_, which evaluates the result. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,

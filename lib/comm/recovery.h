@@ -41,7 +41,7 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
  * join to handle[TWILL_JOIN_HANDLE_TEXT]. It replaces an earlier handle. */
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *handle,
                                struct twill_error *error);
-/* Drop that handle, if there is one, and stop listening. */
+/* Drop the handle of twill_growth_open(), if there is one, and stop listening. */
 void twill_growth_close(struct twill_comm *comm);
 /* Limits of the wait for new processes, in addition to TWILL_TIMEOUT. */
 struct twill_growth_limits {

@@ -61,7 +61,7 @@ static twill_status measure_rates(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Price both ways for a layer, and choose unless the options do. */
+/* Price the reduction and the factors of a layer, and use the cheaper unless the options choose. */
 static twill_status price_layer(struct twill_gradients *set,
                                 const struct twill_dense_pricing *pricing,
                                 struct twill_dense *dense, const struct twill_dense_rates *rates)

@@ -411,7 +411,7 @@ static twill_status advance_clip(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Update the next unit, which is queued. Returns TWILL_PENDING until its norms are known. */
+/* Update the next queued unit. Returns TWILL_PENDING until the norms that it needs are known. */
 static twill_status advance_unit(struct twill_update_queue *queue)
 {
     struct twill_update_unit *unit = unit_at(queue, queue->next);

@@ -75,7 +75,7 @@ static bool work_once(struct twill_reducer *reducer)
     return busy;
 }
 
-/* Return whether the thread that interrupts the reducer has locked it. */
+/* Return whether no thread that interrupts the reducer still has to lock it. */
 static bool is_let_in(const void *reducer)
 {
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);
