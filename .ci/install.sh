@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install the packages of the named groups (.ci/packages), those that are missing: nothing is asked of the
-# network when all are there. Usage: sh .ci/install.sh build [test]
+# network when all are there. Usage: sh .ci/install.sh build [test] [site]
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 

@@ -226,7 +226,7 @@ machine()
 }
 
 heading "packages"
-sh .ci/install.sh build test
+sh .ci/install.sh build test site
 
 # ccache comes with the packages. Some tests build trees with other options (check_sabotage, check_cuda), mostly of
 # unchanged files. They have their own HOME, so the cache is named. Its keys have no absolute paths, so that another
