@@ -15,12 +15,12 @@ extern const struct twill_kernels twill_kernels_avx2;
 extern const struct twill_kernels twill_kernels_avx512f;
 #endif
 
-/* As twill_crc32c_fn, by a table of bytes (on aarch64 by its CRC instructions). */
+/* Return whether this machine runs the instructions of a table, which for scalar it always does. */
 bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* As twill_crc32c_fn: by a table of bytes (aarch64: by its CRC instructions), and by SSE4.2. */
+/* As twill_crc32c_fn, by a table of bytes (on aarch64 by its CRC instructions). */
 uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
 /* As twill_crc32c_fn, by SSE4.2 and PCLMULQDQ. */
 uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);

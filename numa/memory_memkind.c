@@ -26,6 +26,7 @@ static void *symbol(const char *name)
     return found;
 }
 
+/* Return memkind's kind for a policy, or NULL if it has none. */
 static memkind_t kind_for(const struct twill_memory_policy *policy)
 {
     bool many = (policy->nodes & (policy->nodes - 1)) != 0;

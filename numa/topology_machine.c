@@ -131,7 +131,7 @@ static unsigned remoteness(hwloc_obj_t node)
 }
 
 /* Return whether the node has CPUs. hwloc gives a node without CPUs those next to it, so several
- * nodes may have one set. It is taken to be of DRAM rather than HBM, else of the first. */
+ * nodes may have the same set. Then DRAM has them rather than HBM, else the first node. */
 static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 {
     hwloc_obj_t node = numa_at(hwloc, i);
@@ -354,8 +354,8 @@ static unsigned kind_bandwidth(const struct twill_topology *topology, enum twill
     return best;
 }
 
-/* Return whether MCDRAM is faster than DDR for these CPUs. If the bandwidth of either is unknown,
- * return whether MCDRAM is near. That of another socket is slower than own DDR. */
+/* Return whether MCDRAM is faster than DDR for these CPUs. If either bandwidth is unknown, return
+ * whether MCDRAM is near, as MCDRAM of another socket is slower than own DDR. */
 static bool hbm_pays(const struct twill_topology *topology, hwloc_const_bitmap_t cpus)
 {
     bool near, beside;

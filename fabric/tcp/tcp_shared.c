@@ -167,6 +167,7 @@ static void keep_reserve(struct twill_tcp_common *c)
         c->reserve = fcntl(c->listener, F_DUPFD_CLOEXEC, TWILL_FD_LEAST);
 }
 
+/* Close the spare descriptor, so that another can be made. Returns whether there was one. */
 static bool give_reserve(struct twill_tcp_common *c)
 {
     bool had = c->reserve >= 0;

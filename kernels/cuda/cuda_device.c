@@ -30,7 +30,7 @@ static const char *error_text(const struct twill_device *device, enum twill_cuda
                error_text(device, result))
 
 /* --- the library ---------------------------------------------------------------------------- */
-/* Return where the memory of sbrk() begins, which has most of malloc's small blocks. */
+/* Return where sbrk()'s memory with malloc's small blocks begins, or UINTPTR_MAX if unknown. */
 static uintptr_t find_break_start(void)
 {
     char line[512];

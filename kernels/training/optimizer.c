@@ -177,7 +177,7 @@ static void sum_stretches(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
-/* Sum the stretches of job->count elements. */
+/* Sum the squares of job->count elements, stretch by stretch. */
 static struct twill_optimizer_norms sum_all(struct stretches *job, int threads)
 {
     const size_t least = 64 * (size_t)TWILL_SQUARE_LANES;
