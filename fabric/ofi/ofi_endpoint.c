@@ -94,7 +94,7 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
 }
 
 /* Return the size of the completion queue in entries, for all sends and receives posted. */
-static size_t queue_bytes(const struct fi_info *info)
+static size_t queue_entries(const struct fi_info *info)
 {
     size_t needed = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);
     return twill_max(needed, 4096);
@@ -130,7 +130,7 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
     /* Sends that do not fit are retried. Receives must all fit, so keep the provider's size. */
     endpoint->fi.info->tx_attr->size =
         twill_min(endpoint->fi.info->tx_attr->size, TWILL_OFI_IN_FLIGHT);
-    struct fi_cq_attr cq = {.size = queue_bytes(endpoint->fi.info),
+    struct fi_cq_attr cq = {.size = queue_entries(endpoint->fi.info),
                             .format = FI_CQ_FORMAT_TAGGED,
                             .wait_obj = FI_WAIT_NONE};
     OR_FAIL("fi_fabric",

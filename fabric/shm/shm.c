@@ -409,7 +409,7 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
 }
 
 /* Send or receive, and wake the peer if anything moved. Returns above 0 if so, 0, or a status. */
-static int advance_channels(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
+static int advance_channel(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0 && channel->damaged)
@@ -436,7 +436,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     int moved = 0;
     /* Downwards, as deactivate() moves a channel that was handled already into the gap. */
     for (uint32_t i = shm->active_count; i-- > 0;) {
-        int rc = advance_channels(shm, shm->active[i], error);
+        int rc = advance_channel(shm, shm->active[i], error);
         if (rc < 0)
             return rc;
         moved += rc;
@@ -461,7 +461,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
     twill_transfer_push(&channel->queue, request);
     /* Most requests complete at once. reduce() may be called in progress only. */
     if (first && request->reduce == NULL) {
-        int rc = advance_channels(shm, channel, error);
+        int rc = advance_channel(shm, channel, error);
         if (rc < 0)
             return rc;
     }
