@@ -23,7 +23,7 @@ static void call_range(twill_range_fn apply, const void *job, size_t count, size
 }
 #endif
 
-/* Return how many threads to use. */
+/* Return how many threads to use to write `bytes` bytes, at most `threads`. */
 static int work_threads(size_t bytes, int threads)
 {
 #if defined(_OPENMP)

@@ -118,9 +118,9 @@ TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
     return MM(mul_ps)(MM(cvtph_ps)(bits), MM(set1_ps)(256));
 }
 
-/* Round the magnitude `rest` to nearest even, with this many bits of mantissa and this bias. If it
- * is too large, the code is past the format's largest. If it becomes denormal, it is added to the
- * number whose last bit is worth the least denormal, and the addition rounds. */
+/* Round the magnitude `rest` to nearest even, to a code of this many bits of mantissa and this
+ * bias. If it is too large, the code is past the format's largest. If it becomes denormal, it is
+ * added to the number whose last bit is worth the least denormal, and the addition rounds. */
 TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias)
 {
     const int drop = 23 - mantissa;

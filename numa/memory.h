@@ -22,8 +22,8 @@ struct twill_memory_policy {
 
 /* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. If it
  * has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG, and other settings fall back to DDR, as `why`
- * says. "auto" chooses MCDRAM that is separate memory (flat, hybrid), else DDR (cache mode,
- * ordinary Xeons). The nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
+ * says. "auto" chooses MCDRAM that is separate memory (flat, hybrid) and faster for all CPUs of the
+ * process, else DDR. The nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);

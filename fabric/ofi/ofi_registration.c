@@ -203,7 +203,7 @@ static void drop_cached(struct twill_ofi *t)
 }
 
 /* Drop the cache if locked memory has moved. Returns true if none has, or if others in the process
- * have locked no more than before (what they lock may become less). */
+ * lock no more than before. If they lock less, that becomes the new bound. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;

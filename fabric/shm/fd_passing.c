@@ -201,7 +201,8 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection. Returns FINE with *peer NULL if it sent no hello yet. */
+/* Authenticate an accepted connection. Returns FINE with its peer, FINE with *peer NULL before its
+ * hello has arrived, or OTHER_USER if it must not get our file. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {

@@ -183,7 +183,7 @@ static void consume(struct twill_tcp_channel *channel, size_t bytes)
         channel->in.begin = channel->in.end = 0;
 }
 
-/* Read a header into the receive buffer and, if the next message is small, its payload and more. */
+/* Read a header, or all of a small message, into the receive buffer. Returns as read_some(). */
 static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {

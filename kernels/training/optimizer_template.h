@@ -45,7 +45,7 @@ TWILL_INLINE void add_to_moments(const struct twill_update_job *job, vector_f32 
     *v = splat_f32(job->beta2) * *v + splat_f32(job->rest2) * (g * g);
 }
 
-/* Update a register of weights and states. `rule` is a constant. */
+/* Update a register of weights and states. `rule` is known at compile time. */
 TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer_rule rule,
                              vector_f32 g, vector_f32 *w, vector_f32 *a, vector_f32 *b)
 {
@@ -82,7 +82,7 @@ TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer
     }
 }
 
-/* Update a batch. `rule`, `registers` and n == 0 are constants. */
+/* Update a batch at `at`. `rule`, `registers` and n == 0 are known at compile time. */
 TWILL_INLINE void update_batch(const struct twill_update_job *job, twill_optimizer_rule rule,
                                size_t at, unsigned registers, size_t n)
 {
