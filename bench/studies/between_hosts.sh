@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# between_hosts.sh BIN RATE PROGRAM [ARGUMENT...]: a program of BIN, or in Python (.py) of this folder, between two hosts of one rank each, joined
-# by a link of RATE (1gbit). The hosts are namespaces of this machine (tests/support/hosts.sh; root only) and share its cores.
+# between_hosts.sh BIN RATE PROGRAM [ARGUMENT...] runs a program of BIN, or one in Python (.py) of this folder, on two
+# hosts of one rank each. Their link has RATE, such as 1gbit. The hosts are namespaces of this machine
+# (tests/support/hosts.sh, for root only) and share its cores.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 studies=$(cd "$(dirname "$0")" && pwd)
 here=$(cd "$(dirname "$0")/../../tests" && pwd)

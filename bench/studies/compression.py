@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When compression pays: the time of a gradient set's step without computing, for one tensor of f32, as it is and compressed,
-the codings in turns; then what compression_automatic chooses. compression.py [BYTES...], by twillrun; README.md."""
+"""Show when compression pays. Measure the time of a gradient set's step without computing, for one tensor of f32 that is not
+compressed or compressed with each coding in turns. Then print what compression_automatic chooses. Run it by twillrun as
+compression.py [BYTES...], see README.md."""
 import statistics
 import sys
 import time
@@ -20,7 +21,7 @@ def make_set(comm, coding, count, automatic):
 
 
 def time_step(comm, gradients, seed):
-    """Return the seconds of a step, after gradients in -1 .. 1 have been written."""
+    """Return the seconds of one step with random gradients from -1 to 1."""
     tensor = gradients.tensors[0]
     draw = numpy.random.default_rng([seed, comm.rank])
     tensor.gradient[:] = draw.uniform(-1, 1, tensor.shape)
@@ -37,7 +38,7 @@ def measure(comm, count):
     for step in range(TIMED_STEPS + 1):
         for coding, gradients in sets.items():
             seconds[coding].append(time_step(comm, gradients, step))
-    medians = {coding: statistics.median(times[1:]) for coding, times in seconds.items()}  # the first is not counted
+    medians = {coding: statistics.median(times[1:]) for coding, times in seconds.items()}  # the first step warms up
     for coding, gradients in sets.items():
         counters = gradients.counters
         gradients.free()

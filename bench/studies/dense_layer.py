@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times a dense layer whose factors are gathered beside one whose gradient is reduced, in turns, and prints what the set chooses:
-dense_layer.py [ROWS COLUMNS SAMPLES [STEPS]], by twillrun; README.md."""
+"""Time a dense layer whose factors are gathered and one whose gradient is reduced, in turns, and print what the set chooses.
+Run it by twillrun as dense_layer.py [ROWS COLUMNS SAMPLES [STEPS]], see README.md."""
 import statistics
 import sys
 import time

@@ -1,11 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# incast.sh BIN [HOSTS [BYTES [ITERATIONS [algorithm ...]]]]: many to one. Gather BYTES (8M) to one
-# of HOSTS (8) hosts of this machine (tests/support/hosts.sh; root only), whose link has 2 Gbit/s
-# and a queue of 128 KiB; packets beyond it are dropped. Prints for each algorithm (the chosen one,
-# then linear with fewer and fewer senders at a time) the 50th and 99th percentile of the calls in
-# microseconds, and dropped packets. RATE, QUEUE: the link. CONGESTION: the hosts' congestion
-# control; by default this machine's. BIN: the folder of twillrun and twill-bench.
+# incast.sh BIN [HOSTS [BYTES [ITERATIONS [algorithm ...]]]] gathers BYTES (8M) to one of HOSTS (8) hosts of this
+# machine (tests/support/hosts.sh, for root only). Its link has 2 Gbit/s and a queue of 128 KiB, and drops packets
+# beyond it. For each algorithm (the chosen one, then linear with fewer and fewer senders at a time) it prints the 50th
+# and 99th percentile of the calls in microseconds, and the dropped packets. RATE and QUEUE change the link. CONGESTION
+# is the hosts' congestion control, by default that of this machine. BIN is the folder of twillrun and twill-bench.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 bin=$1 hosts=${2:-8} bytes=${3:-8M} iterations=${4:-50}

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# overlap_hosts.sh BIN MODEL [options of twill-bench...]: a training step between two hosts of this machine
-# (tests/support/hosts.sh; root only), a rank on each, joined by a link of 1 Gbit/s, where the wire and not the core
-# limits the reductions. Prints twill-bench's table of steps: each part alone, one after the other, and overlapped.
-# MODEL: a list in bench/gradients, or a file. RATE: the link. PROGRESS: TWILL_PROGRESS. BIN: the folder of twillrun and
-# twill-bench.
+# overlap_hosts.sh BIN MODEL [options of twill-bench...] runs training steps on two hosts of this machine
+# (tests/support/hosts.sh, for root only) with a rank on each. Their link has 1 Gbit/s, so that the wire and not the
+# core limits the reductions. It prints twill-bench's table of steps, with each part alone, one after the other, and
+# overlapped. MODEL is a list in bench/gradients, or a file. RATE is that of the link. PROGRESS is the value of
+# TWILL_PROGRESS. BIN is the folder of twillrun and twill-bench.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 bin=$(cd "$1" && pwd) model=$2

@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# protection.sh TWILL-BIN-DIRECTORY [ROUNDS]: what checksums and encryption cost (docs/inside/security.md). Two ranks sum 8 bytes, 64 KiB and
-# 8 MiB with TWILL_CHECKSUM and TWILL_ENCRYPT, as two nodes over loopback, and on one node, all variants in turns in each
-# of ROUNDS (7) rounds. Prints the median time of each, and how many times as long as without it that is.
+# protection.sh BIN [ROUNDS] measures what checksums and encryption cost (docs/inside/security.md). Two ranks sum 8
+# bytes, 64 KiB and 8 MiB with TWILL_CHECKSUM and TWILL_ENCRYPT, as two nodes over loopback and on one node. All
+# variants take turns in each of ROUNDS (7) rounds. It prints the median time of each, and how many times as long that
+# is as without protection. BIN is the folder of twillrun and twill-bench.
 bin=$1 rounds=${2:-7}
 
-# once LAYOUT VARIANT VARIABLES...: print "LAYOUT VARIANT BYTES MICROSECONDS" for each size.
+# once LAYOUT VARIANT VARIABLES... prints "LAYOUT VARIANT BYTES MICROSECONDS" for each size.
 once()
 {
     once_as="$1 $2" once_layout=$1

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python layer adds to a call: an allreduce of 8 bytes in the package's forms and by C, in turns.
+"""Measure what the Python layer adds to a call. An allreduce of 8 bytes is made in the package's forms and by C, in turns.
 
-    cc -O2 -shared -fPIC -o loop.so -x c - <<<'...'     # made by this program, with the compiler cc
     PYTHONPATH=build/python python3 -m twill.run -n 2 bench/studies/python_overhead.py
 
-Prints for each form the least and the median of the batches' microseconds per call on rank 0."""
+The program compiles the loop in C with the compiler cc. It prints for each form the least and the median microseconds per call
+on rank 0, over all batches."""
 import ctypes
 import os
 import statistics

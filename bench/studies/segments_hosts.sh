@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# segments_hosts.sh TWILL-BIN-DIRECTORY [RATE [MIB [SEGMENTS]]]: reduce_scatter of MIB (16) MiB between two hosts of one rank each,
-# joined by a link of RATE (1gbit), in one segment and in SEGMENTS (16), while summing takes as long as the network does
-# (twill-bench --reduce-delay), half as long, and twice. In one segment a rank first waits for the data, then sums it: wire +
-# sum. In n segments it sums one while the next is on the wire: max(wire, sum) + min(wire, sum) / n. Prints milliseconds.
-# The hosts are namespaces of this machine (tests/support/hosts.sh; root only).
+# segments_hosts.sh BIN [RATE [MIB [SEGMENTS]]] measures a reduce_scatter of MIB (16) MiB between two hosts of one rank
+# each, in one segment and in SEGMENTS (16). Their link has RATE (1gbit). Summing takes half as long as the network
+# does, as long, and twice as long (twill-bench --reduce-delay). In one segment a rank first waits for the data and then
+# sums it, which takes wire + sum. In n segments it sums one segment while the next is on the wire, which takes
+# max(wire, sum) + min(wire, sum) / n. It prints milliseconds. The hosts are namespaces of this machine
+# (tests/support/hosts.sh, for root only). BIN is the folder of twillrun and twill-bench.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
 bin=$1 rate=${2:-1gbit} mib=${3:-16} segments=${4:-16}
@@ -12,7 +13,7 @@ bin=$1 rate=${2:-1gbit} mib=${3:-16} segments=${4:-16}
 hosts_up 2
 hosts_shape "$rate" 32mb 256kb || skip "tc cannot shape a link"
 
-# run SEGMENT [options]: print the median time of a call in microseconds, with segments of SEGMENT bytes.
+# run SEGMENT [options] prints the median time of a call in microseconds, with segments of SEGMENT bytes.
 run()
 {
     segment=$1
@@ -21,7 +22,7 @@ run()
         "$bin/twill-bench" reduce_scatter -b "${mib}M" -e "${mib}M" -n 7 -w 2 --csv "$@" |
         awk -F , '/^[^#]/ && !n {for (n = 1; n <= NF; n++) if ($n == "time_us") at = n; next} /^[^#]/ {print $at; exit}'
 }
-half=$((mib * 524288)) # bytes that a rank receives and sums
+half=$((mib * 524288))  # what a rank receives and sums
 wire=$(run 1G)
 printf '%8s %8s   %10s %10s   %10s %10s\n' wire sum "1 segment" model "$segments" model
 for share in 50 100 200; do

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a timeline adds to a training step, and what an event of the ring costs: README.md. */
+/* Measure what a timeline adds to a training step, and what an event of the ring costs. */
 #include "bench/common/gradient_list.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
@@ -19,7 +19,7 @@
 #define EVENTS_TIMED   (UINT64_C(1) << 24)
 #define SIDES          2
 
-/* A context of this rank, its set, and the samples of its steps. */
+/* One of the two variants, with its own context and gradient set and the samples of its steps. */
 struct overhead_side {
     const char *name;
     twill_comm *comm;
@@ -29,7 +29,7 @@ struct overhead_side {
 
 struct overhead {
     struct twill_bench_list list;
-    twill_comm *comm; /* brings the sides' ranks together */
+    twill_comm *comm; /* for the barrier before each step */
     struct overhead_side side[SIDES];
     struct played_compute compute;
     size_t steps;
@@ -42,7 +42,7 @@ static bool fails(const char *call, twill_status status, const char *message)
     return status != TWILL_OK;
 }
 
-/* Open a context with this setting, and a set of the list's tensors. */
+/* Create the context with this setting, and the set of tensors. Returns false after an error. */
 static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
 {
     const twill_bootstrap bootstrap = twill_bench_bootstrap(o->comm);
@@ -84,7 +84,8 @@ static double processor_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Make a step: forward and backward pass are played, the gradients reduced meanwhile. */
+/* Play both passes while the set reduces the gradients, and store the seconds as sample `step`.
+ * Returns false after an error. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;
@@ -111,6 +112,7 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
     return !fails("step", status, twill_gradients_message(side->set));
 }
 
+/* Run the steps of the sides alternately. Sample 0 of the steps that warm up is overwritten. */
 static bool run_turns(struct overhead *o)
 {
     for (size_t step = 0; step < STEPS_WARM + o->steps; step++)
@@ -122,12 +124,10 @@ static bool run_turns(struct overhead *o)
     return true;
 }
 
-/* --- an event --------------------------------------------------------------------------------- */
-
-/* What a round of a loop does. */
+/* The kinds of timed loops, by what a round does. */
 enum { EVENT_ALONE, CLOCK_ALONE, EVENT_AND_CLOCK, TIMED_KINDS };
 
-/* Return the nanoseconds of a round. */
+/* Return the nanoseconds of one round of the loop of that kind. */
 static double time_events(struct twill_trace_ring *ring, int kind)
 {
     const struct twill_trace trace = {.ring = ring};
@@ -167,8 +167,6 @@ static void print_events(void)
            least[EVENT_AND_CLOCK] - least[CLOCK_ALONE]);
     free(ring);
 }
-
-/* --- the program ------------------------------------------------------------------------------ */
 
 static void print_sides(struct overhead *o)
 {

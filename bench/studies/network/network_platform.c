@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Networks as platforms of SimGrid: XML that simgrid_load_platform() reads.
+/* Write networks as platforms of SimGrid, which are XML for simgrid_load_platform().
  *
  * Each node has a link up and a link down with the rate of its interface. A link and the router
- * behind it take 0.1 us; the rest of the model's latency is software, and network_ranks.c adds it.
- * What is behind these links:
+ * behind it take 0.1 us. The rest of the model's latency is software, which network_ranks.c adds.
+ * The networks differ in what connects these links:
  *
- * - flat: nothing; nodes disturb each other at their interfaces only.
+ * - "flat" has nothing more, so that nodes disturb each other at their interfaces only.
  *
- * - aries: groups of 384 nodes, as Theta's (two cabinets: 6 chassis x 16 routers x 4 nodes; 12
- *   groups). Adaptive routing spreads packets over all cables: inside a group 96 routers have more
- *   links than their nodes can fill, and two groups are connected by all their cables together, 72
- *   of 4.7 GB/s (9,600 optical ports / 2 / 66 pairs of groups; Alverson, Froese, Kaplan and Roweth,
- *   "Cray XC Series Network", 2012: 12.5 Gbit/s optical lanes). So this is the best that adaptive
- *   routing can do. Two further routers and a cable add 0.3 us.
+ * - "aries" has groups of 384 nodes like Theta. Adaptive routing spreads packets over all cables.
+ *   Inside a group 96 routers have more links than their nodes can fill. All cables between two
+ *   groups count as one link, of 72 x 4.7 GB/s (9,600 optical ports / 2 / 66 pairs of groups, with
+ *   lanes of 12.5 Gbit/s; Alverson, Froese, Kaplan and Roweth, "Cray XC Series Network", 2012). So
+ *   this is the best that adaptive routing can do. Two further routers and a cable add 0.3 us.
  *
- * - minimal: the same routers with SimGrid's minimal routing: one link of 5.25 GB/s between routers
- *   of a chassis, three between chassis, and the cables of two groups at one router each, where
- *   Aries has them at many: the worst that routing can do.
+ * - "minimal" has the same routers with SimGrid's minimal routing. There is one link of 5.25 GB/s
+ *   between routers of a chassis and three between chassis. All cables of two groups end at one
+ *   router each, where Aries has them at many. This is the worst that routing can do.
  *
- * - fat tree: leaf switches of 24 nodes, with 24, 12 or 6 links upwards, to which destinations are
- *   assigned in turn (d-mod-k). */
+ * - The fat trees have leaf switches of 24 nodes, with 24, 12 or 6 links upwards. A message takes
+ *   the link that its destination's number gives (d-mod-k). */
 #include "bench/studies/network/simulated_network.h"
 
 #include <stdio.h>
@@ -42,7 +41,7 @@ const struct simulated_network *network_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(networks) ? &networks[index] : NULL;
 }
 
-/* Return bytes per second. */
+/* Return the bytes per second of a rate in picoseconds per KiB. */
 static double rate_of(uint64_t picoseconds_per_kib)
 {
     return 1024 * 1e12 / (double)picoseconds_per_kib;
@@ -59,8 +58,7 @@ double network_software_latency(const struct twill_machine_model *model)
     return seconds_of(latency > 2 * HOP ? latency - 2 * HOP : 0);
 }
 
-/* Write a cluster of nodes first to last, with messages inside a node through a link of their own.
- */
+/* Write a cluster of the nodes first to last. Messages inside a node take a separate link. */
 static void write_cluster(FILE *out, const struct twill_machine_model *model, unsigned number,
                           uint32_t first, uint32_t last, const char *topology)
 {
@@ -73,7 +71,7 @@ static void write_cluster(FILE *out, const struct twill_machine_model *model, un
             seconds_of(node->latency), number, topology);
 }
 
-/* Groups, and a bundle of cables between each two. */
+/* Write groups of nodes, with a bundle of cables between each two groups. */
 static void write_groups(FILE *out, const struct twill_machine_model *model, uint32_t nodes)
 {
     uint32_t groups = (nodes + GROUP_NODES - 1) / GROUP_NODES;
@@ -94,7 +92,7 @@ static void write_groups(FILE *out, const struct twill_machine_model *model, uin
                     a, b, a, b, a, b);
 }
 
-/* A cluster whose links all have one rate and latency. */
+/* Write a fat tree or a dragonfly of SimGrid. All its links have one rate and latency. */
 static void write_topology(FILE *out, const struct simulated_network *network,
                            const struct twill_machine_model *model, uint32_t nodes)
 {
@@ -108,7 +106,7 @@ static void write_topology(FILE *out, const struct simulated_network *network,
         write_cluster(out, &links, 0, 0, units * LEAF_NODES - 1, topology);
         return;
     }
-    /* Cables of 4.7 GB/s, counted in links of 5.25. */
+    /* The cables of 4.7 GB/s count as links of 5.25 GB/s. */
     snprintf(topology, sizeof(topology),
              " topology=\"DRAGONFLY\" topo_parameters=\"%u,64;6,3;16,1;4\"", units);
     links.interface = (uint64_t)(1024 * 1e12 / 5.25e9);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each lane of a rank is an actor. It adds up what its steps cost the core, and sleeps that long
- * before it does what others see. Messages go through a mailbox for each (from, to, lane). Up to
- * EAGER_BYTES a sender does not wait for its message, as eager protocols do.
+/* Each lane of a rank is an actor of SimGrid. It adds up what its steps cost the core, and sleeps
+ * that long before a step whose effect others see. Each (from, to, lane) has a mailbox. The sender
+ * of a message of at most EAGER_BYTES does not wait for it, as in eager protocols.
  *
- * Cache lines of a KNL: half a round trip of a line between two cores that both write it takes 41.4
- * ns on one tile and 91.1 (84 to 112) on two, the medians of all 2,016 pairs of a Xeon Phi 7210 at
- * 1.3 GHz (nviennot/core-to-core-latency, "results/Intel(R) Xeon Phi(TM) CPU 7210 @ 1.30GHz.csv").
- * A core that reads many lines is charged them one after the other, and so are N cores that read
- * one line. Both are upper bounds: a core has several misses under way. */
+ * With `lines`, cache lines take what they take on a KNL. Half a round trip of a line between two
+ * cores that both write it takes 41.4 ns on one tile and 91.1 (84 to 112) on two, the medians of
+ * all 2,016 pairs of a Xeon Phi 7210 at 1.3 GHz (nviennot/core-to-core-latency, "results/Intel(R)
+ * Xeon Phi(TM) CPU 7210 @ 1.30GHz.csv"). Lines that one core reads count one after the other, and
+ * so do N cores' reads of one line. Both are upper bounds, as a core's misses overlap. */
 #include "algorithms/schedule/step_table.h"
 #include "bench/studies/network/simulated_network.h"
 
@@ -23,45 +23,47 @@
 #include <stdlib.h>
 
 #define EAGER_BYTES 8192u
-#define SETUP       1e-3 /* seconds before the first step, in which mailboxes get their receivers */
+#define SETUP       1e-3 /* seconds before the first step, for the receivers to register */
 #define LINE        64u
 #define LINE_TILE   UINT64_C(41400) /* picoseconds */
 #define LINE_REMOTE UINT64_C(91100)
 
-/* All ranks of a call. */
+/* The simulation of one call on all ranks in network_run(). SimGrid runs one actor at a time. */
 struct network_job {
     const struct simulated_call *call;
     struct twill_schedule *schedules;
     struct network_lane *lanes;
-    double *raised;        /* [rank][lane][ordinal]: when, 0: not yet; ordinal 0 is IMM */
+    double *raised;        /* [rank][lane][ordinal] when, or 0; ordinal 0 is IMM */
     double *core_free;     /* [rank] */
-    double *detour_at;     /* [rank] when something else runs next */
-    uint64_t *detour_draw; /* [rank] state of the generator of these times */
+    double *detour_at;     /* [rank] when its next detour begins */
+    uint64_t *detour_draw; /* [rank] state of the random generator for detour_at */
     sg_mutex_t mutex;
-    sg_cond_t *flags;  /* [rank] */
-    uint32_t ordinals; /* largest ordinal + 1 */
+    sg_cond_t *flags;  /* [rank] notified when one of its flags is raised */
+    uint32_t ordinals; /* 1 + the largest ordinal of a flag */
     double start, end;
 };
 
+/* A message on its way. The sender allocates it and the receiver frees it. */
 struct network_message {
-    double soonest; /* when it is there if no other message is in its way */
-    bool remote;    /* from another node */
+    double soonest; /* when it arrives if no other message is in its way */
+    bool remote;    /* sent from another node */
 };
 
-/* A SEND that is waited for, or a receive. */
+/* A SEND that has to be waited for, or a receive. */
 struct network_post {
     sg_comm_t comm;
-    struct network_message *message; /* of a receive that is complete */
+    struct network_message *message; /* set when a receive is complete */
     bool receives;
 };
 
+/* The state of an actor, which runs one lane of a rank. */
 struct network_lane {
     struct network_job *job;
     uint32_t rank, lane;
-    uint64_t work;               /* picoseconds of the core that have not passed yet */
-    struct network_post *posted; /* since the last WAIT */
+    uint64_t work; /* picoseconds that the core has worked and that have not passed yet */
+    struct network_post *posted; /* the sends and receives since the last WAIT */
     uint32_t count;
-    uint64_t received; /* picoseconds of work when they have arrived */
+    uint64_t received; /* picoseconds of work for the posted receives once they arrive */
 };
 
 static double *flag_of(const struct network_job *job, uint32_t rank, uint32_t lane,
@@ -70,7 +72,7 @@ static double *flag_of(const struct network_job *job, uint32_t rank, uint32_t la
     return &job->raised[((size_t)rank * TWILL_SCHEDULE_LANES + lane) * job->ordinals + ordinal];
 }
 
-/* Return the time from one detour of a rank to the next: exponentially distributed (splitmix64). */
+/* Return the random seconds from one detour of a rank to the next (exponential, by splitmix64). */
 static double draw_detour(struct network_job *job, uint32_t rank)
 {
     uint64_t z = job->detour_draw[rank] += UINT64_C(0x9e3779b97f4a7c15);
@@ -80,8 +82,7 @@ static double draw_detour(struct network_job *job, uint32_t rank)
     return -log(((double)(z >> 11) + 1) / 9007199254740993.0) / job->call->detours;
 }
 
-/* Return when a core that works from `from` to `to` is done if something else runs on it at times.
- */
+/* Return when work from `from` to `to` on a rank's core ends with the detours in that time. */
 static double delayed(struct network_job *job, uint32_t rank, double from, double to)
 {
     while (job->call->detours > 0 && job->detour_at[rank] < to) {
@@ -93,7 +94,7 @@ static double delayed(struct network_job *job, uint32_t rank, double from, doubl
     return to;
 }
 
-/* Let the time pass that the core has worked: lanes of a rank share it. */
+/* Sleep while the core does the work that has added up. The lanes of a rank share its core. */
 static void pass_time(struct network_lane *l)
 {
     double *core_free = &l->job->core_free[l->rank];
@@ -118,7 +119,7 @@ static uint64_t bytes_of(const struct network_lane *l, twill_operand operand, ui
                             l->job->call->bytes / sizeof(float), sizeof(float));
 }
 
-/* Return what it takes to read or write `bytes` of a peer's memory. */
+/* Return the picoseconds for reading or writing `bytes` of a peer's memory in that space. */
 static uint64_t peer_cost(const struct network_lane *l, uint32_t peer, unsigned space,
                           uint64_t bytes)
 {
@@ -133,6 +134,7 @@ static uint64_t peer_cost(const struct network_lane *l, uint32_t peer, unsigned 
         space == TWILL_SHARED || space == TWILL_IMM ? cost->shared : cost->mapped, bytes);
 }
 
+/* Add the work of a COPY or REDUCE. */
 static void do_combine(struct network_lane *l, const struct twill_step *step)
 {
     const struct twill_machine_model *model = l->job->call->model;
@@ -149,6 +151,7 @@ static void do_combine(struct network_lane *l, const struct twill_step *step)
                    : twill_rate_time(model->copy, bytes);
 }
 
+/* Raise the lane's flag of that ordinal for all waiting ranks, when the work so far is done. */
 static void do_raise(struct network_lane *l, uint32_t ordinal)
 {
     struct network_job *job = l->job;
@@ -158,6 +161,7 @@ static void do_raise(struct network_lane *l, uint32_t ordinal)
     sg_cond_notify_all(job->flags[l->rank]);
 }
 
+/* Return how many SIGNAL steps of the lane come before step `at`. */
 static uint32_t signals_before(const struct network_lane *l, uint32_t at)
 {
     const struct twill_schedule *schedule = &l->job->schedules[l->rank];
@@ -167,6 +171,7 @@ static uint32_t signals_before(const struct network_lane *l, uint32_t at)
     return count;
 }
 
+/* Wait until all peers of the step have raised its flag and this rank can see it. */
 static void do_await(struct network_lane *l, const struct twill_step *step)
 {
     struct network_job *job = l->job;
@@ -192,13 +197,13 @@ static void do_await(struct network_lane *l, const struct twill_step *step)
         sg_actor_sleep_until(seen);
 }
 
-/* Return the cost of a message for the core at each end, without the reduction. */
+/* Return the picoseconds of a message on the core of either end, without a reduction. */
 static uint64_t message_cost(const struct network_lane *l, uint32_t peer, uint64_t bytes)
 {
     const struct twill_machine_model *model = l->job->call->model;
     const struct twill_link_cost *cost =
         &model->link[twill_link_between(l->job->call->world, l->rank, peer)];
-    /* What a rank injects more slowly than the node's interface does. */
+    /* How much more slowly a rank injects than the interface of the node does. */
     uint64_t slower = cost->gap > model->interface ? cost->gap - model->interface : 0;
     return cost->overhead + twill_rate_time(l->job->call->copies, bytes) +
            (l->job->call->world->node[peer] == l->job->call->world->node[l->rank]
@@ -228,7 +233,7 @@ static void do_send(struct network_lane *l, const struct twill_step *step)
     l->work += message_cost(l, step->peer[0], bytes);
     pass_time(l);
     sg_mailbox_t mailbox = mailbox_of(l, l->rank, step->peer[0]);
-    /* A message without data has a header. */
+    /* A message has a header even if it has no data. */
     long length = (long)bytes + 16;
     struct network_message *message = new_message(l, step->peer[0], bytes);
     if (bytes <= EAGER_BYTES)
@@ -238,6 +243,7 @@ static void do_send(struct network_lane *l, const struct twill_step *step)
             (struct network_post){.comm = sg_mailbox_put_async(mailbox, message, length)};
 }
 
+/* Post the receive. Its work counts at the next WAIT. */
 static void do_receive(struct network_lane *l, const struct twill_step *step)
 {
     const struct twill_machine_model *model = l->job->call->model;
@@ -253,6 +259,7 @@ static void do_receive(struct network_lane *l, const struct twill_step *step)
                                       (void **)(void *)&post->message);
 }
 
+/* Wait for all that is posted, until the last message has arrived by the model or by SimGrid. */
 static void do_wait(struct network_lane *l)
 {
     pass_time(l);
@@ -263,7 +270,7 @@ static void do_wait(struct network_lane *l)
         sg_comm_wait(post->comm);
         if (!post->receives)
             continue;
-        /* SimGrid ends a transfer with its last link, and does not say when if that was earlier. */
+        /* SimGrid ends a transfer with its last link and does not say if that has ended before. */
         double now = simgrid_get_clock(), arrived = post->message->soonest;
         if (now > before && post->message->remote)
             arrived = now + software;
@@ -323,7 +330,7 @@ static void run_lane(int argc, char **argv)
         const struct twill_step *step = &schedule->steps[at];
         if (step->op != TWILL_STEP_RECV && step->op != TWILL_STEP_RECV_REDUCE)
             continue;
-        /* A message is on its way as soon as it is sent. */
+        /* With a receiver that is known now, messages start when they are sent. */
         snprintf(name, sizeof(name), "%u-%u-%u", step->peer[0], l->rank, l->lane);
         sg_mailbox_set_receiver(name);
     }
@@ -336,6 +343,7 @@ static void run_lane(int argc, char **argv)
     job->end = now > job->end ? now : job->end;
 }
 
+/* Return the largest number of SIGNAL steps of a rank. */
 static uint32_t most_signals(const struct network_job *job, uint32_t ranks)
 {
     uint32_t most = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* simulate-network: run schedules of allreduce on simulated networks of thousands of nodes, with
- * contention, beside the price and what was measured on Theta. */
+/* simulate-network simulates an allreduce on networks of thousands of nodes, with contention. It
+ * prints the result beside the price of the machine model and what was measured on Theta. */
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 #include "bench/common/report.h"
@@ -16,11 +16,11 @@
 
 #define DETOUR_RUNS 30
 
-/* What --theta adds to the simulation. Copies, GB/s: Open MPI's message over Aries takes 1.33 us
- * for 8 bytes and 2.04 for 2 KiB between Xeons, 6.74 for 8 bytes between KNLs (libfabric-cray,
- * issue 1055). What the link does not explain of the 0.71, 0.45, are copies at both ends, at 9.1
- * GB/s; a KNL is 6.74 / 1.33 times slower. Detours of a core, estimated from 48 nodes and 8 bytes.
- */
+/* The delays that --theta adds. THETA_COPY is the rate in GB/s at which a KNL copies a message at
+ * each end. Open MPI's message over Aries takes 0.71 us more for 2 KiB than for 8 bytes between
+ * Xeons, and the link explains 0.26 of them, so that a Xeon copies at 9.1 GB/s. A message of 8
+ * bytes takes 5.07 times as long between KNLs (libfabric-cray, issue 1055). The detours of a core
+ * are estimated from 48 nodes and 8 bytes. */
 #define THETA_COPY    1.79
 #define THETA_DETOURS 13.0
 #define THETA_DETOUR  100e-6
@@ -51,12 +51,12 @@ struct network_question {
     const char *algorithm;
     const struct simulated_network *network;
     bool lines;
-    double copy_rate;       /* GB/s; 0: messages are not copied besides */
-    double detours, detour; /* a second, and seconds */
+    double copy_rate;       /* GB/s, or 0 if messages are not copied once more */
+    double detours, detour; /* how often a second, and seconds of each */
     uint64_t seed;
 };
 
-/* The answers, in microseconds; below 0: failed. least, most: of the runs with detours. */
+/* Microseconds, or below 0 after a failure. `least` and `most` are of the runs with detours. */
 struct network_answer {
     double price, simulated, least, most;
     char algorithm[48];
@@ -82,7 +82,7 @@ static bool open_world(struct twill_world *world, const struct network_question 
     return made;
 }
 
-/* Find the algorithm and shape of the question. */
+/* Find the algorithm and the shape that the question asks for or that has the lowest price. */
 static twill_status choose_call(const struct network_question *question,
                                 struct simulated_call *call, struct twill_error *error)
 {
@@ -110,7 +110,7 @@ static twill_status choose_call(const struct network_question *question,
     return status;
 }
 
-/* Answer the question in a process of its own, as SimGrid can load one platform only. */
+/* Answer the question in this process. It must be a child, as SimGrid loads one platform only. */
 static twill_status answer_here(const struct network_question *question,
                                 struct network_answer *answer, struct twill_error *error)
 {
@@ -150,6 +150,7 @@ static twill_status answer_here(const struct network_question *question,
     return answer->simulated < 0 ? error->status : TWILL_OK;
 }
 
+/* Answer the question in a child process. Returns false if that fails. */
 static bool answer_once(const struct network_question *question, struct network_answer *answer)
 {
     int ends[2], status;
@@ -171,7 +172,8 @@ static bool answer_once(const struct network_question *question, struct network_
     return child > 0 && waitpid(child, &status, 0) == child && done;
 }
 
-/* Answer a question; with detours, the mean over DETOUR_RUNS runs with their own times of them. */
+/* Answer a question, with detours by the mean of DETOUR_RUNS runs with different times of them.
+ * Returns false if a run fails. */
 static bool answer_question(struct network_question question, struct network_answer *answer)
 {
     double sum = 0, least = 0, most = 0;
@@ -190,14 +192,15 @@ static bool answer_question(struct network_question question, struct network_ans
     return true;
 }
 
-/* What Cray MPI's allreduce took on Theta, in us: ALCF's public material. */
+/* The time in us of an allreduce of Cray MPI on Theta, from public material of ALCF. */
 static const struct theta_figure {
     size_t nodes, ranks, bytes;
     double measured;
 } figures[] = {{12, 1, 8, 33.6},  {24, 1, 8, 41.3},  {48, 1, 8, 51.9},    {384, 1, 8, 172},
                {48, 1, 2048, 70}, {48, 4, 2048, 86}, {48, 16, 2048, 178}, {48, 64, 2048, 235}};
 
-/* Print how far a simulation is from what was measured. */
+/* Simulate, and print the time and by how many percent it differs from the measured one. Returns
+ * false after a failure. */
 static bool print_simulated(const struct network_question *question, double measured)
 {
     struct network_answer answer;
@@ -208,9 +211,9 @@ static bool print_simulated(const struct network_question *question, double meas
     return true;
 }
 
-/* Print what is added to doubling among all ranks, one thing after the other: copies; that the
- * ranks of a node are reduced by one of them first, as Cray MPI does, at the model's rates and with
- * cache lines one after the other; detours. */
+/* Print simulations of recursive doubling to which causes of delay are added one by one. They are
+ * copies, a first reduction inside each node by one rank as in Cray MPI, at the model's rates and
+ * then with cache lines one after the other, and detours. Returns false if a simulation fails. */
 static bool print_causes(struct network_question question, double measured)
 {
     question.copy_rate = THETA_COPY;
@@ -228,6 +231,7 @@ static bool print_causes(struct network_question question, double measured)
     return print_simulated(&question, measured);
 }
 
+/* Print the table of --theta, a line for each figure. Returns false if a simulation fails. */
 static bool print_theta(struct network_question question)
 {
     printf("%6s %6s %6s %9s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | "
@@ -267,7 +271,7 @@ static const struct simulated_network *find_network(const char *name)
     return network_at(i);
 }
 
-/* Parse the options; returns false if they are wrong. */
+/* Parse the options into *question and *theta. Returns false if they are wrong. */
 static bool parse_question(int argc, char **argv, struct network_question *question, bool *theta)
 {
     static const struct option options[] = {

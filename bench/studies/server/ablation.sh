@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# ablation.sh BIN [ROUNDS [STEPS [RANKS]]]: exchanges of AlexNet's and ResNet-50's gradients a second with a parameter server,
-# its means switched off one by one, beside central servers over MPI's and Gloo's send and receive, and their allreduces. All take turns in
-# each round; a table of medians, with the lowest and the highest, and the ratio to the first, for each of MODELS (lists in bench/gradients), then
-# whether the first is ahead of all others. BIN: the folder of twillrun. LIMIT: seconds of a run, after which it counts as failed.
-# PS_LITE, if set, is a command that runs ps-lite as LIST STEPS WORKERS SERVERS and prints as these do.
+# ablation.sh BIN [ROUNDS [STEPS [RANKS]]] measures exchanges of gradients a second with a parameter server, also with
+# each of its optimizations switched off. It compares them with central servers over send and receive of MPI and Gloo,
+# and with their allreduces. All take turns in each round. For each of MODELS (lists in bench/gradients, resnet50 and
+# alexnet) it prints a table of medians with the lowest and the highest, and the ratio to the first row. Then it says if
+# the first row is ahead of all other programs. BIN is the folder of twillrun. A run that takes longer than LIMIT
+# seconds counts as failed. PS_LITE, if set, is a command that runs ps-lite with the arguments LIST STEPS WORKERS
+# SERVERS and prints as these programs do.
 set -eu
 bin=$(cd "$1" && pwd) rounds=${2:-3} steps=${3:-3} ranks=${4:-2} limit=${LIMIT:-100}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +20,7 @@ gcc -O3 -I"$here/../../.." -c -o "$work/list.o" "$here/../../common/gradient_lis
 g++ -O3 -std=c++17 -I"$here/../../.." -o "$work/central_gloo" "$here/central_gloo.cpp" "$work/list.o" -lgloo -lm 2>"$work/log" ||
     echo "# no Gloo: $(head -1 "$work/log")"
 
-# run CONTENDER LIST: print its line
+# run CONTENDER LIST prints the contender's line.
 run()
 {
     run_list=$here/../../gradients/$2.txt

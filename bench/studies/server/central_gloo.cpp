@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of server_exchange.c by Gloo over TCP on loopback. central_gloo LIST STEPS MODE
- * RANKS starts RANKS processes. MODE:
- * - central: rank 0, which works, too, receives every key from every worker, adds it, updates the
- *   parameters and sends them back.
- * - allreduce: gloo::allreduce of each key, then each rank updates its parameters.
- * - buffer: the same with one allreduce of all keys in one buffer. */
+/* Make the exchange of server_exchange.c by Gloo over TCP on loopback. The arguments are LIST STEPS
+ * MODE RANKS, with the modes of central_mpi.c. It starts RANKS processes. */
 extern "C" {
 #include "bench/common/gradient_list.h"
 }
@@ -35,9 +31,9 @@ struct gloo_central {
     int rank, ranks;
     std::string mode;
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::vector<float> gradient, sum, parameters; /* of all keys, at the list's offsets */
-    std::vector<float> received;                  /* rank 0: of each worker all keys */
-    std::vector<gloo_buffer> pushes, pulls;       /* [workers][keys]; a worker's: [keys] */
+    std::vector<float> gradient, sum, parameters; /* for all keys, at the offsets of the list */
+    std::vector<float> received;                  /* on rank 0, the gradients of each worker */
+    std::vector<gloo_buffer> pushes, pulls; /* rank 0 has [workers][keys], others have [keys] */
 };
 
 gloo_buffer make_buffer(gloo_central &c, float *base, size_t key)
@@ -46,7 +42,7 @@ gloo_buffer make_buffer(gloo_central &c, float *base, size_t key)
                                           c.list.elements[key] * sizeof(float));
 }
 
-/* Make the buffers of all messages, once. */
+/* Size all arrays, fill the gradients and make the buffers of all messages of the exchanges. */
 void make_buffers(gloo_central &c)
 {
     const size_t extent = c.list.extent;
@@ -69,7 +65,7 @@ void update(gloo_central &c, size_t at, size_t count)
     exchange_update(c.parameters.data() + at, c.sum.data() + at, count, c.ranks);
 }
 
-/* Rank 0: take keys in the order in which workers send them. */
+/* Exchange as rank 0, which takes the keys in the order in which workers send them. */
 void serve(gloo_central &c)
 {
     const size_t keys = c.list.keys;
@@ -94,6 +90,7 @@ void serve(gloo_central &c)
         pull->waitSend();
 }
 
+/* Exchange as a rank that only works in the mode "central". */
 void work(gloo_central &c)
 {
     for (size_t k = c.list.keys; k-- > 0;) {
@@ -106,6 +103,7 @@ void work(gloo_central &c)
     }
 }
 
+/* Sum a range of the gradient of all ranks into `sum`. */
 void reduce(gloo_central &c, size_t at, size_t count)
 {
     void (*add)(void *, const void *, const void *, size_t) = &gloo::sum<float>;

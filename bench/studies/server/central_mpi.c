@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The same exchange without twill: central_mpi LIST STEPS MODE, by any MPI. MODE is
- *   central    rank 0, which works, too, receives every key from every worker, adds it, updates the
- *              parameters and sends them back
- *   allreduce  MPI_Allreduce of each key, then each rank updates its parameters
- *   buffer     the same with one MPI_Allreduce of all keys in one buffer */
+/* Make the exchange of server_exchange.c without twill, by any MPI. The arguments are LIST STEPS
+ * MODE. In the mode "central" rank 0 is server and worker. It receives every key from every other
+ * rank, adds them up, updates the parameters and sends them back. In "allreduce" each rank calls
+ * MPI_Allreduce for each key and updates its parameters. In "buffer" one call is for all keys. */
 #include "bench/common/gradient_list.h"
 #include "bench/studies/server/exchange_values.h"
 
@@ -15,13 +14,13 @@
 struct central {
     struct twill_bench_list list;
     int rank, ranks;
-    float *gradient, *sum, *parameters; /* of all keys, at the list's offsets */
-    float *received;                    /* rank 0: of each worker all keys */
+    float *gradient, *sum, *parameters; /* for all keys, at the offsets of the list */
+    float *received;                    /* on rank 0, the gradients of each worker */
     MPI_Request *requests;
-    int *missing; /* of keys: workers */
+    int *missing; /* how many workers' gradients have not arrived, for each key */
 };
 
-/* Rank 0: take keys as they come. */
+/* Exchange as rank 0, which takes the gradients in the order in which they arrive. */
 static void serve(struct central *c)
 {
     int keys = (int)c->list.keys, workers = c->ranks - 1, sends = 0;
@@ -54,6 +53,7 @@ static void serve(struct central *c)
     MPI_Waitall(sends, answers, MPI_STATUSES_IGNORE);
 }
 
+/* Exchange as a rank that only works in the mode "central". */
 static void work(struct central *c)
 {
     int keys = (int)c->list.keys;

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# chunks.sh BIN [MODEL [ROUNDS [STEPS]]]: exchanges of a model's gradients a second by options.chunk_bytes, of two ranks that work and serve, on one
-# node (shared memory) and as two nodes (messages over loopback). All sizes, and the default, which is tuned at the commit, take turns in each round;
-# a table of medians, with the lowest and the highest, and what the default chose. SIZES: these instead of all. BIN: the folder of twillrun.
-# MODEL: a list in bench/gradients (resnet50). Exit status 1: a job has failed.
+# chunks.sh BIN [MODEL [ROUNDS [STEPS]]] measures exchanges of a model's gradients a second by options.chunk_bytes. Two
+# ranks work and serve, on one node (shared memory) and as two nodes (messages over loopback). All sizes take turns in
+# each round, and so does the default, which is tuned at the commit. It prints a table of medians with the lowest and
+# the highest, and what the default has chosen. SIZES replaces the list of sizes. BIN is the folder of twillrun. MODEL
+# is a list in bench/gradients (resnet50). The exit status is 1 if a job has failed.
 set -eu
 bin=$(cd "$1" && pwd) model=${2:-resnet50} rounds=${3:-3} steps=${4:-4}
 list=$(cd "$(dirname "$0")/../.." && pwd)/gradients/$model.txt
@@ -30,7 +31,7 @@ for _ in $(seq "$rounds"); do
 done
 echo "# $model, two ranks, $rounds rounds of $steps exchanges; $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
 printf '%-10s %24s %24s\n' chunk "one node: exchanges/s" "two nodes: exchanges/s"
-# middle FILE: median, lowest and highest
+# middle FILE prints the median, the lowest and the highest of the numbers in a file.
 middle()
 {
     sort -g "$1" | awk '{ v[NR] = $1 }

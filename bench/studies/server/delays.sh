@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# delays.sh BIN [WORKERS [MEAN [UPDATES]]]: the parameter server in all modes with workers that sleep for random times, MEAN ms
-# on average (40), beside twill-simulate (--late: the server cannot cancel what a worker does): seconds of an update, staleness. ONLY: only
-# modes with this in their name. BIN: the folder of twillrun in a build, which has the Python package.
+# delays.sh BIN [WORKERS [MEAN [UPDATES]]] runs the parameter server in all modes with workers that sleep for random
+# times of MEAN ms (40) on average. It prints the seconds of an update and the staleness, together with those of
+# twill-simulate (--late, as the server cannot cancel what a worker does). With ONLY it runs only the modes that have this
+# in their name. BIN is the folder of twillrun in a build, which has the Python package.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd) bin=$(cd "$1" && pwd) workers=${2:-4} mean=${3:-40} updates=${4:-300}
-# compare MODE K LAW SIMULATED-LAW: a row
+# compare MODE K LAW SIMULATED-LAW prints a row.
 compare()
 {
     case $1 in *${ONLY:-}*) ;; *) return ;; esac

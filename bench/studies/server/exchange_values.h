@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all programs of this folder exchange, so that their results are known. */
+/* The gradients that all programs of this folder exchange, and a check of the parameters. */
 #ifndef TWILL_EXCHANGE_VALUES_H
 #define TWILL_EXCHANGE_VALUES_H
 
@@ -8,16 +8,16 @@
 #include <math.h>
 #include <stdio.h>
 
-#define EXCHANGE_RATE 0.125f /* of SGD, on parameters that begin as 0 */
+#define EXCHANGE_RATE 0.125f /* The learning rate of SGD. All parameters begin at 0. */
 
-/* Return the gradient that a worker pushes for an element of a key, in each exchange. */
+/* Return the gradient that a worker pushes for an element of any key. It is the same each time. */
 static inline float exchange_gradient(int worker, size_t element)
 {
     return (float)((element + (size_t)worker * 3) % 8);
 }
 
-/* Return whether a parameter is not what that number of updates by the workers' mean makes of it.
- */
+/* Return whether a parameter differs from its expected value after `updates` steps of SGD with the
+ * mean gradient of the workers from first_worker on, by more than rounding explains. */
 static inline bool exchange_is_wrong(float parameter, size_t element, int first_worker, int workers,
                                      size_t updates)
 {
@@ -28,9 +28,8 @@ static inline bool exchange_is_wrong(float parameter, size_t element, int first_
     return fabs(parameter - expected) > 1e-4 * (1 + fabs(expected));
 }
 
-/* --- of programs without twill, whose keys are at the list's offsets -----------------------------
- */
-
+/* --- programs without twill, which keep all keys in one array at the offsets of the list --- */
+/* Fill a worker's gradients of all keys. */
 static inline void exchange_fill(const struct twill_bench_list *list, float *gradient, int worker)
 {
     for (size_t k = 0; k < list->keys; k++)
@@ -38,6 +37,7 @@ static inline void exchange_fill(const struct twill_bench_list *list, float *gra
             gradient[list->offsets[k] + i] = exchange_gradient(worker, i);
 }
 
+/* Apply one step of SGD to `count` parameters with the mean gradient, which is sum / ranks. */
 static inline void exchange_update(float *parameters, const float *sum, size_t count, int ranks)
 {
     float scale = EXCHANGE_RATE / (float)ranks;
@@ -45,7 +45,8 @@ static inline void exchange_update(float *parameters, const float *sum, size_t c
         parameters[i] -= scale * sum[i];
 }
 
-/* Print the line of a program after `steps` timed exchanges, and two before those. */
+/* Print the speed of `steps` exchanges that took `seconds`, and how many parameters are wrong. Two
+ * further exchanges have come before the timed ones. */
 static inline void exchange_report(const struct twill_bench_list *list, const float *parameters,
                                    int ranks, int steps, double seconds)
 {

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# incast_hosts.sh BIN [HOSTS [STEPS [credits ...]]]: many workers push to one server, each a host of this machine
-# (tests/support/hosts.sh; root only). HOSTS: 10. The server's link has 100 Mbit/s and a queue of 96 KiB; packets beyond it are dropped. Prints for
-# each number of options.credits (1 2 8 1024, the last of which bounds nothing) the 50th and 99th percentile of STEPS (30) exchanges of the first
-# worker, and dropped packets. RATE, QUEUE: the link, slow beside the processors. CHUNK: bytes of a chunk (8 KiB): what all workers may have on the way
-# should fit into the queue. LIST: in bench/gradients (orlob). BIN: the folder of twillrun and server-exchange.
+# incast_hosts.sh BIN [HOSTS [STEPS [credits ...]]] lets many workers push to one server. Each of the HOSTS (10) is a
+# host of this machine (tests/support/hosts.sh, for root only). The server's link has 100 Mbit/s and a queue of 96 KiB,
+# and drops packets beyond it. For each number of options.credits (1 2 8 1024, where 1024 is no bound) it prints the
+# 50th and 99th percentile of STEPS (30) exchanges of the first worker, and the dropped packets. RATE and QUEUE change
+# the link, which has to be slow in comparison with the processors. CHUNK is the bytes of a chunk (8K). All chunks that
+# workers may have on the way should fit into the queue. LIST is a list in bench/gradients (orlob). BIN is the folder of
+# twillrun and server-exchange.
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 bin=$(cd "$1" && pwd) hosts=${2:-10} steps=${3:-30} list=$here/../bench/gradients/${LIST:-orlob}.txt

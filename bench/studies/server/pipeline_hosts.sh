@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# pipeline_hosts.sh BIN [STEPS]: the time of an exchange of one tensor between a worker and a server, each a host of this machine
-# (tests/support/hosts.sh; root only) behind a slow link, as one chunk and as more, beside the model: while a chunk is pulled the next one is
-# pushed, so that C chunks take (1 + 1 / C) n / rate, without what TCP and the server take. RATE: of the links (400mbit), with a queue that loses
-# nothing. BYTES: of the tensor (4 MiB). BIN: the folder of twillrun and server-exchange.
+# pipeline_hosts.sh BIN [STEPS] measures an exchange of one tensor between a worker and a server, as one chunk and as
+# several. Each is a host of this machine (tests/support/hosts.sh, for root only) behind a slow link. The model beside
+# the figures says that the next chunk is pushed while one is pulled, so that C chunks take (1 + 1 / C) n / rate. It
+# leaves out what TCP and the server take. RATE is that of the links (400mbit), whose queue loses nothing. BYTES is the
+# size of the tensor (4194304). BIN is the folder of twillrun and server-exchange.
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 bin=$(cd "$1" && pwd) steps=${2:-20} rate=${RATE:-400mbit} bytes=${BYTES:-4194304}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parameter server whose workers sleep for random times instead of computing, to compare its updates and its staleness
-with twill-simulate's: server_delays.py MODE K LAW MEAN UPDATES, by twillrun. Rank 0 serves. LAW: exp, or uniform (0.5 to 1.5
-times MEAN); MEAN: milliseconds. delays.sh runs it."""
+"""Run a parameter server whose workers sleep for random times instead of computing, to compare its updates and its
+staleness with those of twill-simulate. The arguments are MODE K LAW MEAN UPDATES. LAW is exp or uniform (0.5 to 1.5 times
+MEAN), and MEAN is in milliseconds. Run it by twillrun, as delays.sh does. Rank 0 serves."""
 import random
 import sys
 import time

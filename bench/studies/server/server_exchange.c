@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exchanges of a model's gradients with a parameter server: how many a second, with each of the
- * server's means switched off by an option, and how many bytes. Run it by twillrun; README.md. */
+/* Measure how many exchanges of a model's gradients a parameter server makes a second, and their
+ * bytes. Options switch off what makes it fast. Run it by twillrun, as README.md says. */
 #include "bench/common/gradient_list.h"
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
@@ -16,23 +16,23 @@
 struct exchanger {
     twill_server_options options;
     twill_optimizer optimizer;
-    const char *file; /* --list */
+    const char *file;
     size_t layout, servers, threads, chunk, credits, steps;
     bool chunk_given;
-    bool each;       /* register for each exchange */
-    bool malloc_own; /* memory of malloc() */
-    bool worker;     /* workers apply the optimizer to the mean that they pull */
-    bool traffic;    /* print the bytes of each rank */
-    bool times;      /* print percentiles of the exchanges of the first worker, and the chunks */
+    bool each;       /* make a new server, which registers the memory, for each exchange */
+    bool malloc_own; /* buffers come from malloc() and not from twill_alloc() */
+    bool worker;     /* workers apply the optimizer to the mean gradient that they pull */
+    bool traffic;
+    bool times; /* the first worker prints percentiles of its exchanges and the size of chunks */
     double *seconds; /* [steps] */
     struct twill_bench_list list;
     twill_context *context;
     twill_comm *comm;
     twill_server *server;
     int rank, ranks;
-    float **gradient, **parameters; /* of keys */
-    float **weights;                /* of keys, with `worker` */
-    size_t updates;                 /* of every parameter, so far */
+    float **gradient, **parameters; /* one buffer for each key */
+    float **weights;                /* for each key, with `worker` */
+    size_t updates;                 /* how often every parameter has been updated so far */
 };
 
 static void require(bool good, const char *message)
@@ -158,14 +158,14 @@ static void open_server(struct exchanger *x)
     }
     status = twill_server_commit(x->server);
     require(status == TWILL_OK, twill_server_message(x->server));
-    if (x->each) { /* a size is tuned once */
+    if (x->each) { /* The next server takes the size that this one has found. */
         twill_server_counters c;
         require(twill_server_count(x->server, &c) == TWILL_OK, twill_server_message(x->server));
         x->options.chunk_bytes = (size_t)c.chunk_bytes;
     }
 }
 
-/* The optimizer as a pass of its own over what was pulled. */
+/* Let a worker update its weights by the mean gradient that it has pulled. */
 static void update_weights(struct exchanger *x)
 {
     for (size_t k = 0; k < x->list.keys; k++) {
@@ -176,7 +176,7 @@ static void update_weights(struct exchanger *x)
     }
 }
 
-/* One exchange: push all gradients in the order of a backward pass, pull what became of them. */
+/* Make one exchange. Push all gradients in the order of a backward pass and pull the results. */
 static void exchange(struct exchanger *x, const int *keys)
 {
     if (x->each && x->server == NULL)
@@ -194,7 +194,7 @@ static void exchange(struct exchanger *x, const int *keys)
     }
 }
 
-/* Compare the parameters with what the updates must have made of them. */
+/* Return how many results differ from what the updates of these workers must have given. */
 static size_t count_wrong(const struct exchanger *x, int workers, int first_worker)
 {
     size_t wrong = 0;
@@ -206,6 +206,8 @@ static size_t count_wrong(const struct exchanger *x, int workers, int first_work
     return wrong;
 }
 
+/* Make two exchanges that warm up, then the timed ones. Returns the seconds of the timed ones in
+ * sum, and stores each in x->seconds. */
 static double time_steps(struct exchanger *x, const int *keys)
 {
     for (int i = 0; i < 2; i++)
@@ -220,7 +222,7 @@ static double time_steps(struct exchanger *x, const int *keys)
     return last - begin;
 }
 
-/* Print what this rank has moved since the commit, and its CPU time since it began. */
+/* Print the bytes of this rank since the commit, and its CPU time since it began. */
 static void print_traffic(const struct exchanger *x)
 {
     twill_server_counters c;
@@ -243,7 +245,7 @@ static void print_times(const struct exchanger *x, const struct twill_bench_stat
         printf("chunks of %llu bytes\n", (unsigned long long)c.chunk_bytes);
 }
 
-/* Exchange, and print how fast. */
+/* Be a worker. Make all exchanges, and print the results if this is the first worker. */
 static void work(struct exchanger *x, int workers, int first_worker)
 {
     int *keys = calloc(x->list.keys, sizeof(int));

@@ -1,16 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# traffic_hosts.sh BIN [MODEL]: bytes of an exchange with a parameter server in each layout, of four ranks on four hosts of this machine
-# (tests/support/hosts.sh; root only): payload by the server's counters, which must be what lib/twill_server.h says to the byte, and
-# what crosses each host's link. Two jobs of 2 and 12 exchanges are subtracted, so that nothing but exchanges is counted. BIN: the
-# folder of twillrun. MODEL: a list in bench/gradients (orlob).
+# traffic_hosts.sh BIN [MODEL] measures the bytes of an exchange with a parameter server in each layout, with four ranks
+# on four hosts of this machine (tests/support/hosts.sh, for root only). It prints the payload by the server's counters,
+# which must be to the byte what lib/twill_server.h says, and what crosses the link of each host. The result is the
+# difference of jobs of 12 and 2 exchanges, so that nothing but exchanges counts. BIN is the folder of twillrun. MODEL
+# is a list in bench/gradients (orlob).
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 bin=$(cd "$1" && pwd) list=$here/../bench/gradients/${2:-orlob}.txt
 . "$here/support/hosts_alone.sh"
 hosts_up 4
 bytes=$(awk '$1 + 0 > 0 { n += $1 } END { printf "%d", 4 * n }' "$list")
-# links: bytes that hosts have sent, and received, a line
+# links prints a line for each host with the bytes that it has sent and received.
 links()
 {
     for host in 0 1 2 3; do
@@ -18,7 +19,7 @@ links()
         echo
     done
 }
-# job STEPS LAYOUT...: lines "rank sent received link-sent link-received"
+# job STEPS LAYOUT... prints a line "rank sent received link-sent link-received metadata" for each rank.
 job()
 {
     links >"$scratch/before"
@@ -45,7 +46,7 @@ for layout in cs cc nc "ncs --servers 2"; do
     paste -d' ' "$scratch/two" "$scratch/twelve" | awk -v layout="${layout%% *}" -v n="$bytes" '
         { r = $1; s[r] = ($8 - $2) / 10; v[r] = ($9 - $3) / 10; out += s[r]; into += v[r]; ls[r] = ($10 - $4) / 10; lv[r] = ($11 - $5) / 10; m[r] = ($12 - $6) / 10 }
         END {
-            # what the layout says: of all ranks together, and of each that serves or works alone
+            # The layout gives the bytes of all ranks together, and those of a rank that only serves or works.
             W = layout == "nc" ? 3 : layout == "ncs" ? 2 : 4
             total = layout == "cs" || layout == "cc" ? 2 * n * 3 : 2 * n * W
             bad = out != total || into != total

@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# workers.sh BIN [MODEL [STEPS]]: exchanges of a model's gradients a second as workers grow from 1 to 16, with one server that does not work and has one core
-# (a thread), all on this machine. "GB/CPU s": what its core moves in a second of its CPU time, by the difference of two runs: it reads W gradients, updates the parameters, and stores them
-# to W workers: (2 W + 2) n bytes. Above it what the sums of the library move on one core, of buffers as large. BIN: the folder of
-# twillrun. MODEL: a list in bench/gradients (googlenet).
+# workers.sh BIN [MODEL [STEPS]] measures exchanges of a model's gradients a second with 1 to 16 workers on this
+# machine. One server with one thread does not work. The column "GB/CPU s" is what the server moves in a second of its
+# CPU time, by the difference of two runs. It reads the gradients of W workers, updates the parameters, and stores them
+# to W workers, which are (2 W + 2) n bytes. The line above is what the library's sums of such large buffers move on one
+# core. BIN is the folder of twillrun. MODEL is a list in bench/gradients (googlenet).
 set -eu
 bin=$(cd "$1" && pwd) model=${2:-googlenet} steps=${3:-5}
 list=$(cd "$(dirname "$0")/../.." && pwd)/gradients/$model.txt
@@ -18,7 +19,7 @@ for workers in 1 2 4 8 16; do
     done | awk -v w=$workers -v n="$bytes" -v steps="$steps" '
         /exchanges/ { rate = $1 }
         /^rank 0:/ { cpu = $(NF - 1) - last; last = $(NF - 1); runs++ }
-        # of a small model, or with noise, the longer run may have taken less
+        # With a small model, or with noise, the longer run may have taken less time.
         END { if (runs != 2) { printf "%8d failed\n", w; exit 1 }
               printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-" }'
 done

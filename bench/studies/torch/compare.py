@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Time torch.distributed over twill and other backends, in turns in one run:
+"""Time torch.distributed over twill and other backends, in turns in one run.
 
     torchrun --nproc_per_node 2 bench/studies/torch/compare.py [--backends twill,gloo] [--sizes 8,4K,64K,2M,32M] [--budget 60] [--csv FILE]
-    python bench/studies/torch/compare.py --table FILE...       # files of --csv as tables of Markdown
-    torchrun --nproc_per_node 1 bench/studies/torch/compare.py --layers         # 2: of messages
-    torchrun --nproc_per_node 2 bench/studies/torch/compare.py --groups 300     # what it takes to make groups
+    python bench/studies/torch/compare.py --table FILE...       # print files of --csv as tables of Markdown
+    torchrun --nproc_per_node 1 bench/studies/torch/compare.py --layers         # layers of a call; with 2 ranks those of messages
+    torchrun --nproc_per_node 2 bench/studies/torch/compare.py --groups 300     # the time to make groups
     torchrun --nproc_per_node 2 bench/studies/torch/compare.py --hooks          # a step of DistributedDataParallel with gradients in 16 bits
 
-For each collective and size every backend runs a batch of calls; batches alternate, and the median of the batches and the
-quickest one are taken, each on the slowest rank; then the step of a model under DistributedDataParallel. tables.sh does all."""
+For each collective and size every backend runs a batch of calls, and the batches alternate. The time of a batch is that of the
+slowest rank. The result is the median and the least of the batches. Then the step of a model under DistributedDataParallel is
+timed. tables.sh runs all of this."""
 import argparse
 import csv
 import os
@@ -29,12 +30,12 @@ def bytes_of(text):
 
 
 def single(old, new):
-    """Return a function of torch.distributed by its name since 2.13, or by the one before."""
+    """Return the function of torch.distributed that has the name `new` since PyTorch 2.13 and `old` before."""
     return getattr(dist, new, None) or getattr(dist, old)
 
 
 def calls_of(size, numbers, group):
-    """Return the collectives on that many numbers (of the larger buffer), each as a function of nothing."""
+    """Return the collectives by name, as functions without arguments. `numbers` counts the elements of the larger buffer."""
     whole = torch.ones(max(numbers, size))
     part = torch.ones(max(numbers // size, 1))
     spread = torch.ones(part.numel() * size)
@@ -52,7 +53,7 @@ def calls_of(size, numbers, group):
 
 
 def time_batch(call, repeats, group, untimed=0):
-    """Return the seconds of a call on the slowest rank; untimed: calls before."""
+    """Return the seconds of a call on the slowest rank. `untimed` calls come first."""
     for _ in range(untimed):
         call()
     dist.barrier(group=group)
@@ -65,8 +66,8 @@ def time_batch(call, repeats, group, untimed=0):
 
 
 def compare(calls, seconds, warm_up=0.0):
-    """Return the median and the least seconds of each backend's call; calls: its group and function by name; warm_up: seconds of calls that are not
-    timed before each batch."""
+    """Return the median and the least seconds of a call of each backend. `calls` gives its group and function by name. For
+    `warm_up` seconds before each batch it makes calls that are not timed."""
     repeats, untimed = {}, {}
     for name, (group, call) in calls.items():
         call()
@@ -95,7 +96,7 @@ def write_row(what, size, taken, out):
 
 
 def text_of(size):
-    """Return bytes as people write them."""
+    """Return a number of bytes in KiB or MiB if it is large enough."""
     for unit, factor in (("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
             return f"{size // factor} {unit}"
@@ -103,7 +104,8 @@ def text_of(size):
 
 
 def print_tables(files):
-    """Print what --csv has written as tables of Markdown: microseconds with the first and the last backend, and their ratio."""
+    """Print what --csv has written as tables of Markdown. A cell has the microseconds of the first and the last backend and
+    their ratio."""
     for name in files:
         with open(name, encoding="utf-8") as file:
             title, *rows = csv.reader(file)
@@ -120,7 +122,7 @@ def print_tables(files):
 
 
 def processor_time(call, repeats=2000, batches=15):
-    """Return the processor time of this process for a call in microseconds, of all its threads: the median of batches, and the least."""
+    """Return as text the median and the least of the processor time of a call in microseconds, of all threads of this process."""
     taken = []
     for _ in range(batches):
         begin = time.process_time_ns()
@@ -131,7 +133,7 @@ def processor_time(call, repeats=2000, batches=15):
 
 
 def options_of(kind):
-    """Return options of a call whose caller waits at once."""
+    """Return options for a call whose caller waits at once."""
     options = kind()
     if hasattr(options, "asyncOp"):
         options.asyncOp = False
@@ -139,8 +141,8 @@ def options_of(kind):
 
 
 def layers_of(group, backend):
-    """Return, by name, what torch.distributed does with calls of 8 bytes: its function, what that calls of the group, and what this calls of
-    the backend (None: there is none)."""
+    """Return for each collective three functions that make a call of 8 bytes. The first is the function of torch.distributed,
+    the second the function of the group that it calls, and the third that of the backend, or None if there is none."""
     tensor, other, c10d = torch.ones(2), torch.zeros(2), dist.distributed_c10d
     gather, scatter = single("all_gather_into_tensor", "all_gather_single"), single("reduce_scatter_tensor", "reduce_scatter_single")
     steps = {
@@ -167,9 +169,9 @@ def layers_of(group, backend):
 
 
 def print_layers():
-    """Print the processor time of calls of 8 bytes with one rank, by layer; twill's own part of them is a copy. Also that of PyTorch's backend
-    that does nothing (its others copy), which is what no backend can be below. With two ranks, which need a core each, print the time of a
-    message of 8 bytes one way over torch.distributed and over the package twill."""
+    """Print the processor time of calls of 8 bytes with one rank by layer. Twill's own part of them is a copy. Also print it for
+    PyTorch's backend "fake", which does not even copy, so that no backend can be faster. With two ranks, which need a core each,
+    print the time one way of a message of 8 bytes over torch.distributed and over the package twill."""
     if dist.get_world_size() == 2:
         print_message_layers()
         return
@@ -216,7 +218,8 @@ def print_message_layers():
 
 
 def model_step(group, width=512, dtype=None):
-    """Return a training step of a model of 4 layers; dtype: of the gradients on their way, by twill.torch.compress_hook."""
+    """Return a function that makes a training step of a model of 4 layers. If `dtype` is given, the gradients travel in it,
+    by twill.torch.compress_hook."""
     model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())])
     model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
     if dtype is not None:
@@ -231,7 +234,7 @@ def model_step(group, width=512, dtype=None):
 
 
 def compare_hooks(options, out):
-    """Compare a step whose gradients travel in 32 bits with one in 16, and with Gloo's in 32."""
+    """Compare a step whose gradients travel in 32 bits with steps in 16 bits, and with one of Gloo in 32 bits."""
     group, gloo = dist.new_group(), dist.new_group(backend="gloo")
     for width in (512, 2048):
         steps = {"float32": (group, model_step(group, width)), "bfloat16": (group, model_step(group, width, torch.bfloat16)),
@@ -242,7 +245,7 @@ def compare_hooks(options, out):
 
 
 def compare_groups(names, count):
-    """Print what a group takes of each backend: to be made, the first small call of all, and to end; in turns."""
+    """Print for each backend how long a group takes to be made, to make its first small call of all ranks, and to end."""
     spent = {name: [0.0, 0.0, 0.0] for name in names}
     for _ in range(10):
         for name in names:

@@ -1,10 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# own_lists.sh BUILD SOURCE OUT [FILE...]: PyTorch's own distributed tests with twill in Gloo's place, those that failed once more over Gloo itself, and a
-# line for each file (docs/results/pytorch-tests.md). BUILD: twill's build folder. SOURCE: an unpacked source of PyTorch: apt-get source pytorch. OUT: a folder for
-# the results; a file whose results are there is not run again. FILE: of SOURCE/test/distributed, without .py (all of the list below). PYTHON: a Python with
-# PyTorch (python3). LIMIT: seconds for a file (1500); SECONDS_A_TEST: for a test (120).
-# ON_CPU: if set, tests that want CUDA devices run, too, on the CPU (own_tests.py --on-cpu).
+# own_lists.sh BUILD SOURCE OUT [FILE...] runs PyTorch's own distributed tests with twill in Gloo's place, and those
+# that have failed once more over Gloo itself. It prints a line for each file (docs/results/pytorch-tests.md). BUILD is
+# twill's build folder. SOURCE is an unpacked source of PyTorch, as from apt-get source pytorch. OUT is a folder for the
+# results. A file whose results are there is not run again. FILE is a file of SOURCE/test/distributed without .py;
+# without any FILE it takes the list below. PYTHON is a Python with PyTorch (python3). LIMIT is the seconds for a file
+# (1500), SECONDS_A_TEST those for a test (120). If ON_CPU is set, tests of CUDA devices run on the CPU (own_tests.py
+# --on-cpu).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "$1" && pwd) tests=$(cd "$2/test/distributed" && pwd)
@@ -15,7 +17,7 @@ export PYTHONPATH="$build/python:$here${PYTHONPATH:+:$PYTHONPATH}" TORCH_TWILL_C
 [ $# -gt 0 ] || set -- test_c10d_common test_c10d_gloo test_c10d_object_collectives test_c10d_spawn_gloo test_c10d_functional_native test_functional_api \
     test_device_mesh _composable/fsdp/ _composable/test_replicate _tensor/ tensor/parallel/ optim/ checkpoint/ pipelining/
 
-# results NAME FILE OPTIONS...: run a file's tests; what is printed goes to OUT/NAME.log.
+# results NAME FILE OPTIONS... runs the tests of a file, and writes what they print to OUT/NAME.log.
 results()
 {
     run=$1 file=$2
@@ -26,7 +28,7 @@ results()
     [ -e "$out/$run.txt" ] || : >"$out/$run.txt"
 }
 
-# count WHAT NAME
+# count WHAT NAME prints how many tests of a file have that result.
 count()
 {
     grep -c "^$1" "$out/$2.txt" || :

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run PyTorch's own tests of c10d backends with twill in Gloo's place, and write what became of each:
+"""Run PyTorch's own tests of c10d backends with twill in Gloo's place, and write the result of each.
 
     python bench/studies/torch/own_tests.py distributed --ranks 3 --out results.txt
     python bench/studies/torch/own_tests.py test_c10d_gloo.py --out results.txt        # a file of PyTorch's source, test/distributed/
 
     python bench/studies/torch/own_tests.py --report results.txt    # as Markdown
 
-    python bench/studies/torch/own_tests.py test_checkpoint.py --on-cpu --out results.txt    # also what wants CUDA devices, on the CPU
+    python bench/studies/torch/own_tests.py test_checkpoint.py --on-cpu --out results.txt    # on the CPU also tests of CUDA devices
 
-"distributed" is torch.testing._internal.distributed.distributed_test, which PyTorch's wheel has. Ranks are forked, not
-spawned, which saves the import of PyTorch in each. Each line of the results: passed, failed or skipped, the test, the
-first line of the reason."""
+"distributed" is torch.testing._internal.distributed.distributed_test, which PyTorch's wheel has. Ranks are forked and not
+spawned, which saves the import of PyTorch in each. Each line of the results has passed, failed or skipped, the test, and a
+line of the reason."""
 import argparse
 import functools
 import importlib.util
@@ -27,7 +27,7 @@ SOURCES = {"distributed": "torch.testing._internal.distributed.distributed_test"
 
 
 def prepare(ranks):
-    """Set what PyTorch's distributed tests expect of their environment."""
+    """Set the environment variables and make the folders that PyTorch's distributed tests expect."""
     folder = tempfile.mkdtemp()
     for name in ("barrier", "test_dir", "init_dir"):
         os.mkdir(os.path.join(folder, name))
@@ -35,7 +35,7 @@ def prepare(ranks):
 
 
 def take_place_of_gloo():
-    """Have tests that make a ProcessGroupGloo by hand get a group of twill."""
+    """Let tests that make a ProcessGroupGloo by hand get a group of twill."""
     import datetime
 
     import torch.distributed as dist
@@ -52,13 +52,15 @@ def take_place_of_gloo():
     for name in ("_Options", "create_device", "create_default_device"):
         if hasattr(gloo, name):
             setattr(create, name, getattr(gloo, name))
-            setattr(twill.torch.build.load().Backend, name, staticmethod(getattr(gloo, name)))  # tests ask a group for them
+            setattr(twill.torch.build.load().Backend, name, staticmethod(getattr(gloo, name)))  # tests call these of a group
     dist.ProcessGroupGloo = create
-    if not hasattr(dist.distributed_c10d, "BackendConfig"):  # else answer_for_gloo() does it, and this would be for other devices
+    # With BackendConfig, answer_for_gloo() does it, and this line would be for other devices.
+    if not hasattr(dist.distributed_c10d, "BackendConfig"):
         dist.distributed_c10d.ProcessGroupGloo = create
 
 
 def fork_ranks():
+    """Let tests fork their ranks and not spawn them."""
     import torch
     from torch.testing._internal import common_distributed
 
@@ -69,7 +71,7 @@ def fork_ranks():
 
 
 def on_cpu(text):
-    """Return the source of tests that want CUDA devices with the CPU and Gloo in the place of CUDA and NCCL."""
+    """Return the source of tests of CUDA devices with the CPU and Gloo in the place of CUDA and NCCL."""
     for pattern, instead in ((r"\.cuda\((?:[^()]|\([^()]*\))*\)", ".cpu()"), (r"torch\.cuda\.device_count\(\)", "8"),
                              ("cpu:gloo,cuda:nccl", "gloo"), (r"cuda:(\{[^}]*\}|\d)", "cpu"), (r"(['\"])cuda\1", '"cpu"'), ('"nccl"', '"gloo"')):
         text = re.sub(pattern, instead, text)
@@ -77,7 +79,7 @@ def on_cpu(text):
 
 
 def run_without_devices():
-    """Have tests run that PyTorch skips where there are no CUDA devices."""
+    """Let tests run that PyTorch skips if there are no CUDA devices."""
     from torch.testing._internal import common_distributed
     from torch.testing._internal.distributed._shard import sharded_tensor
 
@@ -87,7 +89,7 @@ def run_without_devices():
 
 
 def module_of(source, change):
-    """Return a file as a module; change: of its text."""
+    """Return a file as a module. `change` is a function that returns the changed source text."""
     spec = importlib.util.spec_from_file_location(os.path.splitext(os.path.basename(source))[0], source)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -97,12 +99,12 @@ def module_of(source, change):
 
 
 def suite_of(source, skips_of, change):
-    """Return the tests of "distributed" or of a file, with the skips of a backend."""
+    """Return the tests of "distributed" or of a file. Tests of "distributed" are skipped as for the backend `skips_of`."""
     loader = unittest.defaultTestLoader
     if source not in SOURCES:
         sys.path.insert(0, os.path.dirname(os.path.abspath(source)))
         module = module_of(source, change)
-        if hasattr(module, "load_tests"):  # refuses to be loaded by another program
+        if hasattr(module, "load_tests"):  # another program must not call it
             del module.load_tests
         return loader.loadTestsFromModule(module)
     os.environ["BACKEND"] = skips_of
@@ -128,7 +130,7 @@ def each_test(suite):
 
 
 class Results(unittest.TextTestResult):
-    """Writes a line for each test when it has ended."""
+    """Write a line for each test when it has ended."""
 
     file = None
 
@@ -141,7 +143,7 @@ class Results(unittest.TextTestResult):
 
     def addSuccess(self, test):
         super().addSuccess(test)
-        if getattr(test, "world_size", 1) == 0:  # it has run nothing
+        if getattr(test, "world_size", 1) == 0:  # it has no ranks and has run nothing
             self.write("skipped", test, "One rank for each CUDA device, and there is none")
         else:
             self.write("passed", test)
@@ -160,7 +162,7 @@ class Results(unittest.TextTestResult):
 
 
 def print_report(name):
-    """Print results as Markdown: passed and failed ones by name, skipped ones by PyTorch's own reason."""
+    """Print results as Markdown, with passed and failed tests by name and skipped ones by PyTorch's own reason."""
     with open(name, encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file]
     for what in ("passed", "failed"):

@@ -1,11 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tables.sh BUILD [SECONDS]: the tables of docs/guides/pytorch.md as Markdown: torch.distributed over twill and Gloo in turns, with 2 and 4 ranks on one node
-# and on two hosts (network namespaces of this machine, tests/support/hosts.sh; root only), in SECONDS (330), and what each layer of a call costs.
-# RATE: if set, such as 1gbit, what each host receives is limited to it. HOOKS: if set, only a training step on two hosts with gradients in 32 and in 16 bits.
-# RANKS: if set, such as "2 4 8", one node only (without root), with as many ranks in turn, in SECONDS; ONLY: collectives, separated by commas.
-# HEAP: if set, tensors are in memory that ranks of a host share (TWILL_HEAP=shared). WARM_UP: if set, seconds of calls before each batch that are not timed,
-# beside SECONDS. BUILD: twill's build folder. PYTHON: a Python with PyTorch (python3). SIZES: bytes, as compare.py takes them. BACKENDS: twill,gloo.
+# tables.sh BUILD [SECONDS] prints the tables of docs/guides/pytorch.md as Markdown, and what each layer of a call
+# costs. It measures torch.distributed over twill and over Gloo within SECONDS (330), with 2 and 4 ranks on one node and
+# on two hosts. The hosts are network namespaces of this machine (tests/support/hosts.sh, for root only). BUILD is
+# twill's build folder. PYTHON is a Python with PyTorch (python3). SIZES and BACKENDS (twill,gloo) are as compare.py
+# takes them.
+# If RATE is set, such as 1gbit, it limits what each host receives. If HOOKS is set, only a training step on two hosts
+# with gradients in 32 and in 16 bits is measured. If RANKS is set, such as "2 4 8", it measures only on one node
+# (without root), with each of these numbers of ranks, and only the collectives of ONLY (separated by commas). If HEAP
+# is set, tensors are in memory that the ranks of a host share (TWILL_HEAP=shared). WARM_UP is the seconds of calls that
+# are not timed before each batch, in addition to SECONDS.
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
@@ -17,7 +21,7 @@ pids=
 trap 'kill $pids 2>/dev/null; exit 1' HUP INT TERM
 "$python" -m twill.torch.build >"$scratch/out" || fail "no C++ part"
 
-# run NAME HOSTS RANKS: RANKS ranks on HOSTS hosts, in blocks, or without namespaces if HOSTS is 1.
+# run NAME HOSTS RANKS runs compare.py with RANKS ranks on HOSTS hosts in blocks, or without namespaces if HOSTS is 1.
 run()
 {
     name=$1 hosts=$2 ranks=$3 rank=0 pids=
@@ -39,7 +43,8 @@ run()
     done
 }
 
-# Print the shortest time of three runs of twill-bench, whose ranks run at once. column: 6 out of place, 10 in place.
+# Print the shortest time of three runs of twill-bench, whose ranks run at once. The column is 6 for out of place and 10
+# for in place.
 least_time() # ranks column arguments...
 {
     count=$1 column=$2
@@ -49,11 +54,12 @@ least_time() # ranks column arguments...
     done | awk -F, -v column="$column" '/float/ && (!least || $column < least) { least = $column } END { print least }'
 }
 
-# Print what no library can be faster than, from each rank's copies in its own memory, by twill's kernel: an all_to_all stores 32 MiB on each rank, a
-# broadcast on all but one. Private memory is copied twice, by way of memory that the ranks share, but for a rank's own block; less if a cache holds a
-# part of that memory. An all_reduce in place reads and stores each rank's 32 MiB, which is all that twill does where the ranks share the tensors. Of
-# private ones of L ranks (L - 1) / L go into memory that they share, and as much of the result comes out of it: these copies need not leave the caches, so
-# they count as copies of 64 KiB in a core's own cache.
+# Print the times that no library can beat, from each rank's copies in its own memory by twill's kernel. An all_to_all
+# stores 32 MiB on each rank, and a broadcast on all but one. Private memory is copied twice, through memory that the
+# ranks share, except for a rank's own block. It is less if a cache holds a part of that memory. An all_reduce in place
+# reads and stores the 32 MiB of each rank, which is all that twill does if the ranks share the tensors. If L ranks have
+# private tensors, (L - 1) / L of each goes into memory that they share, and the same part of the result comes out of
+# it. These copies need not leave the caches, so they count as copies of 64 KiB in a core's own cache.
 bounds() # ranks file
 {
     copy=$(least_time "$1" 6 alltoall --split "$1" --memory malloc -b 32M -e 32M -n 30)
