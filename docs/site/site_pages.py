@@ -143,7 +143,7 @@ def c_pages(xml):
     for file in sorted(xml.glob("twill*_8h.xml")):
         header = ElementTree.parse(file).find("compounddef")
         name = header.findtext("compoundname")
-        text = ":tocdepth: 3\n\n" + titled(name) + f".. doxygenfile:: {name}\n   :sections: briefdescription detaileddescription\n\n"
+        text = titled(name) + f".. doxygenfile:: {name}\n   :sections: briefdescription detaileddescription\n\n"
         alone = [("struct", inner.text) for inner in header.findall("innerclass")]
         alone += [(member.get("kind"), member.findtext("name")) for member in header.iter("memberdef")]
         alone = [(kind, item) for kind, item in alone if item not in grouped]
@@ -243,11 +243,11 @@ def docstring(app, what, name, value, options, lines):
     code = False
     lines[:] = [line for line in lines if not line.startswith("Alias for field number ")]  # Python's, of named tuples
     for i, line in enumerate(lines):
-        indented = line.startswith("    ")
+        indented = line.startswith("    ") and (code or i == 0 or not lines[i - 1])
         if indented and not code:
             lines[i] = f"::\n\n{line}"
         elif not indented and line:
-            lines[i] = re.sub(r"([\\*|_])", r"\\\1", re.sub("`([^`]*)`", r"``\1``", line))
+            lines[i] = re.sub(r"([\\*|_])", r"\\\1", re.sub("`([^`]*)`", r"``\1``", re.sub("^ {4}", "", line)))
         code = indented or (code and not line)
     lines[:] = "\n".join(lines).split("\n")
 
@@ -324,6 +324,8 @@ def stage(app):
     texts.update((f"reference/man/{name}.rst", text) for name, text in manual.items())
     texts["reference/manual.rst"] = MANUAL + "".join(f"   * :doc:`man/{name}`\n" for name in manual if name.endswith(".3"))
     texts["results/compare.rst"] = COMPARE
+    names = sorted(path.stem for path in (DOCS / "results").glob("*.md") if path.stem != "index")
+    made["results/index.md"] += ("\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n").encode()
     texts["results/compare.html"] = (DOCS / "site/compare.html").read_text()
     texts["_data/speed.js"] = f"const speed = {(DOCS / 'results/speed.json').read_text()}"
     made.update((name, text.encode()) for name, text in texts.items())

@@ -123,7 +123,7 @@ function draw() {
     document.getElementById("compare-plot").replaceChildren(plot(shown, colourOf));
     document.getElementById("compare-table").replaceChildren(table(shown));
     const machine = speed.machines[chosen.machine];
-    document.getElementById("compare-machine").textContent = `${[machine.processor, `${machine.cores} cores`, machine.kernel, machine.date, machine.revision]
+    document.getElementById("compare-machine").textContent = `${[machine.processor, machine.cores && `${machine.cores} cores`, machine.kernel, machine.date, machine.revision]
         .filter((fact) => fact).join(", ")}. Command: ${machine.command}`;
     history.replaceState(null, "", `#${new URLSearchParams(chosen)}`);
 }
