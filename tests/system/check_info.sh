@@ -23,6 +23,9 @@ expect 0 "lo address 127.0.0.1: set by TWILL_INTERFACE=lo" \
 expect 0 "lo address 127.0.0.1: all ranks are on this host" "$bin/twillrun" -n 2 "$info"
 [ "$(grep -c '^machine' "$scratch/out")" -eq 1 ] || fail "one rank alone speaks"
 
+expect 0 "noticed within          a dead process 0.29 s, a silent rank 3.5 s" env TWILL_TIMEOUT=2 "$bin/twillrun" -n 2 "$info"
+expect 0 ", a lost host 17" env TWILL_LAYOUT=nodes=2x1 "$bin/twillrun" -n 2 "$info"
+
 # Recorded machines: how many L3s, and no size that is not known.
 machine()
 {

@@ -6,7 +6,7 @@
 #include "bench/common/option_table.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
-#include "lib/twill.h"
+#include "lib/twill_recover.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -118,6 +118,18 @@ static void print_description(twill_context *context)
         else
             printf("%s\n", line);
     }
+}
+
+/* Print how soon an error names a rank that does not answer, by twill_comm_bounds(). */
+static void print_bounds(const twill_comm *comm)
+{
+    twill_bounds bounds;
+    if (twill_comm_size(comm) < 2 || twill_comm_bounds(comm, &bounds) != TWILL_OK)
+        return;
+    printf("noticed within          a dead process %.2f s, ", bounds.death);
+    if (bounds.host > 0)
+        printf("a lost host %.1f s, ", bounds.host);
+    printf("a silent rank %.1f s\n", bounds.silent);
 }
 
 /* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library. */
@@ -350,8 +362,10 @@ static int show_context(twill_context *context, const struct request *request)
     twill_status status = twill_comm_create(&comm, context);
     int result = status == TWILL_OK ? 0 : 1;
     bool others = request->environment || request->memory || request->why || request->threads > 0;
-    if (twill_comm_rank(comm) <= 0 && !others)
+    if (twill_comm_rank(comm) <= 0 && !others) {
         print_description(context);
+        print_bounds(comm);
+    }
     if (twill_comm_rank(comm) <= 0 && request->environment)
         print_environment(context);
     if (status != TWILL_OK)
