@@ -43,8 +43,12 @@ run_page()
         *\**) continue ;;
         *.file) sed 1d "$block" >"$place/$(head -n 1 "$block")"; continue ;;
         esac
-        [ "$(head -n 1 "$block")" != "# torch" ] || [ "$torch" -eq 1 ] || continue
-        (cd "$place" && timeout -k 10 "$patience" sh -e "$block") >"$scratch/output" 2>&1 || {
+        with=
+        if [ "$(head -n 1 "$block")" = "# torch" ]; then
+            [ "$torch" -eq 1 ] || continue
+            with="CXX=$(command -v ccache) ${CXX:-c++}" # nearly all of the time is compiling PyTorch's headers
+        fi
+        (cd "$place" && env ${with:+"$with"} timeout -k 10 "$patience" sh -e "$block") >"$scratch/output" 2>&1 || {
             echo "exit status $? of:"
             sed '1d; s/^/    /' "$block"
             shown "$scratch/output"
@@ -75,8 +79,6 @@ PYTHONPATH=$build/python TORCH_TWILL_CACHE=${TORCH_TWILL_CACHE:-$build/torch} PY
 export PATH PKG_CONFIG_PATH PYTHONPATH TORCH_TWILL_CACHE PYTHONDONTWRITEBYTECODE
 # Open MPI refuses root, and more ranks than cores, unless it is told otherwise.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-CXX="$(command -v ccache) ${CXX:-c++}" # nearly all of the time is compiling PyTorch's headers
-export CXX
 torch=1
 pip_torch >"$scratch/output" 2>&1 || { torch=0; echo "no PyTorch here: blocks that need it are left out"; }
 self_test
