@@ -11,7 +11,7 @@
  *     twill_gradients_add(set, &tensor, &index); // for each tensor
  *     twill_gradients_commit(set);
  *     while (more_batches()) {
- *         backward_pass(); // calls twill_gradients_ready(set, index) for each tensor
+ *         backward_pass(); // with twill_gradients_ready(set, index)
  *         twill_gradients_wait_all(set);
  *         update_parameters();
  *     }
