@@ -160,6 +160,12 @@ check_scripts() # root
     } | tr '\n' '\0' | (cd "$1" && xargs -0 -r shellcheck -f gcc 2>&1) | head -n 20
 }
 
+# Comments and pages read well: no folder has more sentences that must be read twice than it may (prose.py).
+check_prose() # root
+{
+    (cd "$1" && python3 "$here/lint/prose.py")
+}
+
 repeat() # count text
 {
     awk -v n="$1" -v text="$2" 'BEGIN {while (n-- > 0) print text}'
@@ -212,6 +218,14 @@ self_test()
     mkdir -p "$bad/.ci"
     # shellcheck disable=SC2016
     printf '#!/bin/sh\nrm $1\n' >"$bad/.ci/wrong"
+    if [ -n "$prose" ]; then
+        git -C "$bad" init -q
+        printf '/* The copy is had by way of the peer, so it is told. */\nint a;\n/* What it waits for goes on in turn, too. */\n' >"$bad/lib/bent.c"
+        printf '%0121d\n' 7 >"$bad/README.md"
+        must_complain 'lib: 2 sentences are bent' check_prose "$bad"
+        must_complain '1 lines are wide' check_prose "$bad"
+        must_complain 'no sentence has' check_prose "$bad"
+    fi
     if [ -n "$lints" ]; then
         must_complain 'bad.sh' check_scripts "$bad"
         must_complain 'wrong' check_scripts "$bad"
@@ -220,6 +234,8 @@ self_test()
 
 formats=$(command -v clang-format) || echo "no clang-format here: the format is not checked"
 lints=$(command -v shellcheck) || echo "no shellcheck here: scripts are not checked"
+prose=yes
+git -C "$source" ls-files >/dev/null 2>&1 || prose='' # a source archive has no list of its files
 self_test
 must_pass "no file over $MOST_LINES lines" check_file_lengths "$source"
 must_pass "no function over $MOST_LINES_OF_A_FUNCTION lines" check_function_lengths "$source"
@@ -231,6 +247,7 @@ must_pass "floats are printed by twill_print()" check_floats "$source/lib" "$sou
 must_pass "counts of one" check_plurals "$source/lib" "$source/algorithms" "$source/fabric" "$source/numa" "$source/kernels" \
     "$source/bench" "$source/examples"
 must_pass "top level" check_top_level "$source"
+[ -z "$prose" ] || must_pass "prose" check_prose "$source"
 [ -z "$formats" ] || must_pass "clang-format" check_format "$source"
 [ -z "$lints" ] || must_pass "shellcheck" check_scripts "$source"
 finish
