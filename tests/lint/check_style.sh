@@ -221,7 +221,8 @@ self_test()
     if [ -n "$prose" ]; then
         git -C "$bad" init -q
         printf '/* The copy is had by way of the peer, so it is told. */\nint a;\n/* What it waits for goes on in turn, too. */\n' >"$bad/lib/bent.c"
-        printf '%0121d\n' 7 >"$bad/README.md"
+        mkdir -p "$bad/docs/tutorials"
+        printf '%0121d\n' 7 >"$bad/docs/tutorials/wide.md"
         must_complain 'lib: 2 sentences are bent' check_prose "$bad"
         must_complain '1 lines are wide' check_prose "$bad"
         must_complain 'no sentence has' check_prose "$bad"
