@@ -19,7 +19,7 @@
  * its reason, but at most half of the timeout longer. */
 #define TWILL_BOOTSTRAP_SLACK_NS TWILL_S(2)
 #define TWILL_ATTEND_NS          TWILL_MS(20) /* between looks whether an awaited rank lives */
-#define TWILL_JOB_ENDED_NS       TWILL_MS(20) /* between looks whether the launcher's job has ended */
+#define TWILL_JOB_ENDED_NS       TWILL_MS(20) /* between looks whether the launcher's job ended */
 /* For a process manager to answer "finalize", which it does at once if it lives. */
 #define TWILL_PMI_GOODBYE_NS TWILL_S(2)
 /* For a name server that says EAI_AGAIN, as it may be late at the start of a job. */
@@ -45,18 +45,15 @@
 #define TWILL_JOIN_ATTEMPT_NS TWILL_S(3)
 /* For one of several addresses to authenticate, as another host may also have that address. */
 #define TWILL_JOIN_ANSWER_NS TWILL_S(5)
-/* Between attempts, as rank 0 may not listen yet. */
-#define TWILL_JOIN_PAUSE_MS 50
+#define TWILL_JOIN_PAUSE_MS  50 /* between attempts, as rank 0 may not listen yet */
 /* For an earlier job that may still hold the port, as long as TWILL_PORT_IN_USE_NS. */
 #define TWILL_JOIN_DOUBT_NS TWILL_S(5)
 /* For this process to connect to itself, which concerns only the kernel. */
-#define TWILL_LOOPBACK_NS TWILL_S(1)
-/* After this search in vain for rank 0 a rank says so. */
-#define TWILL_SEARCH_SAY_NS TWILL_S(5)
+#define TWILL_LOOPBACK_NS   TWILL_S(1)
+#define TWILL_SEARCH_SAY_NS TWILL_S(5) /* after this search in vain for rank 0 a rank says so */
 /* For this host to get a route to rank 0, as long as TWILL_TCP_AWAY_NS. */
 #define TWILL_JOIN_ROUTE_NS TWILL_S(16)
-/* For twillrun to drain a full socket. */
-#define TWILL_PORT_LEAVE_NS TWILL_S(1)
+#define TWILL_PORT_LEAVE_NS TWILL_S(1) /* for twillrun to drain a full socket */
 /* For the port of rank 0 to become free, as a job that ends closes it within seconds. */
 #define TWILL_PORT_IN_USE_NS       TWILL_S(5)
 #define TWILL_PORT_IN_USE_PAUSE_MS 50 /* between attempts */
@@ -85,8 +82,7 @@
 #define TWILL_HOST_FOUND_NS TWILL_S(16)
 /* Most time for their set-up (or a quarter of TWILL_TIMEOUT). SYNs are sent again in 1, 3, 7 s. */
 #define TWILL_HOST_SET_UP_NS TWILL_S(10)
-/* Between looks at the connections during set-up. */
-#define TWILL_HOST_TURN_NS TWILL_MS(20)
+#define TWILL_HOST_TURN_NS   TWILL_MS(20) /* between looks at the connections during set-up */
 /* For other hosts to be notified of a suspect. That is done in a look, and must not delay it. */
 #define TWILL_HOST_NOTIFY_NS TWILL_MS(100)
 
@@ -129,20 +125,17 @@
 #define TWILL_AGENT_END_NS TWILL_S(5)
 /* For an agent that has closed its output, or was killed, to be reaped. */
 #define TWILL_AGENT_REAP_NS       TWILL_S(1)
-#define TWILL_AGENT_REAP_PAUSE_MS 10 /* between looks */
-/* For a process that has a handle to be in the job. */
-#define TWILL_JOINING_NS TWILL_S(5)
+#define TWILL_AGENT_REAP_PAUSE_MS 10         /* between looks */
+#define TWILL_JOINING_NS          TWILL_S(5) /* for a process that has a handle to be in the job */
 /* TWILL_RESTARTS within this time are too many, as the cause would also kill the next process. */
-#define TWILL_RESTARTS_NS TWILL_S(10)
-/* Between looks for signals while the last output is written. */
-#define TWILL_OUTPUT_LOOK_MS 50
+#define TWILL_RESTARTS_NS    TWILL_S(10)
+#define TWILL_OUTPUT_LOOK_MS 50 /* between looks for signals while the last output is written */
 /* Messages of ranks are merged until none has come for this time, or the second time is over. */
 #define TWILL_SAYING_QUIET_NS TWILL_MS(200)
 #define TWILL_SAYING_MOST_NS  TWILL_S(2)
 /* For frames that the other side sends when it is ready. After ten minutes it has hung. */
 #define TWILL_FRAME_WAIT_NS TWILL_S(600)
-/* For the last frames after the input has ended. */
-#define TWILL_FRAME_LAST_NS TWILL_S(5)
+#define TWILL_FRAME_LAST_NS TWILL_S(5) /* for the last frames after the input has ended */
 /* Defaults of --grace and --timeout, and the most that they may be. */
 #define TWILL_LAUNCH_GRACE_NS   TWILL_S(3)
 #define TWILL_LAUNCH_TIMEOUT_NS TWILL_S(30)
@@ -150,8 +143,7 @@
 
 /* --- lib/job --- */
 
-/* For twillrun to take a warning while many ranks send one. */
-#define TWILL_LOG_LAUNCHER_MS 200
+#define TWILL_LOG_LAUNCHER_MS 200 /* for twillrun to take a warning while many ranks send one */
 
 /* --- lib/engine --- */
 
@@ -197,16 +189,14 @@
 /* Between looks whether awaited ranks of other nodes live. The first needs a connection. */
 #define TWILL_LIVENESS_EVERY_NS TWILL_MS(200)
 /* Between reports to awaited ranks of other nodes, and updates of where this rank waits. */
-#define TWILL_WAIT_REPORT_NS TWILL_S(1)
-/* Such an update counts for three of these. */
-#define TWILL_ELSEWHERE_SECONDS 3.0
+#define TWILL_WAIT_REPORT_NS    TWILL_S(1)
+#define TWILL_ELSEWHERE_SECONDS 3.0 /* such an update counts for three of these */
 /* The deadline after a wait has timed out. It holds for an all-gather with the same rank, and for
  * communicators that are destroyed, so that these do not wait for TWILL_TIMEOUT each. */
 #define TWILL_LEAVE_NS TWILL_MS(100)
 /* Least rest of a deadline that is carried over to another wait. */
-#define TWILL_GRACE_NS TWILL_MS(10)
-/* For all ranks to be notified of a failure. */
-#define TWILL_FAILURE_NOTIFY_NS TWILL_MS(500)
+#define TWILL_GRACE_NS          TWILL_MS(10)
+#define TWILL_FAILURE_NOTIFY_NS TWILL_MS(500) /* for all ranks to be notified of a failure */
 /* For the notice of a failure's root cause to arrive, as long as notifying takes. */
 #define TWILL_EXPLAIN_NS TWILL_MS(500)
 /* The same for a death, which closes connections after a notice. */
@@ -221,8 +211,7 @@
  * These are the times between two ranks, and between the first and the last. */
 #define TWILL_SEARCH_SPREAD_NS      TWILL_US(100)
 #define TWILL_SEARCH_SPREAD_MOST_NS TWILL_MS(200)
-/* For a revocation to wait for a call that computes. */
-#define TWILL_BREAK_NS TWILL_MS(100)
+#define TWILL_BREAK_NS              TWILL_MS(100) /* for a revocation to wait for a computing call */
 /* First tick of an agreement, doubled up to the most. */
 #define TWILL_AGREE_TICK_FIRST_NS TWILL_MS(2)
 #define TWILL_AGREE_TICK_MOST_NS  TWILL_MS(50)
@@ -256,13 +245,11 @@
 
 /* Longest sleep of a reducer's thread, as a lost wake costs no more. */
 #define TWILL_REDUCER_SLEEP_NS TWILL_MS(5)
-/* Pause after an exchange that agreed on nothing. */
-#define TWILL_REDUCER_AGAIN_NS TWILL_US(50)
+#define TWILL_REDUCER_AGAIN_NS TWILL_US(50) /* pause after an exchange that agreed on nothing */
 
 /* --- lib/server --- */
 
-/* Between looks whether servers and workers live. */
-#define TWILL_SERVER_CHECK_NS TWILL_MS(20)
+#define TWILL_SERVER_CHECK_NS TWILL_MS(20) /* between looks whether servers and workers live */
 /* Timeout of the endpoints of links, i.e. none, as a worker may compute, and a core be idle, for
  * long. Waits have their own timeouts. */
 #define TWILL_SERVER_LINK_SECONDS 1e6
