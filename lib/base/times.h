@@ -211,7 +211,7 @@
  * These are the times between two ranks, and between the first and the last. */
 #define TWILL_SEARCH_SPREAD_NS      TWILL_US(100)
 #define TWILL_SEARCH_SPREAD_MOST_NS TWILL_MS(200)
-#define TWILL_BREAK_NS              TWILL_MS(100) /* for a revocation to wait for a computing call */
+#define TWILL_BREAK_NS              TWILL_MS(100) /* for a call that computes, in a revocation */
 /* First tick of an agreement, doubled up to the most. */
 #define TWILL_AGREE_TICK_FIRST_NS TWILL_MS(2)
 #define TWILL_AGREE_TICK_MOST_NS  TWILL_MS(50)
