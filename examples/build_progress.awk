@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-# Replace the lines "[12/345] ..." of a build by one that is rewritten, with the time that is left; other lines stay. For
-# a terminal; standard error is one.
+# Show the lines "[12/345] ..." of a build as one line that is rewritten, with the time that is left. Other lines stay
+# as they are. Standard error must be a terminal.
 function now()
 {
     srand()
-    return srand() # the seed of the call before: seconds since 1970
+    return srand() # srand() returns the seed of the call before, which is the time in seconds since 1970
 }
 BEGIN {
     begun = now()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Set-up without a launcher: two processes give twill a callback that exchanges bytes over a socket
- * they already have. twill uses it only to bootstrap. A program with MPI or a key-value store would
- * exchange the bytes with those. */
+/* Set up twill without a launcher. Two processes give twill a callback that exchanges bytes over a
+ * socket that they already have. Twill uses it only to bootstrap. A program with MPI or a key-value
+ * store would exchange the bytes with those. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,6 +9,7 @@
 #include <twill.h>
 #include <unistd.h>
 
+/* The user data of the callback. */
 struct socket_peer {
     int rank, socket;
 };
@@ -37,7 +38,8 @@ static int receive_all(int socket, char *to, size_t bytes)
     return 0;
 }
 
-/* Allgather between two ranks. Rank 0 sends first, so that they do not both wait to send. */
+/* Exchange bytes between two ranks (allgather). Rank 0 sends first, so that they do not both wait
+ * to send. Returns 0 if it has worked. */
 static int exchange(void *user, const void *mine, void *all, size_t bytes)
 {
     const struct socket_peer *peer = user;
@@ -79,7 +81,7 @@ int main(void)
         perror("callback: socketpair");
         return 1;
     }
-    pid_t child = fork(); /* before any context exists: a context does not survive a fork */
+    pid_t child = fork(); /* A context does not survive a fork, so fork before there is any. */
     if (child < 0) {
         perror("callback: fork");
         return 1;

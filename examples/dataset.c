@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fast reading of CSV: the file is mapped, memchr() finds its lines, and a rank parses only its own
- * samples. NT3 has 60,483 numbers per line. */
+/* CSV is read fast, as NT3 has 60,483 numbers per line. The file is mapped, memchr() finds its
+ * lines, and a rank parses only its own samples. */
 #include "dataset.h"
 
 #include <errno.h>
@@ -27,7 +27,7 @@ double example_uniform(uint64_t *state)
     return (double)(example_random(state) >> 11) * 0x1p-53;
 }
 
-/* Parse a number that the fast path cannot, from a copy, as the mapping is not terminated. */
+/* Parse a number that the fast path cannot parse. The mapping does not end with a 0, so copy it. */
 static const char *parse_slowly(const char *at, const char *end, double *value)
 {
     char copy[64], *stop;
@@ -40,9 +40,9 @@ static const char *parse_slowly(const char *at, const char *end, double *value)
     return stop == copy ? NULL : at + (stop - copy);
 }
 
-/* Parse a number from [at, end). Returns where it ends, or NULL. Up to 15 digits and small
- * exponents are exact with one multiplication or division (Clinger 1990); strtod() does everything
- * else. */
+/* Parse a number from [at, end). Returns where it ends, or NULL if there is none. One
+ * multiplication or division gives the exact result for up to 15 digits and small exponents
+ * (Clinger 1990). strtod() parses everything else. */
 static const char *parse_number(const char *at, const char *end, double *value)
 {
     static const double powers[] = {1e0, 1e1, 1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
@@ -71,6 +71,7 @@ static const char *parse_number(const char *at, const char *end, double *value)
     return at;
 }
 
+/* Return the end of the line without its line break. */
 static const char *line_end(const struct example_file *file, const char *at)
 {
     const char *newline = memchr(at, '\n', (size_t)(file->text + file->bytes - at));
@@ -114,7 +115,7 @@ static int map_file(struct example_file *file, char *message, size_t bytes)
     return 0;
 }
 
-/* Return whether the line has anything but numbers. */
+/* Return whether the line has anything that is not a number. */
 static int is_header(const char *at, const char *end)
 {
     double value;
@@ -127,6 +128,7 @@ static int is_header(const char *at, const char *end)
     return 0;
 }
 
+/* Store the label of the line [at, end). Returns 0, or -1 with a message. */
 static int read_label(struct example_file *file, size_t sample, const char *at, const char *end,
                       char *message, size_t bytes)
 {
@@ -153,7 +155,7 @@ static int read_label(struct example_file *file, size_t sample, const char *at, 
     return 0;
 }
 
-/* Index the start and the label of each line, of which there are at most `lines`. */
+/* Index the start and the label of at most `lines` lines. Returns 0, or -1 with a message. */
 static int index_lines(struct example_file *file, const char *at, size_t lines, char *message,
                        size_t bytes)
 {
@@ -184,7 +186,7 @@ static int index_lines(struct example_file *file, const char *at, size_t lines, 
 
 static size_t count_newlines(const char *at, const char *end)
 {
-    size_t lines = 1; /* the last line may not end with one */
+    size_t lines = 1; /* the last line may have no newline */
     while ((at = memchr(at, '\n', (size_t)(end - at))) != NULL) {
         lines++;
         at++;
@@ -242,7 +244,7 @@ size_t *example_split(const struct example_file *file, uint64_t seed, size_t *tr
         return NULL;
     }
     for (size_t i = 0; i < file->samples; i++) {
-        size_t j = example_random(&seed) % (i + 1); /* Fisher and Yates, inside out */
+        size_t j = example_random(&seed) % (i + 1); /* the inside-out shuffle of Fisher and Yates */
         if (i != j)
             shuffled[i] = shuffled[j];
         shuffled[j] = i;
@@ -258,7 +260,7 @@ size_t *example_split(const struct example_file *file, uint64_t seed, size_t *tr
     return order;
 }
 
-/* Parse the features of one line. Returns -1 on error, with the number of the field in *bad. */
+/* Parse the features of a sample. Returns 0, or -1 with the number of the wrong field in *bad. */
 static int parse_sample(const struct example_file *file, size_t sample, float *values, size_t *bad)
 {
     const char *at = file->text + file->starts[sample], *end = line_end(file, at);

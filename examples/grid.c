@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Model and data parallelism together: ranks form a grid, and each row and each column is a
- * communicator. A row holds one copy of the model, a weight matrix divided by columns; the samples
- * are divided among the rows.
+/* Show model and data parallelism together. The ranks form a grid, and each row and each column is
+ * a communicator. A row has one copy of the model, a weight matrix that is divided by columns. The
+ * samples are divided among the rows.
  *
- *     0 1    a row sums its partial activations (model parallelism),
- *     2 3    a column sums its gradients (data parallelism)
+ *       0 1    a row sums its partial activations (model parallelism)
+ *       2 3    a column sums its gradients (data parallelism)
  *
- * Run: twillrun -n 4 grid. Trains a linear model and checks that it equals, bit for bit, the model
- * that a single rank trains on all samples: numbers are small integers, which add up exactly. */
+ * Run it by twillrun -n 4 grid. It trains a linear model and checks that it equals bit for bit the
+ * model that one rank trains on all samples. Small integers add up exactly. */
 #include <stdio.h>
 #include <string.h>
 #include <twill.h>
 
 enum { INPUTS = 64, SAMPLES = 32, GRID_STEPS = 4 };
 
+/* The communicators of this rank, and the size of the grid. */
 struct grid {
     twill_comm *row, *column;
-    int rows, columns; /* of the grid */
+    int rows, columns;
 };
 
 static double sample(int s, int i)
@@ -29,8 +30,8 @@ static double target(int s)
     return s % 5 - 2;
 }
 
-/* Do a step on the samples of this row with the weights of this column. It is exact, as the rate is
- * a power of two and all inputs are small integers. */
+/* Make a step on the samples of this row with the weights of this column. The result is exact, as
+ * the rate is a power of two and all inputs are small integers. */
 static twill_status step_grid(const struct grid *grid, double *weights)
 {
     int wide = INPUTS / grid->columns, shard = SAMPLES / grid->rows;
@@ -62,13 +63,14 @@ static twill_status train_grid(const struct grid *grid, double *weights)
     return status;
 }
 
-/* Train on one rank: on a grid of one. */
+/* Train all weights on all samples, as a grid of one rank. */
 static twill_status train_alone(twill_comm *self, double *weights)
 {
     struct grid grid = {.row = self, .column = self, .rows = 1, .columns = 1};
     return train_grid(&grid, weights);
 }
 
+/* Train on the grid and alone, and set *wrong to whether the models differ. */
 static twill_status compare_grid(twill_comm *comm, const struct grid *grid, int *wrong)
 {
     double mine[INPUTS] = {0}, all[INPUTS] = {0}, alone[INPUTS] = {0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The smallest twill program: every rank adds its number to a sum. Run: twillrun -n 4 hello */
+/* The smallest twill program adds the numbers of all ranks. Run it by twillrun -n 4 hello */
 #include <stdio.h>
 #include <twill.h>
 

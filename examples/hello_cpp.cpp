@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The smallest twill program in C++: every rank adds its number to a sum, and a gradient is
- * averaged while something else is computed. Run: twillrun -n 4 hello_cpp */
+/* The smallest twill program in C++. Every rank adds its number to a sum, and a gradient is
+ * averaged while something else is computed. Run it by twillrun -n 4 hello_cpp */
 #include <cstdio>
 #include <twill.hpp>
 #include <vector>

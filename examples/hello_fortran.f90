@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: Apache-2.0
-! The smallest twill program in Fortran: every rank adds its number to a sum, and a gradient is averaged while
-! something else is computed. Run: twillrun -n 4 hello_fortran
+! The smallest twill program in Fortran. Every rank adds its number to a sum, and a gradient is averaged while something
+! else is computed. Run it by twillrun -n 4 hello_fortran
 program hello_fortran
     use, intrinsic :: iso_fortran_env, only: error_unit, real32, real64
     use twill

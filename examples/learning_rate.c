@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The learning rate of each mini-batch. */
 #include "learning_rate.h"
 
 #include <math.h>

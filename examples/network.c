@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forward and backward passes of the example's network. The inner loop is over hidden units, so
- * that compilers vectorise it without changing the order of sums. */
+/* The inner loops of both passes are over hidden units, so that compilers vectorise them without
+ * changing the order of sums. */
 #include "network.h"
 
 #include "dataset.h"
@@ -38,7 +38,6 @@ void example_network_free(struct example_network *network)
     *network = (struct example_network){0};
 }
 
-/* Glorot and Bengio (2010): uniform within sqrt(6 / (in + out)). Biases are 0. */
 void example_network_randomise(struct example_network *network, uint64_t seed)
 {
     double first = sqrt(6.0 / (double)(network->features + network->hidden));
@@ -49,7 +48,7 @@ void example_network_randomise(struct example_network *network, uint64_t seed)
         network->weights[OUTPUT_WEIGHTS][j] = (float)(second * (2 * example_uniform(&seed) - 1));
 }
 
-/* Compute the hidden layer, and the logits of the outputs. */
+/* Compute the hidden layer and the logits of the outputs of one sample. */
 static void compute_logits(const struct example_network *network, const float *features,
                            float *units, float *logits)
 {
@@ -77,8 +76,8 @@ static size_t largest(const float *values, size_t count)
     return at;
 }
 
-/* Replace logits by the probabilities of their classes, less 1 at the label: the gradient of the
- * loss. Returns the loss. */
+/* Replace the logits by the gradient of the loss, which is the probabilities of the classes, less 1
+ * at the label. Returns the loss. */
 static double softmax_errors(float *logits, size_t outputs, int label)
 {
     float most = logits[largest(logits, outputs)], sum = 0, of_label = logits[label] - most;
@@ -90,7 +89,7 @@ static double softmax_errors(float *logits, size_t outputs, int label)
     return log((double)sum) - (double)of_label;
 }
 
-/* The same for one logit, of class 1. */
+/* The same for a single logit, which is that of class 1. */
 static double logistic_error(float *logit, int label)
 {
     double margin = (double)(label ? *logit : -*logit);
@@ -131,7 +130,7 @@ double example_network_forward(struct example_network *network, const float *fea
     return loss;
 }
 
-/* Write the output's gradients, and replace the hidden units by what their layer's are made of. */
+/* Write the gradients of the output, and replace the hidden units by the deltas of their layer. */
 static void backward_output(struct example_network *network, size_t samples)
 {
     size_t hidden = network->hidden, outputs = network->outputs;

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A clock, and a table of phases. */
 #include "phases.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# From a fresh Debian 12 to training on four ranks: install, build, train, measure. Run it from
-# anywhere, as root or with sudo at hand: sh examples/quickstart.sh
+# Start with a fresh Debian 12 and end with a training on four ranks. The steps install, build, train and measure. Run
+# sh examples/quickstart.sh as root, or with sudo, in any folder.
 set -eu
 cd "$(dirname "$0")/.."
 step=0
@@ -22,7 +22,7 @@ build()
 {
     cmake --build --preset release || touch "$failed"
 }
-if [ -t 2 ]; then # a line with the time that is left
+if [ -t 2 ]; then # show a line with the time that is left
     failed=build/failed
     rm -f "$failed"
     build | awk -f examples/build_progress.awk

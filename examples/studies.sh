@@ -1,10 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...]: what was published of distributed training, measured on this
-# machine: a table and, with gnuplot, a plot for each study (all without names; --list names them), in some 5 minutes, with --quick in half of
-# one. Numbers of ranks that this machine lacks are predicted by the price model and say so. FOLDER of the programs: build/bin; of what is
-# kept: studies, with report.md, one line a study. --update writes these lines into the column "here" of FILE, docs/results/studies.md, which says what
-# each study shows.
+# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...] repeats on this machine what was
+# published of distributed training. It prints a table for each study and, with gnuplot, draws a plot. Without names it
+# runs all studies, which --list names. This takes some 5 minutes, or half a minute with --quick. Numbers of ranks that
+# this machine lacks are predicted by the price model, and the rows say so. --bin is the folder of the programs
+# (build/bin). --out is the folder for what is kept (studies), with report.md, which has a line for each study. --update
+# writes these lines into the column "here" of FILE, docs/results/studies.md, which says what each study shows.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 bin=$here/../build/bin out=studies quick=0 update=
@@ -42,26 +43,26 @@ ranks=2
 while [ $((2 * ranks)) -le "$cores" ] && [ $ranks -lt 64 ]; do ranks=$((2 * ranks)); done
 n=10
 [ $quick = 0 ] || n=2
-few=3 # steps where one rank's timer is all that is measured
+few=3 # steps where only the timer of one rank is measured
 [ $quick = 0 ] || few=2
 plots=
 ! command -v gnuplot >/dev/null || plots=1
 
-# full WORDS, or quickly WORDS instead: what the two kinds of run have
+# full WORDS prints the words in a whole run, and quickly WORDS prints them with --quick.
 full() { [ $quick = 1 ] || echo "$@"; }
 quickly() { [ $quick = 0 ] || echo "$@"; }
 
 large=$(quickly googlenet)$(full resnet50) # the model of most studies
 
 failed=
-# command_of [VARIABLE=VALUE...] WORDS: run a command, print it and its rows, and keep all that it prints.
+# command_of [VARIABLE=VALUE...] WORDS runs a command, prints it and its rows, and keeps all that it prints.
 command_of()
 {
     printf '$ %s\n' "$*" | sed "s|$bin/||g; s|$here/||g; s|$lists/||g; s|$out/||g" | tee -a "$out/$study.txt"
     status=0
     timeout 240 env "$@" >"$out/last" 2>"$out/err" || status=$?
     cat "$out/last" >>"$out/$study.txt"
-    # Settings of the job are in the file only; names of columns and words about the whole table are shown.
+    # Only the file has the settings of the job. Names of columns and words about the whole table are also shown.
     if [ -n "$shown" ]; then
         grep -E "$shown" "$out/last" || true
     else
@@ -71,7 +72,7 @@ command_of()
     [ $status = 0 ] || { cat "$out/err" && echo "FAILED: status $status" && failed="$failed $study"; }
 }
 
-# job N WORDS: a command on N ranks
+# job N WORDS runs a command on N ranks.
 job()
 {
     of=$1
@@ -79,7 +80,7 @@ job()
     command_of ${layout:+TWILL_LAYOUT=$layout} ${tuning:+TWILL_TUNING=$tuning} ${gradients:+TWILL_GRADIENTS=$gradients} "$bin/twillrun" -n "$of" "$@"
 }
 
-# train N WORDS: a table on N ranks, with JSON and a plot of its own
+# train N WORDS runs twill-bench train on N ranks, which prints a table. It has its own JSON file and plot.
 train()
 {
     of=$1 trainings=$((trainings + 1))
@@ -88,10 +89,10 @@ train()
     job "$of" "$bin/twill-bench" train -n "$times" -w 1 -J "$file.json" ${plots:+--plot "$file.svg"} "$@"
 }
 
-# network GBIT [US]: predictions are for a fat tree whose nodes have a link of GBIT Gbit/s, and a latency of US microseconds
+# network GBIT [US] lets predictions be for a fat tree whose nodes have a link of GBIT Gbit/s and a latency of US us.
 network()
 {
-    picoseconds=$((8192000 / $1)) # of 1024 bytes
+    picoseconds=$((8192000 / $1)) # picoseconds of 1024 bytes
     printf 'twill-tuning 1\nmachine fattree\nmodel link.network.gap %s\nmodel link.group.gap %s\nmodel interface %s\n' \
         $picoseconds $picoseconds $picoseconds >"$out/network.tuning"
     [ $# = 1 ] || printf 'model link.network.latency %s\nmodel link.group.latency %s\n' "${2}000000" "${2}000000" >>"$out/network.tuning"
@@ -150,13 +151,15 @@ study_models() # row 141
     done
     train 1 --list "$lists/googlenet.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 4900
     train 1 --list "$lists/alexnet.txt" --ranks 1,512 --per-node 4 --batch 512 --compute-us 171409
-    # As it was published: NCCL's ring over all ranks, whose step NCCL's own model has at 14 us between servers, and Horovod's 64 MiB of fusion.
+    # This is as it was published. NCCL has a ring over all ranks, whose step takes 14 us between servers in NCCL's own
+    # model, and Horovod has 64 MiB of fusion.
     network 25 14
     gradients=bucket=64M
     train 1 --list "$lists/vgg16.txt" --ranks 1,128,512 --per-node 4 --batch 64 --compute-us 415584 --algorithm allreduce:ring
     gradients=
     network 25
-    # What makes VGG-16 the worst: at the speed by multiply-adds of Inception V3 it is not, nor on 96 Gbit/s; at 21 of the 25 Gbit/s it is worse.
+    # This shows what makes VGG-16 the worst. It is not at Inception V3's speed by multiply-adds, nor on 96 Gbit/s, and
+    # it is worse at 21 of the 25 Gbit/s.
     train 1 --list "$lists/vgg16.txt" --ranks 1,512 --per-node 4 --batch 64 --device-gflops 4900
     for rate in 96 21; do
         network $rate
@@ -240,7 +243,7 @@ study_nt3() # rows 8, 9
     published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
     [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
     job 2 "$bin/nt3" --data "$out/nt3.csv" --epochs "$(quickly 6)$(full 2)" --batch "$(quickly 5)$(full 20)" --filters "$(quickly 4)$(full 8)"
-    # NT3's own network with its 619.7 MB of gradients, on a few samples of its size.
+    # NT3's own network has 619.7 MB of gradients. It gets a few samples of its size.
     command_of "$bin/nt3" --make "$out/nt3.csv" --samples 10 --features "$(quickly 400)$(full 60483)"
     job 2 "$bin/nt3" --data "$out/nt3.csv" --whole --epochs 1 --batch 4
     rm -f "$out/nt3.csv"
@@ -307,7 +310,7 @@ done
         echo "| \`$study\` | $(sed -n 's/^  published: //p' "$out/$study.txt" | paste -sd ';' | sed 's/; */; /g') | $figures |"
     done <"$out/figures.tsv"
 } >"$out/report.md"
-# In FILE, the third column of the rows that begin with the name of a study.
+# In FILE, replace the third column of the rows that begin with the name of a study.
 [ -z "$update" ] || {
     awk -F '\t' 'FNR == NR { here[$1] = $2; next }
         match($0, /^\| `[a-z0-9]+`/) {

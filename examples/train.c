@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Train a tumour-or-normal classifier on all ranks: twillrun -n 4 train --data wdbc.csv
+/* Train a tumour-or-normal classifier on all ranks. Run it by twillrun -n 4 train --data wdbc.csv
  *
- * A gradient set (twill_train.h) is the communication of the training: twenty-one lines of this
- * file are calls of the set, of its optimizer or of twill_broadcast (two of them read counters, one
- * a message). Every mini-batch is divided among the ranks, so that any number of ranks computes the
- * same model; a rank parses its own samples only. train_data.c loads them, train_report.c evaluates
- * the model and prints where the time went. */
+ * A gradient set (twill_train.h) makes the communication of the training. Twenty-one lines of this
+ * file are calls of the set, of its optimizer or of twill_broadcast. Two of them read counters and
+ * one a message. Every mini-batch is divided among the ranks, so that any number of ranks computes
+ * the same model. A rank parses only its own samples. train_data.c loads them, and train_report.c
+ * evaluates the model and prints how the time was spent. */
 #include "train.h"
 
 #include <stdbool.h>
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return -1 after copying the message if the status is an error, else 0. */
 static int exchange_failed(struct training *t, twill_status status)
 {
     if (status == TWILL_OK)
@@ -40,15 +41,15 @@ static twill_status set_optimizer(struct training *t)
     return twill_gradients_set_optimizer(t->set, &optimizer);
 }
 
-/* Create the set. With an optimizer (--fused) it has the parameters, too; all ranks start with
- * those of rank 0. */
+/* Create the set, which has the parameters with --fused. All ranks start with those of rank 0. */
 static twill_status create_set(struct training *t)
 {
     const struct train_options *options = &t->options;
     struct example_network *network = &t->network;
     twill_gradients_options set_options;
     twill_gradients_defaults(&set_options);
-    set_options.op = TWILL_SUM; /* of gradients that are divided by the mini-batch's samples */
+    /* the gradients have been divided by the samples of the mini-batch */
+    set_options.op = TWILL_SUM;
     set_options.compression = options->compression;
     set_options.late = options->late;
     twill_status status = twill_gradients_create(&t->set, t->comm, &set_options);
@@ -81,8 +82,8 @@ static twill_status create_set(struct training *t)
     return status;
 }
 
-/* Update the parameters with the set's results, unless the set has done so. With --late it has them
- * twice. */
+/* Update the parameters with the set's results, unless the set has done it. With --late both have
+ * two places, so ask the set each time. */
 static void update_parameters(struct training *t)
 {
     for (int i = 0; i < EXAMPLE_TENSORS; i++) {
@@ -101,8 +102,9 @@ static twill_status mark_layer(struct training *t, int layer)
     return status == TWILL_OK ? twill_gradients_ready(t->set, 2 * layer) : status;
 }
 
-/* Train on one mini-batch: sum the ranks' gradients, and do the same step on every rank. With
- * --overlap a layer's gradients are reduced while those of the layer before are computed. */
+/* Train on one mini-batch. Sum the gradients of the ranks, and make the same step on every rank.
+ * With --overlap the gradients of a layer are reduced while those of the layer before are computed.
+ * Adds the loss and the number of this rank's samples to loss[2]. */
 static twill_status train_batch(struct training *t, size_t batch, double loss[2])
 {
     struct example_network *network = &t->network;
@@ -129,7 +131,7 @@ static twill_status train_batch(struct training *t, size_t batch, double loss[2]
     return status;
 }
 
-/* End the steps with late results: the last ones deliver their own. */
+/* End the steps whose results are late. The last ones deliver their own results. */
 static twill_status cool_down(struct training *t)
 {
     twill_status status = twill_gradients_drain(t->set);
@@ -139,7 +141,8 @@ static twill_status cool_down(struct training *t)
     return twill_gradients_set_late(t->set, 0);
 }
 
-/* Draw the order of an epoch's mini-batches, the same on all ranks. */
+/* Begin an epoch. All ranks draw the same order of its mini-batches. With --late the last tenth of
+ * the epochs has results that are not late. */
 static int begin_epoch(struct training *t)
 {
     size_t epochs = t->options.epochs;
@@ -159,7 +162,7 @@ static int begin_epoch(struct training *t)
     return 0;
 }
 
-/* Print the loss of some epochs; of all that were not cut short by a death if ranks may die. */
+/* Print the loss of every tenth of the epochs, or with --elastic of all that no death cut short. */
 static int end_epoch(struct training *t)
 {
     const struct train_options *options = &t->options;
@@ -226,8 +229,7 @@ static int train_model(struct training *t)
     return failed;
 }
 
-/* Allocate the network, with its parameters unless the set has them. Parameters that are there
- * stay. */
+/* Allocate the network, and its parameters unless the set has them or they are there. */
 static int create_network(struct training *t)
 {
     size_t most = 0;

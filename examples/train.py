@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a tumour-or-normal classifier on all ranks: python3 -m twill.run -n 4 examples/train.py [wdbc.csv] [EPOCHS]
+"""Train a tumour-or-normal classifier on all ranks.
+
+    python3 -m twill.run -n 4 examples/train.py [wdbc.csv] [EPOCHS]
 
 Every mini-batch is divided among the ranks, so that any number of them computes the same model. A gradient set sums the
-gradients while the backward pass goes on, and updates the parameters."""
+gradients during the backward pass and updates the parameters."""
 import os
 import sys
 import numpy as np
@@ -12,7 +14,7 @@ BATCH, HIDDEN, RATE, SEED = 64, 16, 0.1, 1
 
 
 def load(path: str, random: np.random.Generator) -> tuple:
-    """Return standardised features and labels of the samples to train with, and of those held out."""
+    """Return the standardised features and the labels of the training samples, then those of the held-out samples."""
     table = random.permutation(np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.float32))
     features, labels = table[:, :-1], table[:, -1]
     train = len(table) * 4 // 5
@@ -21,7 +23,7 @@ def load(path: str, random: np.random.Generator) -> tuple:
 
 
 class Network:
-    """One hidden layer of tanh, a logistic output; its parameters and gradients belong to a gradient set."""
+    """A network with a hidden layer of tanh and a logistic output. Its gradient set has the parameters and gradients."""
 
     def __init__(self, comm: twill.Communicator, inputs: int, random: np.random.Generator) -> None:
         self.set = twill.GradientSet(comm, op=twill.SUM)
@@ -30,23 +32,23 @@ class Network:
         self.tensors = [self.set.add(name, shape) for name, shape in shapes.items()]
         self.set.set_optimizer("sgd", rate=RATE)
         self.set.commit()
-        for tensor in self.tensors[::2]:  # the same on all ranks, as all draw the same
+        for tensor in self.tensors[::2]:  # all ranks draw the same values
             tensor.parameters[...] = random.uniform(-1, 1, tensor.shape) * np.sqrt(6 / (sum(tensor.shape) + HIDDEN))
 
     def forward(self, x: np.ndarray) -> tuple:
-        """Return hidden units and logits."""
+        """Return the hidden units and the logits."""
         weights, biases, output, bias = (tensor.parameters for tensor in self.tensors)
         units = np.tanh(x @ weights + biases)
         return units, units @ output + bias
 
     def step(self, x: np.ndarray, y: np.ndarray, samples: int) -> float:
-        """Train on this rank's part of a mini-batch of `samples` samples; return the sum of its losses."""
+        """Train on this rank's part of a mini-batch that has `samples` samples. Return the sum of its losses."""
         weights, biases, output, bias = self.tensors
         units, logits = self.forward(x)
         errors = (1 / (1 + np.exp(-logits)) - y) / samples
         output.gradient[...], bias.gradient[...] = errors @ units, errors.sum()
         delta = np.outer(errors, output.parameters) * (1 - units * units)
-        bias.ready()  # from here on the set may reduce them
+        bias.ready()  # from here on the set may reduce the output's gradients
         output.ready()
         weights.gradient[...], biases.gradient[...] = x.T @ delta, delta.sum(0)
         biases.ready()

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --elastic --fused: each rank has the optimizer's state of its own shards only. After every
- * mini-batch it gives a copy of that to its right neighbour, and keeps the parameters, which all
- * ranks have alike, so that the state of a rank that dies is not lost, and no file is needed.
+/* Copies of the training for --elastic --fused. Each rank has only the optimizer's state of its
+ * shards. After every mini-batch it sends a copy of that to its right neighbour. It also keeps a
+ * copy of the parameters, which are the same on all ranks. So the state of a rank that dies is not
+ * lost, and no file is needed.
  *
- * The last two copies are kept: a rank may die while the others copy, some of whom are done. The
- * survivors go on from the newest one that all of them have. If two neighbours die at once, the
- * state of one of them is lost, and the job ends. */
+ * The last two copies are kept, as a rank may die while some of the others have made the last copy
+ * and some have not. The survivors continue from the newest copy that all of them have. If two
+ * neighbours die together, the state of one of them is lost, and the job ends. */
 #include "train.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Make room for `bytes` bytes, whose content is undefined then. *had is the size. */
 static twill_status reserve_bytes(void **memory, size_t *had, size_t bytes)
 {
     if (*had < bytes) {
@@ -41,7 +43,7 @@ static twill_status copy_model(struct training *t, struct train_copy *copy)
     return TWILL_OK;
 }
 
-/* Exchange the optimizer's state with the neighbours: to the right, from the left. */
+/* Send the optimizer's state to the right neighbour, and receive that of the left one. */
 static twill_status copy_state(struct training *t, struct train_copy *copy)
 {
     int right = (t->rank + 1) % t->size, left = (t->rank + t->size - 1) % t->size;
@@ -81,7 +83,7 @@ int example_copy(struct training *t)
     return 0;
 }
 
-/* Give all ranks rank 0's parameters. */
+/* Give rank 0's parameters to all ranks. */
 static twill_status share_weights(struct training *t)
 {
     const struct example_network *network = &t->network;
@@ -92,7 +94,7 @@ static twill_status share_weights(struct training *t)
     return status;
 }
 
-/* Make this rank what it was when it made the copy; without one, it gets all from the others. */
+/* Make this rank what it was when it made the copy. Without a copy it gets all from the others. */
 static twill_status use_copy(struct training *t, const struct train_copy *copy)
 {
     size_t states = copy == NULL ? 0 : copy->bytes[1] > 0 ? 2 : 1;
@@ -123,7 +125,7 @@ twill_status example_restore(struct training *t)
         copy = t->copy[i].step == step ? &t->copy[i] : copy;
     if (step > 0)
         return use_copy(t, copy);
-    t->at.epoch = 0; /* a rank has died before the first copy: begin again */
+    t->at.epoch = 0; /* A rank has died before the first copy, so begin again. */
     if (t->rank == 0)
         example_network_randomise(&t->network, t->options.seed);
     return share_weights(t);

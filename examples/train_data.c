@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training samples of a rank. */
 #include "train.h"
 
 #include <math.h>
@@ -22,7 +21,7 @@ int example_agree(struct training *t, int failed)
     return failed || any ? -1 : 0;
 }
 
-/* Return how many of n samples are this rank's shard, which begins at *from. */
+/* Return how many of n samples are this rank's shard, and set *from to the first of them. */
 static size_t shard(const struct training *t, size_t n, size_t *from)
 {
     size_t size = (size_t)t->size, rank = (size_t)t->rank;
@@ -75,7 +74,6 @@ int example_load_shards(struct training *t)
     return example_agree(t, failed);
 }
 
-/* Scale each feature to zero mean and unit variance over the training samples of all ranks. */
 int example_preprocess(struct training *t)
 {
     size_t features = t->file.features;

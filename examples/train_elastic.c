@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training that goes on when ranks die (twill_recover.h): twillrun --elastic 2:4 train --elastic
- * ...
+/* A training that continues when ranks die (twill_recover.h). Run it by twillrun --elastic 2:4
+ * train --elastic ...
  *
- * After an error the survivors shrink their communicator; between mini-batches new ranks are taken
- * in. Either way all ranks then divide the data anew and go on from where rank 0 is, with its
- * parameters: a rank may have done the last update while another has not. */
+ * After an error the survivors shrink their communicator. Between mini-batches it is extended by
+ * new ranks. In both cases all ranks divide the data again and continue where rank 0 is, with its
+ * parameters. A rank may have made the last update while another has not. */
 #include "train.h"
 
 #include <stdio.h>
 #include <twill_recover.h>
 
-/* Give all ranks rank 0's position; its parameters they have from the new gradient set. */
+/* Give rank 0's position to all ranks. They have its parameters from the new gradient set. Returns
+ * 0, or -1 with a message. */
 static int share_position(struct training *t)
 {
     uint64_t *at = (uint64_t *)&t->at;
     twill_status status = twill_broadcast(t->comm, at, at, sizeof(t->at) / 8, TWILL_U64, 0);
-    if (status == TWILL_OK) /* clocks of one host agree */
+    if (status == TWILL_OK) /* the clocks of a host agree */
         status = twill_broadcast(t->comm, &t->start, &t->start, 1, TWILL_F64, 0);
     if (status == TWILL_OK)
         status = twill_broadcast(t->comm, t->order, t->order, t->batches, TWILL_U64, 0);
     if (status != TWILL_OK)
         snprintf(t->message, sizeof(t->message), "%s", twill_comm_message(t->comm));
-    t->loss[0] = t->loss[1] = 0; /* of the rest of this epoch, then */
+    t->loss[0] = t->loss[1] = 0; /* from here on they are of the rest of this epoch */
     return status == TWILL_OK ? 0 : -1;
 }
 
-/* Go over to another communicator. */
+/* Release all that belongs to the communicator and use another one. */
 static void replace_comm(struct training *t, twill_comm *comm)
 {
     example_release(t);
@@ -33,7 +34,8 @@ static void replace_comm(struct training *t, twill_comm *comm)
     t->comm = comm;
 }
 
-/* Leave out the ranks that have died. Fails if none has: the error has another cause. */
+/* Leave out the ranks that have died. Returns 0, or -1 if that fails or if no rank has died,
+ * because the error has another cause then. */
 static int go_on_without(struct training *t)
 {
     twill_comm *smaller;
@@ -51,7 +53,7 @@ static int go_on_without(struct training *t)
     return 0;
 }
 
-/* Prepare on this communicator's ranks, or on those that are left of them. */
+/* Prepare on this communicator's ranks, or those that are left. Returns 0, or -1 with a message. */
 static int prepare_again(struct training *t)
 {
     while (example_prepare(t) != 0 || share_position(t) != 0)
@@ -73,7 +75,7 @@ int example_keep_on(struct training *t, int failed)
     twill_comm *larger = NULL;
     if (failed || (t->options.fused && example_copy(t) != 0))
         return go_on_without(t) != 0 ? -1 : prepare_again(t);
-    /* If this fails the communicator is as it was, or the next mini-batch fails, too. */
+    /* If this fails, either the communicator is unchanged, or the next mini-batch fails. */
     if (twill_comm_admit(&larger, t->comm) != TWILL_OK || larger == NULL)
         return 0;
     replace_comm(t, larger);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of the training example. */
+/* Parse the command line of the training example. */
 #include "train.h"
 
 #include <float.h>
@@ -41,6 +41,7 @@ static const char usage[] =
     "      --pause MS       sleep after each mini-batch, as if it took longer\n"
     "  -h, --help\n";
 
+/* Parse a whole number of at least `least`. Returns 0, or -1 after printing a message. */
 static int parse_count(const char *name, const char *text, size_t least, size_t *count)
 {
     char *end;
@@ -53,7 +54,8 @@ static int parse_count(const char *name, const char *text, size_t least, size_t 
     return -1;
 }
 
-/* Parse a number from `least` on, and below another. `range`: in words. */
+/* Parse a number that is at least `least` and below `below`. `range` says this in words. Returns 0,
+ * or -1 after printing a message. */
 static int parse_real(const char *name, const char *text, double least, double below,
                       const char *range, double *value)
 {
@@ -65,7 +67,8 @@ static int parse_real(const char *name, const char *text, double least, double b
     return -1;
 }
 
-/* Find which of some names, NULL at the end, a text is. `list`: the names in words. */
+/* Find a text among names, of which NULL is the last, and set its index. `list` has the names in
+ * words. Returns 0, or -1 after printing a message. */
 static int parse_name(const char *name, const char *text, const char *const *names,
                       const char *list, unsigned *value)
 {
@@ -76,6 +79,7 @@ static int parse_name(const char *name, const char *text, const char *const *nam
     return -1;
 }
 
+/* Parse the epochs after which the rate is lowered. Returns 0, or -1 after printing a message. */
 static int parse_rate_steps(const char *text, struct example_rate *rate)
 {
     const char *at = text;
@@ -95,7 +99,7 @@ static int parse_rate_steps(const char *text, struct example_rate *rate)
     return -1;
 }
 
-/* The options of the learning rate, by letter. */
+/* Parse the option of the learning rate with that letter. Returns 0, or -1 after a message. */
 static int parse_schedule(int letter, const char *text, struct example_rate *rate)
 {
     static const char *const scalings[] = {"linear", "sqrt", NULL};
@@ -129,7 +133,7 @@ static int parse_compression(const char *text, twill_compression *compression)
     return failed;
 }
 
-/* Check that the options go together. */
+/* Check that the options go together. Returns 0, or -1 after printing a message. */
 static int check_options(const struct train_options *options, int other_arguments)
 {
     const char *mistake = NULL;
@@ -146,7 +150,7 @@ static int check_options(const struct train_options *options, int other_argument
     return mistake != NULL;
 }
 
-/* Return what an option without a value sets; NULL: another one. */
+/* Return the flag that an option without a value sets, or NULL if it is another option. */
 static int *flag_of(struct train_options *options, int letter)
 {
     return letter == 'E'   ? &options->elastic

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's quality, and where the time of its training went. */
 #include "train.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Sum the loss and the correct answers over the samples of all ranks. */
+/* Sum the loss and the right answers over all ranks. Returns 0, or -1 with a message. */
 static int evaluate(struct training *t, const struct example_set *set, double result[2])
 {
     size_t right = 0;
@@ -17,7 +16,8 @@ static int evaluate(struct training *t, const struct example_set *set, double re
     return example_reduce(t, result, 2, TWILL_F64, TWILL_SUM);
 }
 
-/* Check that the parameters are equal, bit for bit, on all ranks. */
+/* Check that the parameters are equal bit for bit on all ranks, and print a hash of them. Returns
+ * 0, or -1 with a message. */
 static int compare_parameters(struct training *t)
 {
     twill_status status = twill_gradients_check(t->set);
@@ -37,7 +37,7 @@ static int compare_parameters(struct training *t)
     return 0;
 }
 
-/* Print what this rank's set has moved, and whom it waited for. */
+/* Print what this rank's set has moved, and which ranks it has waited for. */
 static void print_exchange(const struct training *t)
 {
     twill_gradients_counters counters = {0};

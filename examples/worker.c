@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Training with a parameter server: twillrun -n 4 worker --mode async --layout nc --data
- * data/digits.csv; modes sync, k-sync, k-batch-sync, k-async, k-batch-async, async, softsync,
- * bounded and groups; layouts cs, cc, nc and ncs. */
+/* Train with a parameter server. Run it by twillrun -n 4 worker --mode async --layout nc --data
+ * data/digits.csv
+ *
+ * The modes are sync, k-sync, k-batch-sync, k-async, k-batch-async, async, softsync, bounded and
+ * groups. The layouts are cs, cc, nc and ncs. */
 #include "worker.h"
 
-/* Create a server of the network's tensors, or go on with the one that was there before. */
+/* Create a server of the network's tensors, or rebuild the one of the last round. */
 static twill_status begin_round(struct worker_job *job, twill_server **server)
 {
     if (*server != NULL)
@@ -15,7 +17,7 @@ static twill_status begin_round(struct worker_job *job, twill_server **server)
     return status == TWILL_OK ? twill_server_commit(*server) : status;
 }
 
-/* Push gradients and pull parameters. In a group of ranks only the first has a server. */
+/* Push gradients and pull parameters. In a group of ranks only the first one has a server. */
 static twill_status exchange(struct worker_job *job, twill_server *server)
 {
     twill_status status = worker_gather(job);
@@ -31,9 +33,9 @@ int main(int argc, char **argv)
     struct worker_job job;
     twill_server *server = NULL;
     twill_status status = TWILL_OK;
-    if (!worker_open(&job, argc, argv)) /* options, communicators, data, network */
+    if (!worker_open(&job, argc, argv)) /* reads options, and makes communicators and the network */
         return 1;
-    do { /* a round; there is one, but with --rounds */
+    do { /* there is one round, or --rounds */
         status = job.across != NULL ? begin_round(&job, &server) : TWILL_OK;
         bool serves = (twill_server_role(server) & TWILL_SERVER_SERVES) != 0;
         if (twill_server_role(server) != TWILL_SERVER_SERVES)

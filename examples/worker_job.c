@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options, data and reports of worker.c. */
+/* Read the options and the data of worker.c, and print its reports. */
 #include "worker.h"
 
 #include "phases.h"
@@ -29,7 +29,7 @@ static int find_word(const char *const *words, const char *word)
     return -1;
 }
 
-/* In the order of twill_server_mode; groups of K ranks in step push asynchronously. */
+/* In the order of twill_server_mode. In "groups", groups of K ranks push asynchronously. */
 static const char *const modes[] = {"sync",  "k-sync",   "k-batch-sync", "k-async", "k-batch-async",
                                     "async", "softsync", "bounded",      "groups",  NULL};
 static const char *const layouts[] = {"cs", "cc", "nc", "ncs", NULL};
@@ -41,7 +41,7 @@ struct worker_words {
     int epochs, mode;
 };
 
-/* Take an option and its value. Returns false if it is none. */
+/* Take an option and its value. Returns false if it is none or the value is wrong. */
 static bool take_option(struct worker_job *job, struct worker_words *words, const char *name,
                         const char *value)
 {
@@ -121,7 +121,7 @@ static bool load_samples(struct worker_job *job, const char *path, size_t *class
     return good;
 }
 
-/* Read all options. */
+/* Read all options. Returns false after printing how to use the program. */
 static bool read_options(struct worker_job *job, struct worker_words *words, int argc, char **argv)
 {
     for (int i = 1; i < argc; i += 2)
@@ -140,7 +140,8 @@ static bool read_options(struct worker_job *job, struct worker_words *words, int
     return !job->grouped || job->rounds == 1;
 }
 
-/* Make groups of K workers, and a communicator of their first ranks and the ranks that serve. */
+/* With --mode groups, make groups of K workers, and a communicator of their first ranks and the
+ * ranks that serve. Returns false if that fails. */
 static bool make_groups(struct worker_job *job)
 {
     const twill_server_options *o = &job->options;
@@ -156,7 +157,8 @@ static bool make_groups(struct worker_job *job)
                TWILL_OK;
 }
 
-/* Allocate the network's parameters and gradients. */
+/* Create the network with the same parameters on all ranks, and memory for its gradients. Returns
+ * false if that fails. */
 static bool make_network(struct worker_job *job, size_t classes)
 {
     struct example_network *network = &job->network;
@@ -169,7 +171,7 @@ static bool make_network(struct worker_job *job, size_t classes)
             size_t bytes = network->count[t] * sizeof(float);
             if (twill_alloc(twill_comm_context(job->comm), &memory[i], bytes) != TWILL_OK)
                 return false;
-            memset(memory[i], 0, bytes); /* biases begin with 0 */
+            memset(memory[i], 0, bytes); /* biases begin at 0 */
         }
         network->weights[t] = memory[0];
         network->gradient[t] = memory[1];
@@ -183,7 +185,7 @@ static bool make_network(struct worker_job *job, size_t classes)
     return true;
 }
 
-/* Give ranks that have just joined the number of the round, and how often it has failed. */
+/* Give rank 0's number of the round and of its failures to ranks that have just joined. */
 static twill_status share_round(struct worker_job *job)
 {
     uint64_t both[] = {job->round, job->failures};
@@ -268,8 +270,7 @@ twill_status worker_spread(struct worker_job *job)
     return status;
 }
 
-/* Go on without the ranks that have died, and wait for those that twillrun --elastic starts in
- * their place. */
+/* Continue without the ranks that have died, and wait for those that twillrun starts instead. */
 static twill_status replace_ranks(struct worker_job *job)
 {
     twill_comm *made = NULL;
@@ -294,16 +295,18 @@ bool worker_goes_on(struct worker_job *job, twill_status *status)
     uint64_t good = *status == TWILL_OK;
     if (job->rounds == 1 || (*status != TWILL_OK && *status != TWILL_ERR_PEER))
         return false;
-    *status = twill_comm_agree(job->comm, &good); /* the round is repeated if any has failed */
+    /* the round is repeated if it has failed on any rank */
+    *status = twill_comm_agree(job->comm, &good);
     job->round += good;
     job->failures = good ? 0 : job->failures + 1;
-    if (*status == TWILL_OK && job->failures == ROUND_TRIES) /* parameters are lost with a rank */
+    /* the parameters are lost with a rank */
+    if (*status == TWILL_OK && job->failures == ROUND_TRIES)
         *status = TWILL_ERR_PEER;
     if (*status != TWILL_OK || job->round == job->rounds)
         return false;
     do
         *status = replace_ranks(job);
-    while (*status == TWILL_ERR_PEER); /* another one has died meanwhile */
+    while (*status == TWILL_ERR_PEER); /* another rank has died meanwhile */
     job->step = job->steps * job->round / job->rounds;
     return *status == TWILL_OK;
 }

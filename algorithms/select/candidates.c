@@ -33,8 +33,6 @@ size_t twill_imm_most(const struct twill_world *world, const struct twill_select
     return widens ? most / twill_partial_width(twill_request_elements(request)) : most;
 }
 
-/* --- curves ----------------------------------------------------------------------------------- */
-
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes)
 {
     unsigned low = 0, high = candidate->points;
@@ -131,8 +129,6 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
                 scaled(price[i], last->picoseconds, twill_candidate_cost(&priced, last->bytes)));
     compute_rates(c);
 }
-
-/* --- gathering -------------------------------------------------------------------------------- */
 
 /* Set the range of sizes for which a candidate can be used. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,

@@ -15,8 +15,6 @@ struct text_view {
     size_t length;
 };
 
-/* --- names ------------------------------------------------------------------------------------ */
-
 static const char *collective_name(unsigned i)
 {
     return twill_collective_name((enum twill_collective)i);
@@ -66,8 +64,6 @@ static const char *nearest_name(const char *text, size_t length, const char *(*n
     return nearest;
 }
 
-/* --- errors ----------------------------------------------------------------------------------- */
-
 #define OVERRIDE_REFUSE(error, override, ...)                                                      \
     refuse_override((error), (override), __FILE__, __LINE__, __VA_ARGS__)
 
@@ -106,8 +102,6 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
     return OVERRIDE_REFUSE(error, override, "\"%.*s\" is not the name of %s; there are: %s", length,
                            text.at, what, names);
 }
-
-/* --- reading ---------------------------------------------------------------------------------- */
 
 size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
 {

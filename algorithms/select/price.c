@@ -440,8 +440,6 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
-/* --- calls ------------------------------------------------------------------------------------ */
-
 /* Divide the ranks of each node among its cores. */
 static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
 {

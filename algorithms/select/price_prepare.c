@@ -41,8 +41,6 @@ void twill_pricing_destroy(struct twill_pricing *p)
     free(p);
 }
 
-/* --- units ------------------------------------------------------------------------------------ */
-
 static const uint32_t *units_of(const struct twill_world *w, unsigned level)
 {
     return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
@@ -145,8 +143,6 @@ static twill_status compare_units(struct twill_pricing *p, const struct twill_pr
     *fits = *fits && least * p->size <= steps;
     return TWILL_OK;
 }
-
-/* --- schedules -------------------------------------------------------------------------------- */
 
 /* Set the facts that are the same for all ranks, from the schedule of one rank. */
 static void set_facts(struct twill_pricing *p, const struct twill_price_query *q, uint32_t rank,
@@ -270,8 +266,6 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
     }
     return TWILL_OK;
 }
-
-/* --- matching --------------------------------------------------------------------------------- */
 
 /* Link the SIGNALs, and the PUT_IMMs, of each lane. */
 static void link_flags(struct twill_pricing *p)
@@ -406,8 +400,6 @@ static twill_status match(struct twill_pricing *p)
             p->step[p->step[i].match].match = (int32_t)i;
     return all || p->unit == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
 }
-
-/* --- creating --------------------------------------------------------------------------------- */
 
 /* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more
  * steps or cannot represent the other units. */

@@ -131,8 +131,6 @@ twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct tw
     return status;
 }
 
-/* --- prices ----------------------------------------------------------------------------------- */
-
 /* Rates of growth, in 256ths, which are what a doubling adds relative to the preceding doubling.
  * Prices of small worlds are too uneven to measure the rate, so the nearest of these is taken. */
 enum {

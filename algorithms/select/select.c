@@ -98,8 +98,6 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
     chooser->tuning = &chooser->crowded;
 }
 
-/* --- the cheapest ----------------------------------------------------------------------------- */
-
 static bool is_table_for(const struct twill_candidates *table,
                          const struct twill_select_request *request,
                          const struct twill_algorithm *only)
@@ -227,8 +225,6 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
         map_instead(choice, cheapest, all, request);
     return cheapest != NULL;
 }
-
-/* --- user overrides --------------------------------------------------------------------------- */
 
 /* Fail with `why` and the list of algorithms that apply here. */
 static twill_status refuse_choice(const struct twill_override *override,

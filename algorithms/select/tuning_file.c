@@ -20,8 +20,6 @@ struct reader {
 #define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
 
-/* --- words ------------------------------------------------------------------------------------ */
-
 static twill_status split_line(struct reader *r, const char *line, size_t length)
 {
     r->words = 0;
@@ -55,8 +53,6 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
         return TWILL_OK;
     return ENTRY_REFUSE(r, "%s takes %u words, here are %u", what, words - 1, r->words - 1);
 }
-
-/* --- lines ------------------------------------------------------------------------------------ */
 
 static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
 {
@@ -188,8 +184,6 @@ static twill_status read_text(struct reader *r, const char *text)
     }
     return r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
 }
-
-/* --- the table -------------------------------------------------------------------------------- */
 
 static int compare_entries(const void *left, const void *right)
 {

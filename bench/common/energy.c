@@ -23,8 +23,6 @@ enum {
     OF_MEMORY = 1 << TWILL_ENERGY_MEMORY
 };
 
-/* --- files ----------------------------------------------------------------------------------- */
-
 static bool energy_path(char path[TWILL_ENERGY_PATH], const char *folder, const char *file)
 {
     int length = snprintf(path, TWILL_ENERGY_PATH, "%s/%s", folder, file);
@@ -78,8 +76,6 @@ static bool fail_energy(struct twill_energy_meter *meter, const char *format, ..
     va_end(arguments);
     return false;
 }
-
-/* --- finding counters ------------------------------------------------------------------------ */
 
 static bool add_energy_counter(struct twill_energy_meter *meter, const char *folder,
                                const char *file, const char *name,
@@ -249,8 +245,6 @@ static const struct energy_kind {
     {"rapl", "class/powercap", find_rapl},
     {"hwmon", "class/hwmon", find_hwmon},
 };
-
-/* --- reading --------------------------------------------------------------------------------- */
 
 static bool read_energy_counters(struct twill_energy_meter *meter)
 {

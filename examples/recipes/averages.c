@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Averaging models is not averaging gradients: twillrun -n 4 averages
+/* Averaging models is not averaging gradients. Run it by twillrun -n 4 averages
  *
- * Least squares; each rank has its own samples. Summed gradients are those of one rank with all
- * samples, bit for bit, as numbers are small integers and the rate is a power of two. Models that
- * are averaged after every step are the same again, as the step is linear in the gradient; models
- * averaged after several steps of their own are others, although each rank has done as many steps.
- */
+ * Each rank has samples of a least squares problem. The summed gradients are bit for bit those of
+ * one rank with all samples, as numbers are small integers and the rate is a power of two. Models
+ * that are averaged after every step are the same again, as the step is linear in the gradient.
+ * Models that are averaged after several steps are different, although each rank makes as many. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +22,7 @@ static double target_of(int sample)
     return sample % 5 - 2;
 }
 
-/* Add the gradient of the squared error of samples `from` to `to` - 1. */
+/* Add the gradient of the squared error of the samples from `from` to `to` - 1. */
 static void add_gradient(const double *weights, int from, int to, double *gradient)
 {
     for (int s = from; s < to; s++) {
@@ -41,7 +40,7 @@ static void step_by(double *weights, const double *gradient, double rate)
         weights[i] -= rate * gradient[i];
 }
 
-/* What one rank with all samples comes to. */
+/* Train one rank on all samples, as the model to compare with. */
 static void train_alone(int ranks, double *weights)
 {
     for (int step = 0; step < STEPS; step++) {
@@ -64,8 +63,8 @@ static twill_status train_on_gradients(twill_comm *comm, double *weights)
     return status;
 }
 
-/* Average the models after every `local` steps. The rate is P times as large, as a rank sees a P-th
- * of the sum. */
+/* Train, and average the models after every `local` steps. The rate is multiplied by the number of
+ * ranks P, as a rank has a P-th of the sum. */
 static twill_status train_on_models(twill_comm *comm, int local, double *weights)
 {
     int rank = twill_comm_rank(comm), size = twill_comm_size(comm);
@@ -80,6 +79,7 @@ static twill_status train_on_models(twill_comm *comm, int local, double *weights
     return status;
 }
 
+/* Return the largest difference of two weights. */
 static double model_distance(const double *one, const double *other)
 {
     double most = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that load mini-batches ahead of the training: twillrun -n 2 loader --data data/wdbc.csv
+/* Threads load mini-batches ahead of the training. Run it by twillrun -n 2 loader --data
+ * data/wdbc.csv
  *
- * --workers threads fill a queue of --depth mini-batches in memory of twill_alloc(), which is where
- * it is placed, shared and registered. Storage is played: each mini-batch takes --load-ms, and the
- * device that computes --compute-ms. With depth 0 the training loads by itself. A table shows how
- * much of the loading the training has waited for; the model is the same, bit for bit. */
+ * --workers threads fill a queue of --depth mini-batches in memory of twill_alloc(), which places,
+ * shares and registers it. The times are played. Loading a mini-batch takes --load-ms, and
+ * computing takes --compute-ms. With depth 0 the training loads by itself. A table shows how much
+ * of the loading the training has waited for. The model is the same bit for bit. */
 #include "recipe.h"
 
 #include <getopt.h>
@@ -15,33 +16,36 @@
 
 enum { LOADED_SAMPLES = 20, MOST_WORKERS = 16, MOST_DEPTH = 64 };
 
+/* A place of the queue. */
 struct loaded_batch {
-    size_t ready; /* number of the mini-batch that is in it, from 1; 0: none */
+    size_t ready; /* number of the mini-batch in it from 1, or 0 */
     float *features;
     uint8_t labels[LOADED_SAMPLES];
 };
 
+/* The queue of a rank and its threads. */
 struct loader {
     twill_comm *comm;
     struct example_set set;
     size_t depth, workers, batches, load_ms, compute_ms;
     struct loaded_batch slots[MOST_DEPTH];
     pthread_t threads[MOST_WORKERS];
-    size_t started; /* threads */
-    /* Guarded by the lock. */
+    size_t started; /* how many of the threads */
+    /* The lock protects the members from here on. */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    size_t taken, loaded, most_ahead; /* mini-batches */
-    double loading;                   /* seconds of all threads */
+    size_t taken, loaded, most_ahead; /* numbers of mini-batches */
+    double loading;                   /* seconds of all threads together */
     int stop;
 };
 
+/* What a thread gets. It loads the mini-batches index, index + workers and so on. */
 struct worker_of {
     struct loader *loader;
     size_t index;
 };
 
-/* Read mini-batch b of this rank into a slot. */
+/* Copy mini-batch b of this rank into a slot, after the time of loading. */
 static void load_batch(struct loader *loader, size_t b, struct loaded_batch *slot)
 {
     size_t features = loader->set.features, ranks = (size_t)twill_comm_size(loader->comm);
@@ -82,7 +86,7 @@ static void *load_ahead(void *of)
     return NULL;
 }
 
-/* Return mini-batch b, from the queue or loaded here; *waited: seconds. */
+/* Return mini-batch b from the queue, or load it with depth 0. Add the seconds to *waited. */
 static struct loaded_batch *take_batch(struct loader *loader, size_t b, double *waited)
 {
     struct loaded_batch *slot = &loader->slots[loader->depth > 0 ? b % loader->depth : 0];
@@ -100,6 +104,7 @@ static struct loaded_batch *take_batch(struct loader *loader, size_t b, double *
     return slot;
 }
 
+/* Return the oldest mini-batch to the queue. With `stop` the threads end. */
 static void give_back(struct loader *loader, int stop)
 {
     pthread_mutex_lock(&loader->lock);
@@ -187,6 +192,7 @@ static twill_status train_loaded(struct loader *loader)
     return status;
 }
 
+/* Read the options. Returns the name of the data file, or NULL after an error. */
 static const char *read_options(struct loader *loader, int argc, char **argv)
 {
     static const struct option names[] = {{"data", required_argument, NULL, 0},

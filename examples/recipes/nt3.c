@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The phases of NT3 (load, preprocess, train with cross-validation, predict) with a 1-D convolution
- * on its shape: 1,400 samples of 60,483 features, of which 280 are held out.
+ * on data of NT3's shape. There are 1,400 samples of 60,483 features, of which 280 are held out.
  *
- *     nt3 --make nt3.csv                            made data: NT3's own needs a download of 746 MB
+ *     nt3 --make nt3.csv                  make such data, as NT3's own is a download of 746 MB
  *     twillrun -n 4 nt3 --data nt3.csv
  *
- * The made samples are noise; those of class 1 have a bump of 20 features at one of 20 places of
- * every 400. The network is NT3's first layer (filters of 20 features, ReLU), pooling by 10 and a
- * dense output. With --whole it is NT3's own, with 619.7 MB of gradients at 60,483 features: 10
- * billion multiply-adds a sample forward, for which a core takes seconds, and 2 GB a rank:
+ * The samples that --make writes are noise. Those of class 1 have a bump of 20 features at one of
+ * 20 places of every 400. The network is NT3's first layer (filters of 20 features, ReLU) with
+ * pooling by 10 and a dense output. With --whole it is NT3's own, with 619.7 MB of gradients and 10
+ * billion multiply-adds a sample forward. A core takes seconds for them, and a rank 2 GB.
  *
  *     nt3 --make nt3.csv --samples 20
- *     twillrun -n 2 nt3 --data nt3.csv --whole --epochs 1 --batch 4
- */
+ *     twillrun -n 2 nt3 --data nt3.csv --whole --epochs 1 --batch 4 */
 #include "recipe.h"
 #include "recipes/nt3_network.h"
 
@@ -25,19 +24,19 @@
 enum { NT3_BUMPS = 400 };
 enum { NT3_LOAD, NT3_PREPROCESS, NT3_TRAIN, NT3_VALIDATE, NT3_EXPOSED, NT3_PREDICT, NT3_PHASES };
 
+/* The options, and the training on this rank. */
 struct nt3 {
     const char *make, *data;
     size_t samples, features, filters, epochs, batch;
     twill_comm *comm;
     struct example_set train, held_out; /* this rank's shards */
-    size_t all[2];                      /* samples of all ranks: to train on, held out */
+    size_t all[2];                      /* samples of all ranks for training, and held out */
     bool whole;
     struct nt3_network network;
     double seconds[NT3_PHASES];
 };
 
-/* --- made data ------------------------------------------------------------------------------- */
-
+/* Write the file of --make. Returns 0, or 1 after printing an error. */
 static int make_data(const struct nt3 *n)
 {
     uint64_t random = 1;
@@ -65,9 +64,8 @@ static int make_data(const struct nt3 *n)
     return failed;
 }
 
-/* --- load and preprocess --------------------------------------------------------------------- */
-
-/* Load every P-th sample of order[0 .. count-1]. */
+/* Load this rank's samples of order[0 .. count - 1], which are every P-th of P ranks. Returns 0, or
+ * -1 after printing an error. */
 static int load_shard(const struct nt3 *n, const struct example_file *file, const size_t *order,
                       size_t count, struct example_set *set)
 {
@@ -127,10 +125,8 @@ static twill_status scale_samples(struct nt3 *n)
     return status;
 }
 
-/* --- training and evaluation ----------------------------------------------------------------- */
-
-/* Do a step on this rank's next samples and those of all others. The rate is NT3's; that of the
- * small network is shared by its dense weights, which add up in the output. */
+/* Make a step on this rank's mini-batch from sample `from` on, and add its loss. With the small
+ * network all dense weights add up in the output, so they share the rate. */
 static twill_status train_batch(struct nt3 *n, size_t from, double *loss)
 {
     twill_status status = TWILL_OK;
@@ -147,7 +143,7 @@ static twill_status train_batch(struct nt3 *n, size_t from, double *loss)
     return status == TWILL_OK ? nt3_end_batch(&n->network, rate) : status;
 }
 
-/* Judge the held-out samples of all ranks: loss and right answers, of how many. */
+/* Set the result to loss, right answers and number of the held-out samples of all ranks. */
 static twill_status judge_held_out(struct nt3 *n, double result[3])
 {
     result[0] = result[1] = 0;
@@ -213,7 +209,7 @@ static twill_status run_phases(struct nt3 *n)
     if (status != TWILL_OK || failed)
         return status != TWILL_OK ? status : TWILL_ERR_ARGUMENT;
     if (n->train.count < n->batch || n->held_out.count == 0)
-        return TWILL_ERR_ARGUMENT; /* fewer samples than a mini-batch */
+        return TWILL_ERR_ARGUMENT; /* there are fewer samples than in a mini-batch */
     start = example_now();
     status = scale_samples(n);
     n->seconds[NT3_PREPROCESS] = example_now() - start;

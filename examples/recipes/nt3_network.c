@@ -17,10 +17,8 @@ static size_t outputs_of(const struct nt3_layer *layer)
     return layer->places / layer->pool * layer->filters;
 }
 
-/* --- creation ----------------------------------------------------------------------------------
- */
-
-/* Add a layer to the outputs of the last one, or to the features. kernel 0: a dense one. */
+/* Add a layer that takes the outputs of the last one, or the features if it is the first. A kernel
+ * of 0 makes it a dense layer. */
 static void add_layer(struct nt3_network *n, size_t features, size_t kernel, size_t filters,
                       size_t pool)
 {
@@ -34,7 +32,8 @@ static void add_layer(struct nt3_network *n, size_t features, size_t kernel, siz
     n->layers++;
 }
 
-/* Draw weights as Glorot and Bengio did; without `draw` they begin at 0. */
+/* Allocate the layer. With `draw` its weights are random as by Glorot and Bengio, else 0. Returns
+ * false if there is no memory. */
 static bool create_layer(struct nt3_layer *layer, bool draw, uint64_t *random)
 {
     size_t weights = layer->filters * window_of(layer);
@@ -106,10 +105,7 @@ size_t nt3_parameters(const struct nt3_network *n)
     return parameters;
 }
 
-/* --- forward -----------------------------------------------------------------------------------
- */
-
-/* The scalar product, by eight sums, which compilers keep in a vector. */
+/* Return the scalar product. Compilers keep its eight partial sums in a vector. */
 static float multiply_vectors(const float *restrict a, const float *restrict b, size_t count)
 {
     float sums[8] = {0}, sum = 0;
@@ -130,6 +126,7 @@ static void add_scaled(float *restrict to, const float *restrict from, float by,
         to[i] += by * from[i];
 }
 
+/* Compute the outputs of a layer, and which windows they come from. */
 static void run_forward(const struct nt3_layer *layer, const float *in)
 {
     size_t window = window_of(layer), filters = layer->filters;
@@ -159,9 +156,6 @@ double nt3_logit(struct nt3_network *n, const float *sample)
     return (double)out[1] - (double)out[0];
 }
 
-/* --- backward ----------------------------------------------------------------------------------
- */
-
 void nt3_begin_batch(struct nt3_network *n)
 {
     for (size_t i = 0; i < n->layers; i++) {
@@ -172,7 +166,8 @@ void nt3_begin_batch(struct nt3_network *n)
     }
 }
 
-/* Add a layer's gradients, and set `below` to those by its input unless that is NULL. */
+/* Add the gradients of a layer for one sample, whose input to the layer is `in`. Unless `below` is
+ * NULL, set it to the gradients by that input. */
 static void run_backward(struct nt3_network *n, size_t i, const float *in, float *below)
 {
     const struct nt3_layer *layer = &n->layer[i];

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pipeline parallelism, and data parallelism over pipelines: twillrun -n 2 pipelines, or -n 4
+/* Show pipeline parallelism, and data parallelism over pipelines. Run it by twillrun -n 2
+ * pipelines, or with -n 4.
  *
  *     rank 0  hidden layer  --activations-->  rank 1  output       a pipeline of 2 ranks
  *     rank 2  hidden layer  <---errors------  rank 3  output       another, on other samples
  *
- * A mini-batch is cut into micro-batches, so that a rank works on one while its neighbour works on
- * another: activations and errors travel by nonblocking messages. Ranks of the same layer sum
- * their gradients. The result equals, bit for bit, what one rank computes (with more than two
- * pipelines, whose sums have another order, up to rounding). */
+ * A mini-batch is divided into micro-batches, so that a rank works on one while its neighbour works
+ * on another. Activations and errors travel in nonblocking messages. Ranks of the same layer sum
+ * their gradients. The result equals bit for bit what one rank computes. With more than two
+ * pipelines the order of the sums is another, and it is equal up to rounding. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,13 +18,14 @@
 enum { INPUTS = 8, HIDDEN = 16, MICRO = 4, MICROS = 8, TRAIN_STEPS = 20 };
 enum { FIRST, LAST };
 
-/* Both layers of the model, of which a rank of a pipeline uses one. */
+/* Both layers of the model. A rank of a pipeline uses one of them. */
 struct layers {
     double hidden[INPUTS][HIDDEN], output[HIDDEN];
 };
 
+/* A rank of a pipeline with its messages. */
 struct pipeline_rank {
-    twill_comm *pair, *layer; /* this pipeline; the ranks of this layer */
+    twill_comm *pair, *layer; /* ranks of this pipeline, and of this layer */
     int stage, pipe, pipes;
     double activations[MICROS][MICRO][HIDDEN], errors[MICROS][MICRO][HIDDEN];
 };
@@ -52,7 +54,7 @@ static void begin_weights(struct layers *model)
     }
 }
 
-/* Hidden layer, forward: activations of a micro-batch. */
+/* Run the forward pass of the hidden layer for the micro-batch that begins with sample `first`. */
 static void compute_hidden(const struct layers *model, int first, double to[MICRO][HIDDEN])
 {
     for (int s = 0; s < MICRO; s++)
@@ -64,7 +66,7 @@ static void compute_hidden(const struct layers *model, int first, double to[MICR
         }
 }
 
-/* Output, forward and backward: add its gradient, and compute the errors of the activations. */
+/* Run both passes of the output. Add its gradient, and compute the errors of the activations. */
 static void compute_output(const struct layers *model, int first, double act[MICRO][HIDDEN],
                            struct layers *gradient, double errors[MICRO][HIDDEN])
 {
@@ -79,7 +81,7 @@ static void compute_output(const struct layers *model, int first, double act[MIC
     }
 }
 
-/* Hidden layer, backward: add its gradient. */
+/* Run the backward pass of the hidden layer, which adds its gradient. */
 static void add_hidden(int first, double errors[MICRO][HIDDEN], struct layers *gradient)
 {
     for (int s = 0; s < MICRO; s++)
@@ -94,10 +96,9 @@ static void update_weights(double *weights, const double *gradient, int count)
         weights[i] -= 0.01 * gradient[i];
 }
 
-/* --- a rank of a pipeline -------------------------------------------------------------------- */
-
 enum { FLOATS = MICRO * HIDDEN };
 
+/* Make a step as the first rank of a pipeline, and add the gradient of its layer. */
 static twill_status run_first(struct pipeline_rank *p, const struct layers *model,
                               struct layers *gradient)
 {
@@ -117,6 +118,7 @@ static twill_status run_first(struct pipeline_rank *p, const struct layers *mode
     return status == TWILL_OK ? twill_wait_all(MICROS, sent) : status;
 }
 
+/* Make a step as the last rank of a pipeline, and add the gradient of its layer. */
 static twill_status run_last(struct pipeline_rank *p, const struct layers *model,
                              struct layers *gradient)
 {
@@ -148,7 +150,7 @@ static twill_status train_pipelines(struct pipeline_rank *p, struct layers *mode
             status = twill_allreduce(p->layer, mine, mine, (size_t)count, TWILL_F64, TWILL_SUM);
         update_weights(first ? model->hidden[0] : model->output, mine, count);
     }
-    /* Both ranks of a pipeline get both layers. */
+    /* Give both layers to both ranks of a pipeline. */
     if (status == TWILL_OK)
         status = twill_broadcast(p->pair, model->hidden, model->hidden, INPUTS * HIDDEN, TWILL_F64,
                                  FIRST);
@@ -157,8 +159,7 @@ static twill_status train_pipelines(struct pipeline_rank *p, struct layers *mode
                : status;
 }
 
-/* --- the same on one rank -------------------------------------------------------------------- */
-
+/* Train the same model on one rank. */
 static void train_one(int pipes, struct layers *model)
 {
     double act[MICRO][HIDDEN], errors[MICRO][HIDDEN];
@@ -192,7 +193,7 @@ static double model_distance(const struct layers *one, const struct layers *othe
     return most;
 }
 
-/* Train both ways on this rank's pipeline. Returns whether the models are equal. */
+/* Train the model as a rank of a pipeline and alone. Returns whether both models are equal. */
 static bool compare_models(struct pipeline_rank *p, twill_status *status)
 {
     struct layers piped, alone;
@@ -220,7 +221,8 @@ int main(void)
     p->pipe = rank / 2;
     p->pipes = twill_comm_size(comm) / 2;
     twill_status status =
-        twill_comm_size(comm) % 2 == 0 ? TWILL_OK : TWILL_ERR_UNSUPPORTED; /* pairs */
+        /* the ranks form pairs */
+        twill_comm_size(comm) % 2 == 0 ? TWILL_OK : TWILL_ERR_UNSUPPORTED;
     if (status == TWILL_OK)
         status = twill_comm_split(&p->pair, comm, p->pipe, rank);
     if (status == TWILL_OK)

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What several recipes share. */
 #include "recipe.h"
 
 #include <math.h>
@@ -60,7 +59,7 @@ twill_status recipe_open(struct recipe_model *model, twill_comm *comm, size_t fe
     *model = (struct recipe_model){0};
     if (example_network_create(&model->network, features, HIDDEN_UNITS, 2, samples) != 0)
         return TWILL_ERR_MEMORY;
-    twill_status status = twill_gradients_create(&model->set, comm, NULL); /* averages */
+    twill_status status = twill_gradients_create(&model->set, comm, NULL); /* the set averages */
     for (int i = 0; status == TWILL_OK && i < EXAMPLE_TENSORS; i++) {
         twill_tensor tensor = {
             .name = example_network_tensor(i), .count = model->network.count[i], .type = TWILL_F32};

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ways to divide a training among P ranks at equal work, as many samples for each rank and as
- * many synchronisations: twillrun -n 4 sharding --data data/wdbc.csv
+/* Compare two ways to divide a training among P ranks at equal work. Each rank trains on the same
+ * number of samples and has the same number of synchronisations. Run it by twillrun -n 4 sharding
+ * --data data/wdbc.csv
  *
- *     epochs  every rank trains on all samples, in the same order, for a P-th of the epochs, as NT3
- *             was run on Theta: P ranks compute one and the same gradient
- *     data    every rank has its shard of the samples, for all epochs: a mini-batch is P times as
- *             large, the rate is scaled with it, and an epoch has a P-th of the synchronisations
+ *     epochs  Every rank trains on all samples in the same order, for a P-th of the epochs, as NT3
+ *             was run on Theta. All ranks compute the same gradient.
+ *     data    Every rank has its shard of the samples for all epochs. A mini-batch is P times as
+ *             large, the rate is scaled with it, and an epoch has a P-th of the synchronisations.
  *
- * Both are compared, or one of them is done (--split epochs|data). The samples are NT3's number,
- * 1,120, drawn from the file; mini-batches are of 20 a rank. */
+ * The program compares both or runs one of them (--split epochs|data). There are 1,120 samples as
+ * in NT3, drawn from the file. A mini-batch has 20 of a rank. */
 #include "learning_rate.h"
 #include "recipe.h"
 
@@ -20,27 +21,30 @@
 
 enum { SAMPLES = 1120, BATCH = 20, THETA_EPOCHS = 400 };
 
+/* The settings and the samples of this rank. */
 struct splitting {
     twill_comm *comm;
     int rank, size;
     size_t epochs;
-    bool divides, shards; /* which of the two is done */
+    bool divides, shards; /* whether to divide the epochs, or the samples */
     struct example_set file, drawn;
 };
 
+/* The result of one way. */
 struct sharding_result {
-    size_t epochs, batches; /* of a rank; of an epoch */
-    uint64_t syncs;         /* of a rank, counted by the set */
-    int32_t least, most;    /* times that all ranks together have trained on a sample */
+    size_t epochs, batches; /* of a rank, and per epoch */
+    uint64_t syncs;         /* of a rank, as its set has counted them */
+    int32_t least, most;    /* how often all ranks together have trained on a sample */
     double loss;
 };
 
-/* Return how many mini-batches an epoch has if `ranks` divide it. */
+/* Return how many mini-batches an epoch has if `ranks` ranks divide it. */
 static size_t batches_of(size_t ranks)
 {
     return (SAMPLES + BATCH * ranks - 1) / (BATCH * ranks);
 }
 
+/* Draw the samples from those of the file. Returns 0, or -1 if there is no memory. */
 static int draw_samples(struct splitting *s)
 {
     size_t features = s->file.features;
@@ -57,13 +61,14 @@ static int draw_samples(struct splitting *s)
     return s->drawn.values != NULL && s->drawn.labels != NULL ? 0 : -1;
 }
 
-/* Return the first sample of a rank's i-th mini-batch. */
+/* Return the first sample of mini-batch i of a rank. */
 static size_t first_of(const struct sharding_result *result, size_t ranks, size_t rank, size_t i)
 {
     return (i % result->batches * ranks + rank) * BATCH % SAMPLES;
 }
 
-/* Train as one of `ranks` that divide the samples. */
+/* Train as rank `rank` of `ranks` that divide the samples. With 1 rank it trains on all samples.
+ * Sets all of *result except least and most. */
 static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
                                 struct sharding_result *result)
 {
@@ -86,7 +91,7 @@ static twill_status train_split(struct splitting *s, size_t ranks, size_t rank,
     return status;
 }
 
-/* Count how often each sample was trained on, by all ranks in all epochs. */
+/* Count how often all ranks in all epochs have trained on each sample, for least and most. */
 static twill_status count_uses(struct splitting *s, size_t ranks, size_t rank,
                                struct sharding_result *result)
 {
@@ -109,7 +114,7 @@ static void print_result(const char *name, const struct sharding_result *result)
            (unsigned long long)result->syncs, result->loss);
 }
 
-/* Return whether a split had the synchronisations that it should have. */
+/* Return whether a result has the number of synchronisations that it should have. */
 static bool is_counted(const struct splitting *s, const struct sharding_result *result,
                        size_t ranks)
 {
@@ -155,7 +160,7 @@ static twill_status compare_splits(struct splitting *s, bool *good)
     return status;
 }
 
-/* Return whether the ranks divide what they are to divide. */
+/* Return whether the epochs and the mini-batches can be divided by the number of ranks. */
 static bool is_divided(const struct splitting *s)
 {
     size_t size = (size_t)s->size;
@@ -198,7 +203,7 @@ int main(int argc, char **argv)
     s.size = twill_comm_size(s.comm);
     twill_status status = TWILL_ERR_ARGUMENT;
     bool divided = is_divided(&s);
-    if (divided && recipe_load(data, &s.file) == 0) /* which prints what is wrong with the file */
+    if (divided && recipe_load(data, &s.file) == 0) /* it prints what is wrong with the file */
         status = draw_samples(&s) == 0 ? compare_splits(&s, &good) : TWILL_ERR_MEMORY;
     else if (!divided && s.rank == 0)
         fprintf(stderr, "sharding: the ranks do not divide %zu epochs and %zu mini-batches\n",

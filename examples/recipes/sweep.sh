@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# sweep.sh BIN [RANKS [EPOCHS]]: trains the classifier of examples/train.c with every mini-batch of BATCHES and learning rate of RATES, how
-# the rate is scaled with the mini-batch by SCALES (linear, sqrt, none), one seed, and prints a table: synchronisations in
-# all, seconds, loss and accuracy. BIN: the folder of twillrun and train.
+# sweep.sh BIN [RANKS [EPOCHS]] trains the classifier of examples/train.c with every mini-batch of BATCHES and every
+# learning rate of RATES, from one seed. SCALES (linear, sqrt, none) says how the rate is scaled with the mini-batch. It
+# prints a table with the synchronisations in all, seconds, loss and accuracy. BIN is the folder of twillrun and train.
 set -eu
 bin=$(cd "$1" && pwd) ranks=${2:-2} epochs=${3:-40}
 data=$(cd "$(dirname "$0")/.." && pwd)/data/wdbc.csv

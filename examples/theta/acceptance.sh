@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The acceptance run of a cluster: in about an hour, collect every figure that the cost model wants, and those that
-# docs/results/theta.md has of Theta, into one file for TWILL_TUNING and twill-info --model.
+# Run the acceptance of a cluster, which takes about an hour. It collects every figure that the cost model needs, and
+# those of Theta in docs/results/theta.md, in one file for TWILL_TUNING and twill-info --model.
 # Usage: acceptance.sh FILE
 #   LAUNCH_SPREAD  command that starts a program with one rank on each node: "aprun -n 24 -N 1", "srun -n 24 -N 24" ...
 #   LAUNCH_FULL    the same with all ranks of each node (default: not measured)
@@ -9,8 +9,9 @@
 #   LAUNCH_SHAPES  other numbers of nodes and ranks, a line each, NAME=COMMAND: "48x16=aprun -n 768 -N 16" (default: none)
 #   MPI_ALLREDUCE  program that times the MPI's own allreduce on all of these: "osu_allreduce -m 8:2048 -f" (default: none)
 #   BIN            folder of twill's programs (default: found by PATH)
-#   LARGEST        largest message (default 64M); REPEATS: of twill-place (default 7)
-# What fails is noted in FILE as a comment, and the run goes on; it fails if no model could be measured.
+#   LARGEST        largest message (default 64M)
+#   REPEATS        repetitions of twill-place (default 7)
+# A failure is noted in FILE as a comment, and the run continues. The run fails if no model could be measured.
 set -u
 
 file=${1:?usage: acceptance.sh FILE}
@@ -27,7 +28,7 @@ trap 'rm -rf "$work"' EXIT
     exit 2
 }
 
-# comment TITLE COMMAND...: the command's output as comments of the file.
+# comment TITLE COMMAND... prints the output of a command as comments for the file.
 comment()
 {
     title=$1
@@ -37,7 +38,7 @@ comment()
     sed 's/^/# /' "$work/out"
 }
 
-# calibrate NAME LAUNCH: measure the model and the algorithms, into $work/NAME.
+# calibrate NAME LAUNCH measures the model and the algorithms, and writes them to $work/NAME.
 calibrate()
 {
     echo "acceptance: calibrating, $1" >&2
@@ -47,8 +48,8 @@ calibrate()
     rm -f "$work/$1"
 }
 
-# short NAME LAUNCH: short allreduces, with the fastest, the slowest and the 99th percentile of a thousand: whether a time is what each
-# call takes, or some late ones. Beside them the MPI's own.
+# short NAME LAUNCH measures short allreduces, and those of the MPI itself. The fastest, the slowest and the 99th
+# percentile of a thousand calls show whether each call takes that time or only some late calls.
 short()
 {
     for bytes in 8 2K; do
@@ -59,7 +60,7 @@ short()
     [ -z "${MPI_ALLREDUCE:-}" ] || comment "the MPI's own allreduce, $1" $2 $MPI_ALLREDUCE
 }
 
-# figures NAME LAUNCH: what docs/results/theta.md has of Theta, and bandwidths, as comments.
+# figures NAME LAUNCH prints as comments what docs/results/theta.md has of Theta, and bandwidths.
 figures()
 {
     short "$1" "$2"
@@ -76,7 +77,8 @@ figures()
     [ -z "${LAUNCH_NODE:-}" ] || calibrate node "$LAUNCH_NODE"
     [ -z "${LAUNCH_FULL:-}" ] || calibrate full "$LAUNCH_FULL"
 } >"$work/failures"
-# Links and rates once: those between nodes from where each rank has a node to itself, those in a node from one node.
+# Each link and rate counts once. Those between nodes come from the run with one rank on each node, those in a node from
+# the run on one node.
 model=
 for name in node spread full; do
     [ ! -s "$work/$name" ] || model="$model $name"
@@ -93,7 +95,7 @@ done
     echo "# Acceptance run of $(date -u +%Y-%m-%dT%H:%M:%SZ) on $(uname -n): spread: $LAUNCH_SPREAD; node: ${LAUNCH_NODE:-none}; full: ${LAUNCH_FULL:-none}"
     cat "$work/failures"
     grep '^machine ' "$work/$1" | head -n 1
-    # Of several lines about one field the last one holds: the network is that of "spread".
+    # If a field has several lines, the last one counts. So the network is that of "spread".
     for name in "$@"; do
         [ "$name" = full ] || grep '^model ' "$work/$name"
     done

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #SBATCH --nodes=24 --exclusive --time=01:00:00
 # Acceptance run on a cluster with Slurm. NOT RUN ON HARDWARE.
-# NETWORK: verbs (InfiniBand, the default), psm2 (Omni-Path), cxi (Slingshot), or tcp. RANKS: ranks of each node (its cores).
+# NETWORK is verbs (InfiniBand, the default), psm2 (Omni-Path), cxi (Slingshot) or tcp. RANKS is the number of ranks on
+# each node (its cores).
 network=${NETWORK:-verbs}
 ranks=${RANKS:-$SLURM_CPUS_ON_NODE}
 export TWILL_PROVIDER="$network"

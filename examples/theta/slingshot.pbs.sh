@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #PBS -l select=24:system=cluster,walltime=01:00:00
-# Acceptance run on an HPE Cray EX with Slingshot: PBS, mpiexec of PALS. NOT RUN ON HARDWARE.
-# RANKS: ranks of each node (64).
+# Acceptance run on an HPE Cray EX with Slingshot, by PBS and mpiexec of PALS. NOT RUN ON HARDWARE.
+# RANKS is the number of ranks on each node (64).
 nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
 ranks=${RANKS:-64}
 common="--env TWILL_PROVIDER=cxi --cpu-bind depth"

@@ -338,8 +338,6 @@ static twill_status measure_overlap(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* --- rows ------------------------------------------------------------------------------------- */
-
 static twill_status measure_half(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)

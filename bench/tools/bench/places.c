@@ -59,8 +59,6 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run)
         fprintf(out, "#  ... and %d more\n", run->world_size - PLACES_SHOWN);
 }
 
-/* --- energy ----------------------------------------------------------------------------------- */
-
 /* Return whether no lower rank runs on the machine of this rank. */
 static bool first_of_machine(const struct twill_bench_run *run, int rank)
 {

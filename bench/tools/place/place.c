@@ -269,8 +269,6 @@ static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t
     return good;
 }
 
-/* --- the kinds -------------------------------------------------------------------------------- */
-
 static void close_kind(struct memory_kind *kind)
 {
     for (int i = 0; kind->context != NULL && i < PLACE_ARRAYS; i++)
@@ -396,8 +394,6 @@ static twill_status compare_kinds(struct place_run *run, struct memory_kind *kin
     }
     return TWILL_OK;
 }
-
-/* --- the program ------------------------------------------------------------------------------ */
 
 static const char usage[] =
     "Usage: twill-place [-b SIZE] [-n REPEATS] [-t THREADS] [-p FILE]\n"

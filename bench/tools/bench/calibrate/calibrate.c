@@ -116,8 +116,6 @@ static bool reads_peers(struct twill_bench_calibration *c)
     return false;
 }
 
-/* --- contexts --------------------------------------------------------------------------------- */
-
 /* A context with a choice of algorithms, and its buffers. */
 struct calibration_session {
     twill_context *context;
@@ -159,8 +157,6 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
     }
     return status;
 }
-
-/* --- timing ----------------------------------------------------------------------------------- */
 
 /* Measure the median time of a call in seconds, as the maximum over the ranks. Calls are back to
  * back, or each after a barrier if they have a root. Buffers are as large as the whole message. */
@@ -458,8 +454,6 @@ static twill_status measure_tables(struct twill_bench_calibration *c)
     free(plans);
     return status;
 }
-
-/* --- the run ---------------------------------------------------------------------------------- */
 
 /* Return the words after "for" in a tuning file of this machine, or "" if they are unknown. */
 static const char *tuning_key(twill_context *context)

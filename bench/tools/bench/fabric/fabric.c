@@ -180,8 +180,6 @@ static void print_absent(const struct fabric_run *run, const struct fabric_chann
                 channel->transport, channel->interface, channel->what);
 }
 
-/* --- the run ---------------------------------------------------------------------------------- */
-
 static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
 {
     const struct fabric_options *options = &run->options;

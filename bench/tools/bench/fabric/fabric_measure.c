@@ -386,8 +386,6 @@ static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *v
     return twill_broadcast(run->world, value, value, 1, TWILL_F64, 0);
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
-
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     *row = (struct fabric_row){

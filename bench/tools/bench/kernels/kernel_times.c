@@ -329,8 +329,6 @@ static void run_case(const struct kernel_case *one, const struct twill_kernels *
     }
 }
 
-/* --- times ------------------------------------------------------------------------------------ */
-
 /* Least time between two readings of the clock. */
 #define TURN_SECONDS 1e-4
 /* No more turns after this time, unless there were too few. */
@@ -369,8 +367,6 @@ struct kernel_run {
     struct json_object *json_rows; /* NULL without -J */
     size_t rows, different;
 };
-
-/* --- output ----------------------------------------------------------------------------------- */
 
 static void print_head(const struct kernel_run *run)
 {
@@ -433,8 +429,6 @@ static void print_kernel(const struct kernel_run *run, const struct kernel_row *
     json_object_object_add(one, "equal", json_object_new_boolean(row->equal));
     json_object_array_add(run->json_rows, one);
 }
-
-/* --- turns ------------------------------------------------------------------------------------ */
 
 static void run_triad(const struct kernel_run *run, size_t bytes)
 {

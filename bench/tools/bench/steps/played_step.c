@@ -29,8 +29,6 @@ const char *twill_bench_played_mistake(const struct twill_bench_options *options
     return NULL;
 }
 
-/* --- the set --------------------------------------------------------------------------------- */
-
 static twill_status fail_set(struct twill_bench_step *play, twill_status status)
 {
     const char *message = twill_gradients_message(play->set);
@@ -75,8 +73,6 @@ twill_status twill_bench_create_set(struct twill_bench_step *play, twill_type ty
         status = twill_gradients_commit(play->set);
     return fail_set(play, status);
 }
-
-/* --- a step ---------------------------------------------------------------------------------- */
 
 /* Advance the reductions between slices of computing. Returns non-zero on failure. */
 static int test_set(void *of)
@@ -145,8 +141,6 @@ twill_status twill_bench_make_step(struct twill_bench_step *play, enum twill_ben
     *seconds = twill_bench_now() - from;
     return TWILL_OK;
 }
-
-/* --- measuring ------------------------------------------------------------------------------- */
 
 /* Take the time of the slowest rank in each iteration, then the median. */
 static twill_status take_median(struct twill_bench_step *play, int way, double *seconds)
@@ -321,8 +315,6 @@ twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type
         free(play.samples[way]);
     return status;
 }
-
-/* --- the table ------------------------------------------------------------------------------- */
 
 void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *run)
 {

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the ranks ------------------------------------------------------------------------------- */
-
 static bool takes_part(const struct twill_study *study)
 {
     return study->play.set != NULL;
@@ -48,8 +46,6 @@ twill_status twill_study_open(struct twill_study *study, size_t ranks)
     memset(study->model, 0, bytes);
     return TWILL_OK;
 }
-
-/* --- a step ---------------------------------------------------------------------------------- */
 
 /* Divide the computing of a rank in a step among the tensors. The forward pass is a third of it. */
 static void divide_compute(struct twill_study *study, struct twill_study_row *row)
@@ -131,8 +127,6 @@ static twill_status make_set_step(struct twill_study *study, bool computes, stru
     made->bytes[1] = 0;
     return TWILL_OK;
 }
-
-/* --- a row ----------------------------------------------------------------------------------- */
 
 /* Find the bytes at the root in a step of `bytes` on this rank. It receives what the others send in
  * the reduction, if each of them sends to it. */

@@ -13,8 +13,6 @@ static const char *const scalings[] = {"weak", "strong"};
 static const char *const patterns[] = {"allreduce", "bcast+reduce"};
 static const char *const bases[] = {"measured", "predicted"};
 
-/* --- the values of a row ---------------------------------------------------------------------- */
-
 enum { STUDY_VALUES = 40 };
 
 /* A value, NAN if unknown. */
@@ -107,8 +105,6 @@ static struct study_values values_of(const struct twill_study *study,
         add_energy(&values, row);
     return values;
 }
-
-/* --- the table, and comma-separated values ---------------------------------------------------- */
 
 /* Print a cell in column number i. */
 static void print_cell(const struct twill_study *study, size_t i, bool head, int width,

@@ -57,8 +57,6 @@ enum twill_compare_step {
     TWILL_COMPARE_FUSED      /* all in one call after the backward pass, in memory without gaps */
 };
 
-/* --- messages --------------------------------------------------------------------------------- */
-
 enum twill_compare_frame_kind {
     TWILL_COMPARE_HELLO = 0x7c01, /* from a rank, who and where it is */
     TWILL_COMPARE_WELCOME,        /* from the driver, when all are connected */
@@ -127,8 +125,6 @@ struct twill_compare_result {
     double seconds[TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
     char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
-
-/* --- the connection --------------------------------------------------------------------------- */
 
 struct peer_link {
     int socket;                 /* -1 if there is none yet */

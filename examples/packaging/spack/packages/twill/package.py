@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Recipe for Spack, of a clone: spack repo add examples/packaging/spack && spack dev-build twill@main
+# This is a recipe for Spack. Use it from a clone by spack repo add examples/packaging/spack && spack dev-build twill@main
 from spack.package import *
 
 
