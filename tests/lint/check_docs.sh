@@ -133,11 +133,23 @@ check_names() # page tree
     done
 }
 
-# Markdown links to files of ours.
+# The anchors of a page's headings, as GitHub and the site make them.
+anchors() # page
+{
+    awk '/^```/ {inside = !inside} !inside && sub(/^#+ /, "")' "$1" | sed 's/\[\([^]]*\)\]([^)]*)/\1/g' |
+        tr '[:upper:] ' '[:lower:]-' | sed 's/[^a-z0-9_-]//g'
+}
+
+# Markdown links to files of ours, and to headings of pages.
 check_links() # file tree
 {
-    grep -oE '\]\([^)#]+' "$1" | sed 's/^](//' | grep -v '://' | sort -u | while read -r path; do
-        [ -e "$2/$path" ] || echo "${1##*/} links to $path, which is not there"
+    grep -oE '\]\([^) ]+' "$1" | sed 's/^](//' | grep -v '://' | sort -u | while read -r link; do
+        path=${link%%#*} anchor=${link#"${link%%#*}"}
+        if [ -n "$path" ] && [ ! -e "$2/$path" ]; then
+            echo "${1##*/} links to $path, which is not there"
+        elif [ -n "$anchor" ] && ! anchors "${path:+$2/}${path:-$1}" | grep -qxF -e "${anchor#\#}"; then
+            echo "${1##*/} links to $link, which has no such heading"
+        fi
     done
 }
 
@@ -190,6 +202,11 @@ self_test()
     must_complain 'quickstart' check_readme "$scratch/README.md" "$source"
     must_complain 'nowhere.c' check_paths "$scratch/README.md" "$source"
     must_complain 'NO.md' check_links "$scratch/README.md" "$source"
+    # shellcheck disable=SC2016 # Markdown's
+    printf '## One `two`: (3)\n[x](#one-two-3) [x](README.md#license-of-none)\n' >"$scratch/bad.md"
+    must_complain 'README.md#license-of-none, which has no' check_links "$scratch/bad.md" "$source"
+    sed -i 's/ .x.(README.*//' "$scratch/bad.md"
+    must_pass "self-test: a heading" check_links "$scratch/bad.md" "$source"
     must_complain 'hardly any program' check_readme_program "$scratch/README.md"
     # shellcheck disable=SC2016 # Markdown's
     echo 'see `lib/nowhere.c:f`, `lib/base/base.c:nothing` and TWILL_NOWHERE, and the old name TWILL_SEGMENT' >"$scratch/bad.md"
@@ -248,8 +265,8 @@ for name in twillrun twill-info twill-trace twill-place twill-simulate twill-com
 done
 must_pass "README" check_readme "$source/README.md" "$source"
 must_pass "program of README" check_readme_program "$source/README.md"
-for name in README.md CONTRIBUTING.md CHANGELOG.md; do
-    must_pass "links of $name" check_links "$source/$name" "$source"
+for page in "$source"/*.md "$source"/*/README.md "$source"/tests/*/README.md "$source"/bench/*/README.md "$source"/lib/*/README.md; do
+    must_pass "links of ${page#"$source/"}" check_links "$page" "${page%/*}"
 done
 must_pass "names of README.md" check_names "$source/README.md" "$source"
 for page in "$source/README.md" "$source/CONTRIBUTING.md" "$source"/docs/*/*.md; do
