@@ -20,13 +20,11 @@ COMMENTS = {"bent": 0.3, "headless": 0.8, "hung on": 6}
 PAGES = {"bent": 0.3, "headless": 0.8, "long": 3, "wide": 0}
 # Folders that have more: how many. These numbers only go down.
 HIGHER = {
-    ("README.md, CONTRIBUTING.md", "bent"): 13, ("README.md, CONTRIBUTING.md", "wide"): 95, ("bench", "bent"): 12,
-    ("bench", "hung on"): 101, ("docs/guides/*.md", "bent"): 33, ("docs/guides/*.md", "headless"): 14,
-    ("docs/guides/*.md", "long"): 71, ("docs/guides/*.md", "wide"): 268, ("docs/inside/*.md", "bent"): 3,
-    ("docs/inside/*.md", "headless"): 6, ("docs/inside/*.md", "wide"): 28, ("docs/reference/*.md", "bent"): 2,
-    ("docs/reference/*.md", "headless"): 5, ("docs/reference/*.md", "long"): 8, ("docs/reference/*.md", "wide"): 33,
-    ("examples", "bent"): 11, ("examples", "headless"): 9, ("examples", "hung on"): 102, ("lib/wait", "headless"): 2,
-    ("tests", "bent"): 139, ("tests", "headless"): 138, ("tests", "hung on"): 1349,
+    ("README.md, CONTRIBUTING.md", "bent"): 13, ("README.md, CONTRIBUTING.md", "wide"): 75, ("docs/guides/*.md", "bent"): 10,
+    ("docs/guides/*.md", "headless"): 8, ("docs/guides/*.md", "long"): 26, ("docs/guides/*.md", "wide"): 113,
+    ("docs/reference/*.md", "bent"): 2, ("docs/reference/*.md", "headless"): 5, ("docs/reference/*.md", "long"): 8,
+    ("docs/reference/*.md", "wide"): 33, ("lib/wait", "headless"): 2, ("tests", "bent"): 139, ("tests", "headless"): 138,
+    ("tests", "hung on"): 1349,
 }
 # Good English that has a symptom, with the reason. A sentence with one of them does not count.
 PHRASES = {
