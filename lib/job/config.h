@@ -48,16 +48,16 @@ enum twill_variable_agreement {
       "Network interface, by name or address, or a list for rails; empty: by the route to rank 0") \
     X(RAILS, USER, "TWILL_RAILS", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                             \
       "Interfaces used at the same time: auto (all that are as good as the first), a number, or "  \
-      "a list of interfaces or domains, of one length on all ranks")                               \
+      "a list of interfaces or domains, of the same length on all ranks")                          \
     X(CHECKSUM, USER, "TWILL_CHECKSUM", TWILL_CHOICE, "none", 0, 0, "none|network|all", SAME,      \
-      "network: messages between hosts carry CRC32C; what arrives damaged is sent again, or ends " \
-      "the job (twill's tcp only); all: those in shared memory, too")                              \
+      "network: messages between hosts carry a CRC32C, and a damaged block is sent again or ends " \
+      "the job (twill's tcp only); all: also messages in shared memory")                           \
     X(ENCRYPT, USER, "TWILL_ENCRYPT", TWILL_NUMBER, "0", 0, 1, NULL, SAME,                         \
       "1: messages between hosts are encrypted and authenticated (twill's tcp only)")              \
     X(ALGORITHM, USER, "TWILL_ALGORITHM", TWILL_TEXT, "", 0, 0, NULL, SAME,                        \
       "Algorithm: NAME or COLLECTIVE[FROM-TO]:NAME;..., NAME may end in =NUMBERS and @PROTOCOL")   \
     X(TUNING, USER, "TWILL_TUNING", TWILL_TEXT, "", 0, 0, NULL, ANY,                               \
-      "File of twill-bench --calibrate: model and measured times that algorithms are chosen by")   \
+      "File of twill-bench --calibrate: the model and times by which algorithms are chosen")       \
     X(TIMEOUT, USER, "TWILL_TIMEOUT", TWILL_SECONDS, "600", 1, 1000000, NULL, ANY,                 \
       "Seconds without progress until a wait for another rank ends in an error")                   \
     X(REPRODUCIBLE, USER, "TWILL_REPRODUCIBLE", TWILL_NUMBER, "0", 0, 1, NULL, SAME,               \
@@ -68,7 +68,7 @@ enum twill_variable_agreement {
     X(THREADS, USER, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, ANY,                       \
       "OpenMP threads a rank may use for large reductions")                                        \
     X(PROGRESS, USER, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, ANY,                       \
-      "Where requests make progress: inside calls only (none), in a thread too (thread, "          \
+      "Where requests make progress: only inside calls (none), also in a thread (thread, "         \
       "thread:CORE), or in a thread once a millisecond (late)")                                    \
     X(GRADIENTS, USER, "TWILL_GRADIENTS", TWILL_TEXT, "", 0, 0, NULL, SAME,                        \
       "Options of gradient sets: bucket=8M, first=1M, segment=1M, order=backward or priority, "    \
@@ -88,13 +88,13 @@ enum twill_variable_agreement {
       "File of counters for Prometheus; %h: host, %p: process, %r: rank, %%: %; without %r the "   \
       "rank is appended")                                                                          \
     X(LAYOUT, USER, "TWILL_LAYOUT", TWILL_TEXT, "", 0, 0, NULL, ANY,                               \
-      "Layout as declared: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "  \
-      "is nodes=2x2")                                                                              \
+      "Declared layout: nodes=2x2;groups=2x1;units=l3=2;topology=FILE, or some of these; 2x2 "     \
+      "means nodes=2x2")                                                                           \
     X(TUNE, USER, "TWILL_TUNE", TWILL_TEXT, "", 0, 0, NULL, ANY,                                   \
       "Expert values: NAME=VALUE,..., such as segment=64K,spin=0")                                 \
     X(MPI, MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", ANY,                              \
       "Calls of an MPI program: 0 leaves all to the MPI, 1 takes those that twill does as fast "   \
-      "or faster, all takes the others too")                                                       \
+      "or faster, all also takes the others")                                                      \
     X(MPI_REPORT, MPI, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, ANY,                       \
       "MPI programs: 1 reports at exit on standard error which calls ran on twill, a name in "     \
       "that file")                                                                                 \
@@ -121,10 +121,10 @@ enum twill_variable_agreement {
       "Least bytes of results that are stored past the caches; 0: by the size of the caches")      \
     X(STAGING, EXPERT, "staging", TWILL_CHOICE, "auto", 0, 0, "auto|cached|streamed", ANY,         \
       "How data are copied into memory that ranks of a node share: cached, streamed (past the "    \
-      "caches), auto (as both are measured to be from time to time)")                              \
+      "caches), auto (the faster one by repeated measurements)")                                   \
     X(SPREAD, EXPERT, "spread", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,                       \
-      "Ranks that share cores spread over them evenly at the start of a large call (auto), or "    \
-      "only as the kernel places them (off)")                                                      \
+      "At the start of a large call, spread ranks that share cores evenly over them (auto), or "   \
+      "leave them to the kernel (off)")                                                            \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                                     \
       "Kernels: auto, scalar, avx2, avx512f")                                                      \
     X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", SAME,             \
@@ -136,7 +136,7 @@ enum twill_variable_agreement {
     X(MEMORY_BUDGET, EXPERT, "memory_budget", TWILL_BYTES, "0", 0, 0, NULL, ANY,                   \
       "Most bytes of MCDRAM per rank; 0: an equal share of what is free")                          \
     X(MACHINE, EXPERT, "machine", TWILL_TEXT, "auto", 0, 0, NULL, SAME,                            \
-      "Machine model that algorithms are chosen by: auto, fattree, fattree2, fattree4, theta")     \
+      "Machine model by which algorithms are chosen: auto, fattree, fattree2, fattree4, theta")    \
     X(REGISTRATION, EXPERT, "registration", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,           \
       "Keep memory registered with the network between calls (auto), or register per call (off)")  \
     X(CONGESTION, EXPERT, "congestion", TWILL_TEXT, "", 0, 0, NULL, ANY,                           \

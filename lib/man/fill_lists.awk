@@ -10,6 +10,23 @@ function complain(text)
     failed = 1
 }
 
+# Return a limit of the table, such as 4096 or 1u << 30, with the suffix of its unit.
+function limit(text, kind, part, value, suffix)
+{
+    value = split(text, part, /u? *<< */) == 2 ? part[1] * 2 ^ part[2] : text + 0
+    for (suffix = 1; kind == "TWILL_BYTES" && suffix <= 4 && value >= 1024 && value % 1024 == 0; suffix++) value /= 1024
+    return sprintf("%d%s", value, substr("KMGT", suffix - 1, suffix > 1))
+}
+
+# Return the sentence that gives the range of a number, or "".
+function range(kind, least, most, from)
+{
+    if (kind !~ /NUMBER|BYTES|SECONDS/ || most == "0") return ""
+    from = limit(least, kind)
+    if (limit(most, kind) - from == 1) return "\nValues:\n.Li " from between limit(most, kind) " ."
+    return "\nFrom " from " to " limit(most, kind) (kind ~ /SECONDS/ ? " seconds" : kind ~ /BYTES/ ? " bytes" : "") "."
+}
+
 # Fill item[] with the mdoc item of each variable or entry, by its name.
 function read_variables(rows, count, row, field, i)
 {
@@ -18,12 +35,13 @@ function read_variables(rows, count, row, field, i)
         gsub(/" +"/, "", row[i]) # join adjacent literals
         gsub(/"/, "", row[i])
         split(row[i], field, / *FIELD_ */)
-        help = field[6]
+        help = field[9]
         sub(/ *$/, "", help)
         tag = field[1] ~ /LAYOUT|EXPERT/ ? "Li " : "Ev "
         item[field[2]] = ".It " tag field[2] (field[3] == "" ? "" : " Pq default: Li " field[3]) "\n" help "."
         if (gsub(/\|/, between, field[4])) item[field[2]] = item[field[2]] "\nValues:\n.Li " field[4] " ."
-        if (field[5] ~ /^SAME/) item[field[2]] = item[field[2]] "\nSame on all ranks."
+        item[field[2]] = item[field[2]] range(field[6], field[7], field[8])
+        if (field[5] ~ /^SAME/) item[field[2]] = item[field[2]] "\nSame on all ranks" (field[5] == "SAME" ? "." : ", or unset on all.")
     }
 }
 

@@ -14,7 +14,7 @@
       "ports of the kind that a job uses; a deadline distinguishes packets "                       \
       "that are dropped from a refusal")                                                           \
     X(DATA, data, ANSWERED_HOST,                                                                   \
-      "64 KiB arrive over each of these connections: large packets pass, too")                     \
+      "64 KiB arrive over each of these connections, so large packets pass as well")               \
     X(MTU, mtu, ANSWERED_HOST,                                                                     \
       "The interfaces of the job have one MTU, and no path has a smaller one")                     \
     X(NIC, nic, ANSWERED_HOST,                                                                     \
