@@ -21,10 +21,9 @@ PAGES = {"bent": 0.3, "headless": 0.8, "long": 3, "wide": 0}
 # Folders that have more: how many. These numbers only go down.
 HIGHER = {
     ("README.md, CONTRIBUTING.md", "bent"): 13, ("README.md, CONTRIBUTING.md", "wide"): 75, ("docs/guides/*.md", "bent"): 10,
-    ("docs/guides/*.md", "headless"): 8, ("docs/guides/*.md", "long"): 26, ("docs/guides/*.md", "wide"): 113,
+    ("docs/guides/*.md", "headless"): 7, ("docs/guides/*.md", "long"): 26, ("docs/guides/*.md", "wide"): 113,
     ("docs/reference/*.md", "bent"): 2, ("docs/reference/*.md", "headless"): 5, ("docs/reference/*.md", "long"): 8,
-    ("docs/reference/*.md", "wide"): 33, ("lib/wait", "headless"): 2, ("tests", "bent"): 139, ("tests", "headless"): 138,
-    ("tests", "hung on"): 1349,
+    ("docs/reference/*.md", "wide"): 33, ("tests", "bent"): 139, ("tests", "headless"): 134, ("tests", "hung on"): 1349,
 }
 # Good English that has a symptom, with the reason. A sentence with one of them does not count.
 PHRASES = {
@@ -39,7 +38,7 @@ BENT = [
 ]
 KINDS = {
     "bent": re.compile("|".join(BENT), re.I),                          # phrases that a native writer would not use
-    "headless": re.compile(r"^(Of|Who|What|Whose|That|Which|To|Than)\b(?! (is|are|was) )(?!.*\?$)"),
+    "headless": re.compile(r"^(Of|Who|What|Whose|Which|Than|That (a|an|the|it|they|no|each))\b(?! (is|are|was) )(?!.*\?$)"),
     "hung on": re.compile(r"(?=(\S+ ){8}).*(;|: )(?!.*\()"),           # "VALUE: meaning", chains of clauses
     "long": re.compile(r"(\S+ ){30}\S"),                               # over 30 words
     "wide": re.compile(r".{121}"),                                     # lines, outside tables and code
