@@ -1,14 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...] repeats on this machine what was
-# published of distributed training. It prints a table for each study and, with gnuplot, draws a plot. Without names it
-# runs all studies, which --list names. This takes some 5 minutes, or half a minute with --quick. Numbers of ranks that
-# this machine lacks are predicted by the price model, and the rows say so. --bin is the folder of the programs
-# (build/bin). --out is the folder for what is kept (studies), with report.md, which has a line for each study. --update
-# writes these lines into the column "here" of FILE, docs/results/studies.md, which says what each study shows.
+# studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...] measures on this machine what was published of distributed
+# training. It makes a table and, with gnuplot, a plot for each study, for all studies if none is named (--list prints their
+# names), in some 5 minutes, with --quick in half of one. Numbers of ranks that this machine lacks are predicted by the price
+# model, and the tables say so. --bin is the folder of the programs (build/bin). --out is the folder that keeps what is printed
+# (studies), with report.md, one line a study. `sh bench/results/measure.sh studies` makes docs/results/studies.md of it.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-bin=$here/../build/bin out=studies quick=0 update=
+bin=$here/../build/bin out=studies quick=0
 lists=$here/../bench/gradients
 [ -d "$lists" ] || lists=$here/../../../twill/gradients # installed
 all="scaling overhead ratio minibatch hour models theta nodes placement pattern dresden epochs sweep averages pipeline hybrid loader nt3 memory energy messages oversubscribed aries"
@@ -18,9 +17,8 @@ while [ $# -gt 0 ]; do
     --quick) quick=1 ;;
     --bin) bin=$2 && shift ;;
     --out) out=$2 && shift ;;
-    --update) update=$2 && shift ;;
     --list) echo "$all" && exit ;;
-    -*) echo "usage: studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [--update FILE] [STUDY...]" >&2 && exit 2 ;;
+    -*) echo "usage: studies.sh [--quick] [--bin FOLDER] [--out FOLDER] [STUDY...]" >&2 && exit 2 ;;
     *) break ;;
     esac
     shift
@@ -29,11 +27,6 @@ studies=${*:-$all}
 for study in $studies; do
     echo " $all " | grep -q " $study " || { echo "studies.sh: there is no study '$study': --list" >&2 && exit 2; }
 done
-[ -z "$update" ] || {
-    [ $quick = 0 ] || { echo "studies.sh: --update is for whole studies, not --quick" >&2 && exit 2; }
-    grep -q '^| study, ledger rows | published | here | met |' "$update" || { echo "studies.sh: no table of studies in $update" >&2 && exit 2; }
-    update=$(cd "$(dirname "$update")" && pwd)/${update##*/}
-}
 bin=$(cd "$bin" && pwd)
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -106,28 +99,28 @@ published()
 }
 
 # --- twill-bench train ------------------------------------------------------------------------------
-study_scaling() # rows 49, 50, 51, 55, 87, 93
+study_scaling()
 {
     published "weak scaling is T(1) / T(n), strong T(1) / (n T(n)): Horovod, 512 GPUs: 90 % (Inception V3, ResNet-101), 68 % (VGG-16)"
     train $ranks --list "$lists/$large.txt" --batch 32 --device-gflops 2000 --scaling both --ranks "1,$(seq -s, 2 2 $ranks),$((8 * ranks))" --per-node $ranks
 }
-study_overhead() # rows 23, 52
+study_overhead()
 {
     published "Horovod's overhead on Theta grew with the nodes; T(n) - T(1) and the library's counter are within 10 %"
     layout=nodes=${ranks}x1
     train $ranks --list "$lists/$large.txt" --ranks 1,$ranks --compute-us "$(quickly 20000)$(full 5000,20000,40000)"
 }
-study_ratio() # row 53
+study_ratio()
 {
     published "the ratio of computing to communication decides: sweep of computing, one model"
     train $ranks --list "$lists/$(quickly googlenet)$(full alexnet).txt" --ranks 1,$ranks --compute-us "$(quickly 10000)$(full 10000,30000,100000,300000)"
 }
-study_minibatch() # row 82
+study_minibatch()
 {
     published "the larger the mini-batch, the shorter an epoch (Goyal and others, 2017)"
     train $ranks --list "$lists/$large.txt" --ranks 1,$ranks --batch "$(quickly 8,32)$(full 8,16,32,64,128)" --device-gflops 5000 --samples 1281167
 }
-study_hour() # row 77
+study_hour()
 {
     published "ImageNet in 1 hour: about 90 % from 8 to 256 GPUs; 8 a server, 50 Gbit/s; ResNet-50, 32 images a GPU" \
         "TensorFlow on one P100: 195 images/s"
@@ -135,7 +128,7 @@ study_hour() # row 77
     times=$few
     train 1 --list "$lists/$large.txt" --ranks 1,8,256 --per-node 8 --batch 32 --compute-us 164103 --samples 1281167
 }
-study_models() # row 141
+study_models()
 {
     published "Horovod, 128 servers of 4 Pascal GPUs, 25 Gbit/s: 90 % Inception V3, ResNet-101; 68 % VGG-16, the worst; on 32 servers 90, 90, 79 %" \
         "TensorFlow on one P100: Inception V3 142, ResNet-50 219, ResNet-152 91.8, VGG-16 154, AlexNet 2,987 images/s" \
@@ -166,20 +159,20 @@ study_models() # row 141
         train 1 --list "$lists/vgg16.txt" --ranks 1,512 --per-node 4 --batch 64 --compute-us 415584
     done
 }
-study_theta() # row 23
+study_theta()
 {
     published "NT3 on Theta: Horovod's overhead increases significantly with the nodes (25, 100, 400)"
     times=$few
     train 1 --list "$lists/$(quickly googlenet)$(full nt3).txt" --machine theta --per-node 1 --ranks 1,24,100,400,4392 --batch 20 --device-gflops 1000
 }
-study_nodes() # row 54
+study_nodes()
 {
     published "scale-up and scale-out: 4 ranks in one node, two and four"
     for layout in $(full nodes=1x4 nodes=2x2) nodes=4x1; do
         train 4 --list "$lists/googlenet.txt" --ranks 1,4 --batch 32 --device-gflops 5000
     done
 }
-study_placement() # row 104
+study_placement()
 {
     published "ranks around the nodes cross them more often in a ring in their order (8 nodes of 4: 32 times, not 8: test_algorithms_world); twill's rings go by nodes"
     shown='is chosen|^  network'
@@ -189,13 +182,13 @@ study_placement() # row 104
         done
     done
 }
-study_pattern() # row 95
+study_pattern()
 {
     published "PyTorch's DataParallel: the root moves 2n(P-1) bytes; DistributedDataParallel: each rank sends 2n(P-1)/P"
     layout=nodes=4x1
     train 4 --list "$lists/$(quickly orlob)$(full resnet50).txt" --pattern both --ranks 1,2,4 --compute-us "$(quickly 2000)$(full 50000)"
 }
-study_dresden() # rows 99, 100, 101
+study_dresden()
 {
     published "153,441 parameters, 613,764 B, batch 75 of 750,000: 10,000 synchronisations an epoch, 10,000/P on P ranks; 28 % of the time: 1/0.72 = 1.39 times as fast without"
     train $ranks --list "$lists/orlob.txt" --batch 75 --samples 750000 --compute-us 1500 --ranks 1,2,30,100,400 --per-node 1
@@ -204,41 +197,41 @@ study_dresden() # rows 99, 100, 101
 }
 
 # --- recipes ----------------------------------------------------------------------------------------
-study_epochs() # rows 10, 11, 101
+study_epochs()
 {
     published "NT3, 400 epochs divided by 25, 100, 400 nodes, no shards: 896, 224, 56 allreduces a rank"
     job 4 "$bin/sharding" --data "$data" --epochs "$(quickly 40)$(full 400)"
     [ $quick = 1 ] || job 25 "$bin/sharding" --data "$data" --epochs 400 --split=epochs
 }
-study_sweep() # rows 12, 22, 78, 108
+study_sweep()
 {
     published "rate = 0.1 kn/256 (Goyal and others); runtime falls with the batch, and the accuracy, too"
     command_of BATCHES="$(quickly '16 128')$(full '8 16 32 64 128 256')" RATES="$(quickly 0.2)$(full '0.05 0.2')" sh "$here/recipes/sweep.sh" "$bin" 2 "$(quickly 10)$(full 40)"
 }
-study_averages() # row 44
+study_averages()
 {
     published "averaging models, after steps of their own, is not averaging gradients"
     job 4 "$bin/averages"
 }
-study_pipeline() # row 42
+study_pipeline()
 {
     published "DistBelief: 2.2 times on 8 machines (42 M parameters), 12 times on 81 (1.7 G): models across machines; here: equal to one rank"
     job 2 "$bin/pipelines"
 }
-study_hybrid() # row 42
+study_hybrid()
 {
     published "DistBelief: models across machines, and several of them; here: equal to one rank"
     job 4 "$bin/pipelines"
     job 4 "$bin/grid"
 }
-study_loader() # row 96
+study_loader()
 {
     published "PyTorch's loader: several workers, pinned memory; without prefetching the training waits"
     for depth in 0 4; do
         job 2 "$bin/loader" --data "$data" --depth $depth --workers 2 --batches "$(quickly 20)$(full 200)"
     done
 }
-study_nt3() # rows 8, 9
+study_nt3()
 {
     published "loading was NT3's bottleneck: 597 MB, 1,120 and 280 samples of 60,483 features"
     [ -s "$out/nt3.csv" ] || command_of "$bin/nt3" --make "$out/nt3.csv" --samples "$(quickly 100)$(full 1400)" --features "$(quickly 400)$(full 60483)"
@@ -250,12 +243,12 @@ study_nt3() # rows 8, 9
 }
 
 # --- memory, energy, networks -----------------------------------------------------------------------
-study_memory() # rows 18, 19
+study_memory()
 {
     published "STREAM triad on a KNL: MCDRAM flat 485, DDR 88, cache mode 352 and, beyond 16 GB, 59 GB/s"
     job 2 "$bin/twill-place" -b "$(quickly 1M)$(full 32M)" -n "$(quickly 1)$(full 5)"
 }
-study_energy() # rows 20, 21
+study_energy()
 {
     published "NT3 on Theta: the larger the rate, the slightly lower the power; up to 41.78 % less energy by faster loading"
     train $ranks --list "$lists/orlob.txt" --ranks 1,$ranks --compute-us 1500 --core --energy
@@ -267,7 +260,7 @@ study_messages() # OSU's and fi_pingpong's figures
         job 2 "$bin/twill-bench" $measurement -b 8 -e "$(quickly 8)$(full 1M)" -f 64
     done
 }
-study_oversubscribed() # row 131
+study_oversubscribed()
 {
     published "oversubscribed links between groups change the choice from a ring to a hierarchy"
     shown='^allreduce|is chosen'
@@ -310,19 +303,6 @@ done
         echo "| \`$study\` | $(sed -n 's/^  published: //p' "$out/$study.txt" | paste -sd ';' | sed 's/; */; /g') | $figures |"
     done <"$out/figures.tsv"
 } >"$out/report.md"
-# In FILE, replace the third column of the rows that begin with the name of a study.
-[ -z "$update" ] || {
-    awk -F '\t' 'FNR == NR { here[$1] = $2; next }
-        match($0, /^\| `[a-z0-9]+`/) {
-            name = substr($0, 4, RLENGTH - 4)
-            if (name in here && here[name] != "" && split($0, cell, / \| /) == 4)
-                $0 = cell[1] " | " cell[2] " | " here[name] " | " cell[4]
-        }
-        { print }' "$out/figures.tsv" "$update" >"$out/updated"
-    cat "$out/updated" >"$update"
-    rm -f "$out/updated"
-    echo "updated $update: git diff shows it"
-}
 rm -f "$out/last" "$out/err" "$out/network.tuning"
 printf '\nkept in %s: report.md has one line a study (%s s in all)\n' "$out" $(($(date +%s) - began))
 [ -z "$failed" ] || { echo "failed:$failed" && exit 1; }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Print what studies.sh keeps of a study (STUDY.txt) as one line with our figures, for the column "here" of
-# docs/results/studies.md. Usage: awk -v study=STUDY -f studies_figures.awk STUDY.txt
+# Print what studies.sh has kept of a study (STUDY.txt) as one line of figures.
+# Usage: awk -v study=STUDY -f studies_figures.awk STUDY.txt
 
 # add(NAME, TEXT) adds the text to the list of that name, with commas between texts.
 function add(name, text) { list[name] = list[name] (list[name] == "" ? "" : ", ") text }

@@ -7,6 +7,8 @@ study_file.py NAME TABLE COLUMN[:UNIT],... [-- COMMAND WORD...] <rows
     row, by tabs. Date, machine, revision, versions and load are those of now. COMMAND is what made the rows.
 study_file.py --compare NAME RAW.json COMMAND WORD...
     Write the file from what twill-compare --json has written: medians, and how far the rounds lie apart.
+study_file.py --steps RAW.json SETTING TFLOPS
+    Print the training steps that twill-compare --json has written, as rows of training-steps.
 """
 import datetime
 import json
@@ -155,7 +157,21 @@ def condense(name, raw_path, command):
     save(study)
 
 
+def print_steps(raw_path, setting, tflops):
+    """Print rows: model, setting, speed of the device, milliseconds of computing, library, how it reduces, exposed milliseconds."""
+    with open(raw_path, encoding="utf-8") as file:
+        rows = [row for row in json.load(file)["results"] if "exposed" in row]
+    computing = sorted(row["compute"] for row in rows)[len(rows) // 2] / 1000
+    names = {"ompi": "Open MPI", "mpich": "MPICH", "gloo": "Gloo"}
+    for row in rows:
+        model = os.path.basename(row["list"]).removesuffix(".txt")
+        library = names.get(row["name"].split("-")[0], row["name"])
+        print(model, setting, tflops, f"{computing:.4g}", library, row["reduces"], f"{row['exposed'] / 1000:.4g}", sep="\t")
+
+
 def main(arguments):
+    if arguments[:1] == ["--steps"] and len(arguments) == 4:
+        return print_steps(*arguments[1:])
     if arguments[:1] == ["--compare"] and len(arguments) > 3:
         return condense(arguments[1], arguments[2], " ".join(arguments[3:]))
     if len(arguments) > 4 and arguments[3] == "--":

@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # between_hosts.sh BIN RATE PROGRAM [ARGUMENT...] runs a program of BIN, or one in Python (.py) of this folder, on two
-# hosts of one rank each. Their link has RATE, such as 1gbit. The hosts are namespaces of this machine
-# (tests/support/hosts.sh, for root only) and share its cores.
+# hosts. Their link has RATE, such as 1gbit. The hosts are namespaces of this machine
+# (tests/support/hosts.sh, for root only) and share its cores. RATE none does not limit the link. RANKS is
+# the number of ranks of each host (1). CONGESTION is the congestion control of the hosts and of twill's TCP; by default
+# both choose.
 # shellcheck source-path=SCRIPTDIR/../../tests source=support/hosts_alone.sh
 studies=$(cd "$(dirname "$0")" && pwd)
 here=$(cd "$(dirname "$0")/../../tests" && pwd)
@@ -18,5 +20,10 @@ case $program in
 *) set -- "$bin/$program" "$@" ;;
 esac
 hosts_up 2
-hosts_shape "$rate" 4mb 256kb || skip "tc cannot shape a link"
-host_run 0 "$bin/twillrun" --hosts h0:1,h1:1 --agent "$hosts_agent" --bind none "$@"
+[ "$rate" = none ] || hosts_shape "$rate" 4mb 256kb || skip "tc cannot shape a link"
+if [ -n "${CONGESTION:-}" ]; then
+    hosts_congestion "$CONGESTION" || skip "$CONGESTION is not available"
+    set -- -x TWILL_TUNE "$@"
+    export TWILL_TUNE="congestion=$CONGESTION"
+fi
+host_run 0 "$bin/twillrun" --hosts "h0:${RANKS:-1},h1:${RANKS:-1}" --agent "$hosts_agent" --bind none "$@"

@@ -77,17 +77,7 @@ timeout 600 sh "$examples/studies.sh" --quick --bin "$bin" --out "$scratch/studi
 [ "$(grep -cE '[0-9] predicted ' "$scratch/out")" -eq 5 ] || fail "studies.sh: predictions"
 awk '/^ .* 75 +measured / { n += $NF == 10000 / $3 } /^halving_doubling is chosen/ { small++ } /^levels@staged is chosen/ { levels++ } / network / { moved[$2]++ }
     END { exit !(n == 2 && small == 1 && levels == 2 && moved[8388608] == 2 && moved[12582912] == 2) }' "$scratch/out" || fail "studies.sh: tables"
-# A line a study, and into the column "here" of a table; the other rows stay.
-{
-    echo '| study, ledger rows | published | here | met |'
-    echo '| `oversubscribed` 131 | the choice flips | old | **yes** |'
-    echo '| `hour` 77 | 90 % | old | no |'
-} >"$scratch/table.md"
-sh "$examples/studies.sh" --bin "$bin" --out "$scratch/studies" --update "$scratch/table.md" oversubscribed >/dev/null 2>"$scratch/err" || fail "studies.sh --update"
-grep -q '^| `oversubscribed` 131 | the choice flips | fattree, fattree2, fattree4: multi_ring, levels@staged, levels@staged | \*\*yes\*\* |$' "$scratch/table.md" ||
-    fail "studies.sh --update: $(cat "$scratch/table.md")"
-grep -q '^| `hour` 77 | 90 % | old | no |$' "$scratch/table.md" || fail "studies.sh --update: another row"
+# The report has a line for each study.
 grep -q '^| `oversubscribed` | oversubscribed links .* | fattree, ' "$scratch/studies/report.md" || fail "studies.sh: report.md"
-expect 2 "not --quick" sh "$examples/studies.sh" --quick --bin "$bin" --update "$scratch/table.md" hour
 expect 2 "there is no study 'moon'" sh "$examples/studies.sh" --bin "$bin" --out "$scratch/studies" moon
 echo "ok: recipes and studies"

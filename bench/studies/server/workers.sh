@@ -21,5 +21,5 @@ for workers in 1 2 4 8 16; do
         /^rank 0:/ { cpu = $(NF - 1) - last; last = $(NF - 1); runs++ }
         # With a small model, or with noise, the longer run may have taken less time.
         END { if (runs != 2) { printf "%8d failed\n", w; exit 1 }
-              printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-" }'
+              printf "%8d %14.2f %14.2f %14s\n", w, rate, rate * w, (cpu > 0 ? sprintf("%.2f", 2 * steps * n * (2 * w + 2) / cpu / 1e9) : "-") }'
 done

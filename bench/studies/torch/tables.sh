@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# tables.sh BUILD [SECONDS] prints the tables of docs/guides/pytorch.md as Markdown, and what each layer of a call
+# tables.sh BUILD [SECONDS] prints tables as Markdown, and what each layer of a call
 # costs. It measures torch.distributed over twill and over Gloo within SECONDS (330), with 2 and 4 ranks on one node and
 # on two hosts. The hosts are network namespaces of this machine (tests/support/hosts.sh, for root only). BUILD is
 # twill's build folder. PYTHON is a Python with PyTorch (python3). SIZES and BACKENDS (twill,gloo) are as compare.py
@@ -9,7 +9,7 @@
 # with gradients in 32 and in 16 bits is measured. If RANKS is set, such as "2 4 8", it measures only on one node
 # (without root), with each of these numbers of ranks, and only the collectives of ONLY (separated by commas). If HEAP
 # is set, tensors are in memory that the ranks of a host share (TWILL_HEAP=shared). WARM_UP is the seconds of calls that
-# are not timed before each batch, in addition to SECONDS.
+# are not timed before each batch, in addition to SECONDS. If KEEP is set, this folder keeps the times as comma-separated values.
 # shellcheck source-path=SCRIPTDIR/../../../tests source=support/hosts_alone.sh
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
@@ -17,6 +17,7 @@ build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
 export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
 python=${PYTHON:-python3}
 . "$here/support/hosts_alone.sh"
+csv=${KEEP:-$scratch}
 pids=
 trap 'kill $pids 2>/dev/null; exit 1' HUP INT TERM
 "$python" -m twill.torch.build >"$scratch/out" || fail "no C++ part"
@@ -27,7 +28,7 @@ run()
     name=$1 hosts=$2 ranks=$3 rank=0 pids=
     while [ "$rank" -lt "$ranks" ]; do
         set -- env ${HEAP:+"LD_PRELOAD=$build/lib/libtwill-heap.so" TWILL_HEAP=shared} RANK=$rank LOCAL_RANK=$((rank % (ranks / hosts))) WORLD_SIZE="$ranks" LOCAL_WORLD_SIZE=$((ranks / hosts)) "$python" \
-            "$here/../bench/studies/torch/compare.py" --budget "$budget" --csv "$scratch/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
+            "$here/../bench/studies/torch/compare.py" --budget "$budget" --csv "$csv/$name.csv" --backends "${BACKENDS:-twill,gloo}" \
             --title "$ranks ranks, $name" ${SIZES:+--sizes "$SIZES"} ${ONLY:+--only "$ONLY"} ${WARM_UP:+--warm-up "$WARM_UP"} ${HOOKS:+--hooks}
         if [ "$hosts" -eq 1 ]; then
             MASTER_ADDR=127.0.0.1 "$@" >"$scratch/$name.$rank" 2>&1 &
@@ -80,8 +81,8 @@ bounds() # ranks file
 if [ -n "${RANKS:-}" ]; then
     for count in $RANKS; do
         run "one node ($count)" 1 "$count"
-        "$python" "$here/../bench/studies/torch/compare.py" --table "$scratch/one node ($count).csv"
-        bounds "$count" "$scratch/one node ($count).csv"
+        "$python" "$here/../bench/studies/torch/compare.py" --table "$csv/one node ($count).csv"
+        bounds "$count" "$csv/one node ($count).csv"
     done
     exit 0
 fi
@@ -96,9 +97,9 @@ run "one node" 1 2
 run "one node (4)" 1 4
 run "two hosts" 2 2
 run "two hosts (4)" 2 4
-"$python" "$here/../bench/studies/torch/compare.py" --table "$scratch/one node.csv" "$scratch/one node (4).csv" "$scratch/two hosts.csv" "$scratch/two hosts (4).csv"
+"$python" "$here/../bench/studies/torch/compare.py" --table "$csv/one node.csv" "$csv/one node (4).csv" "$csv/two hosts.csv" "$csv/two hosts (4).csv"
 echo
-bounds 2 "$scratch/one node.csv"
-bounds 4 "$scratch/one node (4).csv"
+bounds 2 "$csv/one node.csv"
+bounds 4 "$csv/one node (4).csv"
 echo
 RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 "$python" "$here/../bench/studies/torch/compare.py" --layers
