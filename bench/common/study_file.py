@@ -56,6 +56,12 @@ def output(*words):
         return None
 
 
+def revision():
+    """Return the revision of the tree, with -dirty if it has changes beside results."""
+    changed = output("git", "status", "--porcelain", "--", ":/", ":!/bench/results", ":!/docs/results")
+    return (output("git", "describe", "--always") or "") + ("-dirty" if changed else "") or None
+
+
 def versions(names):
     """Return the versions of twill and of each peer that occurs in the names of a study; STUDY_VERSIONS adds NAME=VERSION,..."""
     with open(os.path.join(HERE, "../../CMakeLists.txt"), encoding="utf-8") as file:
@@ -75,7 +81,7 @@ def head(name, command):
         "command": command,
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
-        "revision": output("git", "describe", "--always", "--dirty"),
+        "revision": revision(),
         "versions": {},
         "load": f"{os.getloadavg()[2]:.1f}",
         "tables": {},

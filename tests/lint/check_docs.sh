@@ -225,6 +225,17 @@ results_test()
     cp -r "$source/bench/results" "$scratch/tree/bench/results"
     cp -r "$source/docs/results" "$scratch/tree/docs/results"
     must_pass "self-test: results" check_results "$scratch/tree"
+    if python3 -c 'import matplotlib' 2>/dev/null; then # the same plot each time
+        for nth in 1 2; do
+            rm "$scratch/tree/docs/results/one-node.svg"
+            python3 "$scratch/tree/bench/results/make_pages.py" >"$scratch/drawn.$nth"
+            cp "$scratch/tree/docs/results/one-node.svg" "$scratch/drawn.$nth.svg"
+        done
+        must_pass "self-test: a plot" check_results "$scratch/tree"
+        must_pass "self-test: the same plot again" cmp "$scratch/drawn.1.svg" "$scratch/drawn.2.svg"
+    else
+        echo "no matplotlib here: plots are not drawn"
+    fi
     sed -i 's/twill/twist/' "$scratch/tree/docs/results/one-node.md"
     must_complain 'one-node.md is stale' check_results "$scratch/tree"
     sed -i 's/\[2, 3\.4/[2, 3.5/' "$scratch/tree/bench/results/pytorch-server.json"
