@@ -27,7 +27,7 @@ twill_status twill_secret_parse(struct twill_secret *secret, const char *name, c
     memset(secret, 0, sizeof(*secret));
     if (digits == 0 || digits > 2 * TWILL_SECRET_BYTES ||
         strspn(text, "0123456789abcdefABCDEF") != digits)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s is not 1 to %d hex digits", name,
+        return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s must have 1 to %d hex digits", name,
                           2 * TWILL_SECRET_BYTES);
     for (size_t i = 0; i < digits; i++) {
         char c = text[digits - 1 - i];
@@ -55,8 +55,8 @@ static twill_status check_length(const char *name, const char *text, struct twil
     size_t digits = strlen(text);
     if (digits < TWILL_SECRET_LEAST)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "%s has %zu hex digits: fewer than %d can be guessed", name, digits,
-                          TWILL_SECRET_LEAST);
+                          "%s has %zu hex digits, which others can guess: it needs %d or more",
+                          name, digits, TWILL_SECRET_LEAST);
     return TWILL_OK;
 }
 
@@ -124,7 +124,7 @@ twill_status twill_secret_find(struct twill_secret *secret,
 {
     char path[256];
     if (sodium_init() < 0)
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "libsodium cannot be used");
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "libsodium: sodium_init failed");
     if (twill_is_set(sources->job)) {
         snprintf(how, how_bytes, "TWILL_JOB");
         TWILL_TRY(error, twill_secret_parse(secret, "TWILL_JOB", sources->job, error));
@@ -209,7 +209,7 @@ static twill_status find_folder(char *folder, size_t bytes, struct twill_error *
     if (length < 0 || (size_t)length >= bytes - 64)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "no key for this job: TWILL_JOB and TWILL_KEY_FILE are not set, and HOME "
-                          "is %s",
+                          "is %s: set TWILL_KEY_FILE",
                           length < 0 ? "not known" : "too long");
     return TWILL_OK;
 }
@@ -252,7 +252,7 @@ static twill_status make_keyfile(const char *folder, const char *path, struct tw
     if (!good)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                           "no key for this job: TWILL_JOB and TWILL_KEY_FILE are not set, and "
-                          "%.200s cannot be created: %s",
+                          "%.200s cannot be created: %s; set TWILL_KEY_FILE",
                           path, strerror(why));
     return TWILL_OK;
 }

@@ -33,11 +33,11 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     if (oob->size == 1)
         return twill_oob_alone(oob, mine, all, bytes, error);
     if (lent->exchange == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up by the caller's exchange is over");
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "set-up by the caller's exchange has ended");
     int code = lent->exchange(lent->user, mine, all, bytes);
     if (code != 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "%s: the caller's exchange of %zu bytes returned %d",
+                          "%s: the caller's exchange of %zu bytes failed with %d",
                           TWILL_RANK_NAME(oob->job, oob->rank), bytes, code);
     return TWILL_OK;
 }
@@ -79,11 +79,11 @@ static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *
 {
     if (lent->size < 1 || lent->rank < 0 || lent->rank >= lent->size)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "bootstrap: rank %d of size %d (rank must be 0 .. size-1)", lent->rank,
-                          lent->size);
+                          "bootstrap: rank %d is outside 0 .. size - 1, where size is %d",
+                          lent->rank, lent->size);
     if (lent->size > 1 && !lent->exchange)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "bootstrap: rank %d of %d has no exchange callback", lent->rank,
+                          "bootstrap: exchange is NULL, and rank %d of %d needs it", lent->rank,
                           lent->size);
     return TWILL_OK;
 }

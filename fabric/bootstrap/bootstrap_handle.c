@@ -58,8 +58,7 @@ twill_status twill_join_handle_read(struct twill_join_handle *handle, const char
            handle->size <= TWILL_WORLD_MAX_RANKS &&
            twill_endpoint_address(handle->address, handle->port, &address, &length);
     if (!good)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "\"%.200s\" is no handle of twill_comm_handle(), or not all of it",
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "\"%.200s\" is not a complete handle of twill",
                           text != NULL ? text : "");
     return TWILL_OK;
 }
@@ -78,7 +77,7 @@ static twill_status handle_open(struct twill_oob **oob, const struct twill_boots
     TWILL_TRY(error, twill_join_handle_read(&handle, join->handle, error));
     if (join->rank == TWILL_JOIN_ANY && handle.guests == 0)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                          "this handle is for twill_comm_reconfigure(), not for joining");
+                          "this handle is for twill_comm_reconfigure(), not for joining a job");
     int listener = join->listener != NULL ? *join->listener : -1;
     if (join->listener != NULL)
         *join->listener = -1;

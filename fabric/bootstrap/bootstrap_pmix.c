@@ -134,7 +134,7 @@ static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, con
     TWILL_TRY(error, check_pmix(s, s->library.get(&whose, key, &patience, 1, value), what, error));
     if (!*value || (*value)->type != type) {
         free_value(s, *value);
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %u: %s: a value of another type",
+        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "rank %u: %s: PMIx gives a wrong type",
                           s->me.rank, what);
     }
     return TWILL_OK;

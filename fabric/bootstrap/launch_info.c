@@ -139,7 +139,8 @@ twill_status twill_launch_write_contact(const struct twill_job *job, char *conta
     }
     if (hosts == 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank 0: the launcher carries %zu bytes, too few for an address", bytes);
+                          "rank 0: the launcher passes on only %zu bytes, too few for an address",
+                          bytes);
     return TWILL_OK;
 }
 
@@ -170,8 +171,8 @@ static twill_status parse_contact(struct twill_job *job, const char *contact,
         port == 0 || port > 65535 || !contact[at] || strlen(contact + at) >= sizeof(job->hosts) ||
         !are_addresses(contact + at))
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "rank %d: what the launcher hands over was not written by rank 0 of this "
-                          "version of twill",
+                          "rank %d: the address that the launcher passed on is not from rank 0 of "
+                          "this version of twill: install one version on all hosts",
                           job->rank);
     job->port = (uint16_t)port;
     snprintf(job->hosts, sizeof(job->hosts), "%s", contact + at);

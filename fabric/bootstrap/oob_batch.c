@@ -73,8 +73,8 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
     (void)twill_rank_text(oob->job, (uint32_t)rank, name);
     if (status != (twill_status)theirs->status)
         return TWILL_FAIL(error, status,
-                          "%s sends %d as its status: its memory is damaged, or it is of another "
-                          "version of twill",
+                          "%s sent %d, which is not a status: its memory is damaged, or it runs "
+                          "another version of twill",
                           name, theirs->status);
     size_t length = strlen(name);
     bool named = strncmp(theirs->message, name, length) == 0 &&

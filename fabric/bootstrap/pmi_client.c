@@ -77,9 +77,7 @@ static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct tw
         }
         if (pmi->used == sizeof(pmi->next))
             return fail_pmi(pmi, error, TWILL_ERR_BOOTSTRAP,
-                            "the launcher answers \"%s\" with a line "
-                            "that does not end",
-                            asked);
+                            "the launcher answers \"%s\" with a line that does not end", asked);
         struct pollfd one = {.fd = pmi->fd, .events = POLLIN};
         if (twill_wire_poll(&one, 1, pmi->deadline) <= 0)
             return fail_pmi(pmi, error, TWILL_ERR_TIMEOUT,
@@ -125,7 +123,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     int length = twill_print_list(line, sizeof(line), format, list);
     va_end(list);
     if (length >= (int)sizeof(line) - 1) /* nothing was sent, so the connection stays usable */
-        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "PMI: %d bytes are too long a line", length);
+        return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "PMI: a line of %d bytes is too long", length);
     snprintf(asked, sizeof(asked), "%.47s", line);
     asked[strcspn(asked, "\n")] = '\0';
     line[length] = '\n';

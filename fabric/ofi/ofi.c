@@ -49,7 +49,7 @@ static twill_status ofi_open(struct twill_transport **transport,
 static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
-        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "ofi: the transport failed earlier");
+        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "ofi: the transport has failed before");
     if (t->endpoint->failed != TWILL_OK)
         return TWILL_FAIL(error, t->endpoint->failed, "%s", t->endpoint->failure);
     return TWILL_OK;

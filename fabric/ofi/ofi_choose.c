@@ -293,7 +293,7 @@ static twill_status explain_none(const struct fi_info *list,
                           providers);
     if (is_set(domain_of(params)))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_TUNE=domain=%s%s%s: no such libfabric domain; there are %s",
+                          "TWILL_TUNE=domain=%s%s%s: libfabric has no such domain; it has %s",
                           domain_of(params), is_set(params->interface) ? " TWILL_INTERFACE=" : "",
                           is_set(params->interface) ? params->interface : "", places);
     if (is_set(params->interface))

@@ -346,7 +346,7 @@ static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
     if (t->failed != TWILL_OK)
         return TWILL_FAIL(error, t->failed, "%s",
                           t->failure.message[0] != '\0' ? t->failure.message
-                                                        : "ofi: the transport failed earlier");
+                                                        : "ofi: the transport has failed before");
     TWILL_TRY(error, twill_ofi_read(t->endpoint, error));
     int moved = finish_sent(t) + t->noticed;
     t->noticed = 0;

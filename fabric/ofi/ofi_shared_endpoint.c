@@ -275,8 +275,8 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
     const char *they = TWILL_RANK_NAME(job, rank), *we = TWILL_RANK_NAME(job, endpoint->rank);
     if (theirs->wire != mine->wire)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "ofi: %s has another wire format (%08x, here %08x)", they, theirs->wire,
-                          mine->wire);
+                          "ofi: %s runs another version of twill (wire format %08x, here %08x)",
+                          they, theirs->wire, mine->wire);
     if (theirs->status != TWILL_OK)
         return TWILL_FAIL(error, twill_status_received(theirs->status), "%s: %.*s", they,
                           (int)sizeof(theirs->message), theirs->message);

@@ -87,7 +87,7 @@ static twill_status read_list(struct own_rails *own, const struct twill_transpor
             return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: more than %d rails", variable, text,
                               TWILL_RAILS_MOST);
         if (length == 0 || length >= sizeof(name))
-            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: there is no name at \"%s\"",
+            return TWILL_FAIL(error, TWILL_ERR_CONFIG, "%s=%s: a name is missing at \"%s\"",
                               variable, text, at);
         memcpy(name, at, length);
         name[length] = '\0';
@@ -151,7 +151,8 @@ static twill_status find_rails(struct own_rails *own, const struct twill_transpo
     }
     TWILL_TRY(error, ops->rails(params, NULL, own->rail, TWILL_RAILS_MOST, &found, error));
     if (found == 0)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no way to other hosts", ops->name);
+        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no network leads to other hosts",
+                          ops->name);
     info->count = (uint32_t)found;
     if (info->setting == TWILL_RAILS_AUTO) {
         note_faster(own, found);
@@ -205,8 +206,8 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
             info->requested > TWILL_RAILS_MOST ||
             (info->setting == TWILL_RAILS_NUMBER && info->requested < 1))
             return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
-                              "rank %u sends rails of another kind: its memory is damaged, or it "
-                              "is of another version of twill",
+                              "rank %u sent an unknown kind of rails: its memory is damaged, or it "
+                              "runs another version of twill",
                               r);
         if (info->setting != infos[0].setting || info->requested != infos[0].requested)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
@@ -217,7 +218,7 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
         if (info->setting == TWILL_RAILS_LIST && info->count != infos[0].count)
             return TWILL_FAIL(error, TWILL_ERR_CONFIG,
                               "rank %u lists %u rail%s, rank 0 lists %u (TWILL_RAILS, "
-                              "TWILL_INTERFACE): there must be as many on all ranks",
+                              "TWILL_INTERFACE): the number must be the same on all ranks",
                               r, info->count, TWILL_PLURAL(info->count), infos[0].count);
     }
     return TWILL_OK;

@@ -50,7 +50,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
             bool alive = twill_oob_attend(oob, awaited, late);
             if (late)
                 return TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                                  "rails: %s: no message of rank %u, or none to rank %u",
+                                  "rails: %s: no message arrived from rank %u, or at rank %u",
                                   rail->label, transfers[1].peer, transfers[0].peer);
             if (!alive)
                 return TWILL_FAIL(error, TWILL_ERR_PEER, "rails: %s: another rank has failed",

@@ -56,8 +56,8 @@ static twill_status check_layouts(const struct twill_node *node, const struct tw
             ;
         if (other != UINT32_MAX && !same_layout(&node->layout[rank], &node->layout[other]))
             return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
-                              "%s and %s of one node lay out shared memory differently: is it the "
-                              "same build of twill, with the same settings?",
+                              "%s and %s of one node lay out shared memory differently: do they "
+                              "run the same build of twill, with the same settings?",
                               TWILL_RANK_NAME(oob->job, other), TWILL_RANK_NAME(oob->job, rank));
     }
     return TWILL_OK;

@@ -388,7 +388,7 @@ static twill_status check_results(struct share *share, struct twill_error *error
         uint32_t f = share->first[r];
         if (result[r].bytes != result[f].bytes)
             return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
-                              "%s asks for %llu bytes of shared memory, %s of its node for %llu",
+                              "%s shares %llu bytes of memory, and %s of the same node shares %llu",
                               SHARE_RANK_NAME(share, r), (unsigned long long)result[r].bytes,
                               SHARE_RANK_NAME(share, f), (unsigned long long)result[f].bytes);
     }
@@ -534,8 +534,8 @@ static twill_status attach(struct share *share, const char *name,
     enum twill_share_cause cause = make_memory(region, name, given, shares || visible);
     if (region->mine == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                          "%s (%s) could not map %zu bytes of address space: %s (ulimit -v? "
-                          "TWILL_TUNE=heap_limit says how much is reserved for twill_alloc)",
+                          "%s (%s) could not map %zu bytes of address space: %s (raise ulimit -v, "
+                          "or lower TWILL_TUNE=heap_limit, which is reserved for twill_alloc)",
                           SHARE_RANK_NAME(share, region->rank), share->own_info.host.name,
                           region->own_bytes, strerror(errno));
     region->view[region->rank].at = region->mine->at;

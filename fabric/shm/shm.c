@@ -413,11 +413,10 @@ static int advance_channel(struct shm *shm, struct shm_channel *channel, struct 
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
     if (moved < 0 && channel->damaged)
-        return TWILL_FAIL_RANK(
-            error, TWILL_ERR_FABRIC, shm->node->rank[channel->local],
-            "a message from %s arrived damaged in the memory that the ranks of this "
-            "node share, or on the way to it (TWILL_CHECKSUM)",
-            TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]));
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, shm->node->rank[channel->local],
+                               "a message from %s is damaged, in the memory that the ranks of this "
+                               "node share or on the way to it (TWILL_CHECKSUM)",
+                               TWILL_RANK_NAME(shm->job, shm->node->rank[channel->local]));
     if (moved < 0)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,
                           "shm: a message from %s is invalid at slot %llu",
@@ -540,7 +539,7 @@ static twill_status shm_open(struct twill_transport **transport,
 {
     *transport = NULL;
     if (params->node == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "shm: there is no node to share memory on");
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "shm: no rank shares memory with this one");
     uint32_t size = params->node->size;
     if (params->node->pair_bytes < twill_shm_pair_bytes())
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL,

@@ -165,7 +165,7 @@ static int tcp_progress(struct twill_transport *transport, struct twill_error *e
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
     if (TWILL_UNLIKELY(t->failed != TWILL_OK))
-        return TWILL_FAIL(error, t->failed, "tcp: the transport failed earlier");
+        return TWILL_FAIL(error, t->failed, "tcp: the transport has failed before");
     int moved = all_steps(t, error);
     bool checks = t->waiting > 0 && (moved == 0 || ++t->polls % POLLS_PER_ADOPT == 0);
     if (TWILL_UNLIKELY(moved >= 0 && checks)) {
@@ -340,7 +340,7 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
     if (t->failed != TWILL_OK)
-        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "tcp: the transport failed earlier");
+        return TWILL_FAIL(error, TWILL_ERR_BROKEN, "tcp: the transport has failed before");
     if (request->lane >= TWILL_LANES || request->peer >= t->size || t->peers[request->peer] == NULL)
         return TWILL_FAIL(error, TWILL_ERR_INTERNAL, "tcp: rank %u, lane %u is not connected",
                           request->peer, request->lane);
@@ -376,7 +376,7 @@ static twill_status tcp_preview(const struct twill_transport_params *params, cha
     TWILL_TRY(error, twill_tcp_place(params, address, interface, why, sizeof(why), error));
     int fd = twill_socket_new(strchr(address, ':') != NULL ? AF_INET6 : AF_INET);
     if (fd < 0)
-        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no socket");
+        return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: socket: %s", strerror(errno));
     twill_status status = twill_tcp_congestion(params, fd, error);
     twill_tcp_congestion_text(fd, congestion, sizeof(congestion));
     close(fd);

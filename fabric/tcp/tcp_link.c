@@ -143,7 +143,7 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                           rank, strerror(why), local);
     if (why == EPROTO)
         return TWILL_FAIL_RANK(error, TWILL_ERR_PEER, channel->peer->rank,
-                               "tcp: what answers at the address of %s is not of this job", rank);
+                               "tcp: at the address of %s answers a program of another job", rank);
     const char *interface = channel->peer->interface;
     if (!channel->peer->met && (why == ECONNREFUSED || why == ETIMEDOUT))
         return way_is_closed(channel->peer, why, error);
@@ -316,7 +316,7 @@ int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *cha
         if (why != 0)
             return put_off(channel, why) ? 0 : give_up_link(channel, why, error);
         if (!twill_tcp_hello_call(t, channel, hello_of(channel)))
-            return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: no random numbers");
+            return TWILL_FAIL(error, TWILL_ERR_SYSTEM, "tcp: getrandom failed");
         channel->state = TWILL_TCP_GREETING;
     }
     return greet_link(t, channel, error);

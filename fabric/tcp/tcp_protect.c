@@ -61,7 +61,7 @@ twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint
     if (encrypts != protection->encrypts ||
         (!encrypts && (guard == GUARD_CHECKSUM) != (protection->crc32c != NULL)))
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "tcp: rank %u has another TWILL_ENCRYPT or TWILL_CHECKSUM", rank);
+                          "tcp: rank %u differs in TWILL_ENCRYPT or TWILL_CHECKSUM", rank);
     protection->aes = protection->aes && guard == GUARD_AES;
     return TWILL_OK;
 }

@@ -97,9 +97,10 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     struct twill_tcp_address *address = &t->common->address[twill_tcp_rank_in_job(t, rank)];
     struct sockaddr_storage at;
     if (info->wire != TWILL_TCP_WIRE)
-        return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "tcp: rank %u has another wire format (%08x, here %08x)", rank,
-                          info->wire, TWILL_TCP_WIRE);
+        return TWILL_FAIL(
+            error, TWILL_ERR_CONFIG,
+            "tcp: rank %u runs another version of twill (wire format %08x, here %08x)", rank,
+            info->wire, TWILL_TCP_WIRE);
     if (info->status != TWILL_OK)
         return TWILL_FAIL(error, twill_status_received(info->status), "rank %u: %.*s", rank,
                           (int)sizeof(info->message), info->message);

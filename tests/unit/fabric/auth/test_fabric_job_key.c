@@ -75,7 +75,7 @@ TWILL_TEST(files)
         {"", 0600, "hex"},
         {"no key\n", 0600, "hex"},
         {"\n", 0600, "hex"},
-        {"c0ffeec0ffee123\n", 0600, "15 hex digits: fewer than 16"},
+        {"c0ffeec0ffee123\n", 0600, "15 hex digits, which others can guess"},
     };
     char path[64];
     struct twill_secret secret;

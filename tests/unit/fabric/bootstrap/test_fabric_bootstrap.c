@@ -47,7 +47,7 @@ static const struct {
     {{.job = "0000"}, TWILL_ERR_CONFIG, "TWILL_JOB must not", true},
     {{.job = "12345678901234567890123456789012345678901234567890123456789012345"},
      TWILL_ERR_CONFIG,
-     "TWILL_JOB is not 1 to 64",
+     "TWILL_JOB must have 1 to 64",
      true},
     {{.job = "123"}, TWILL_ERR_CONFIG, "rank 1: TWILL_JOB has 3 hex digits", true},
     {{.key_file = "/dev/null"},
@@ -382,7 +382,7 @@ TWILL_TEST(test_status)
     struct twill_oob_batch batch = {.oob = &damaged.oob};
     struct twill_error error = {0};
     assert_int_equal(twill_oob_batch_exchange(&batch, TWILL_OK, &error), TWILL_ERR_INTERNAL);
-    assert_memory_equal(error.message, "rank 1 sends 5 as its status: ", 30);
+    assert_memory_equal(error.message, "rank 1 sent 5, which is not a status: ", 38);
     assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST), TWILL_STATUS_LOWEST);
     assert_int_equal(twill_status_received(TWILL_STATUS_LOWEST - 1), TWILL_ERR_INTERNAL);
     assert_int_equal(twill_status_received(INT64_C(1) << 32), TWILL_ERR_INTERNAL);
@@ -419,7 +419,7 @@ TWILL_TEST(test_rails)
         }
         assert_int_equal(twill_rails_agree(infos, DAMAGED, 0, place, weight, &count, &error),
                          TWILL_ERR_INTERNAL);
-        assert_memory_equal(error.message, "rank 0 sends rails of another kind: ", 36);
+        assert_memory_equal(error.message, "rank 0 sent an unknown kind of rails: ", 38);
     }
 }
 

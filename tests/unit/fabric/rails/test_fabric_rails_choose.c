@@ -148,7 +148,7 @@ static const struct choice_case choices[] = {
     {"none", {{"a1:100", "0"}, {"a1:100"}}, 0, NULL, {"TWILL_RAILS=0"}},
     {"too many", {{"a1:100", "9"}, {"a1:100", "9"}}, 0, NULL, {"1 to 8 rails"}},
     {"too long", {{"a1:100", "a,a,a,a,a,a,a,a,a"}, {"a1:100"}}, 0, NULL, {"more than 8 rails"}},
-    {"an empty name", {{"a1:100", "a,,a"}, {"a1:100"}}, 0, NULL, {"there is no name at"}},
+    {"an empty name", {{"a1:100", "a,,a"}, {"a1:100"}}, 0, NULL, {"is missing at"}},
     {"two lengths", {{"a1:9", "a,a"}, {"a1:9", "a"}}, 0, NULL, {"rank 1 lists 1 rail, rank 0"}},
 };
 

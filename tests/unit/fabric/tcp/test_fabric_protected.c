@@ -425,5 +425,5 @@ TWILL_TEST(test_only_here)
     assert_int_equal(twill_tcp_protection_find(&protection, &params, &error), TWILL_OK);
     assert_true(protection.encrypts);
     assert_int_equal(twill_tcp_guard_agree(&protection, 3, 0, &error), TWILL_ERR_CONFIG);
-    assert_string_equal(error.message, "tcp: rank 3 has another TWILL_ENCRYPT or TWILL_CHECKSUM");
+    assert_string_equal(error.message, "tcp: rank 3 differs in TWILL_ENCRYPT or TWILL_CHECKSUM");
 }

@@ -135,7 +135,7 @@ TWILL_TEST_SCENE(when_something_is_wrong)
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 1, others, exchange, &lent),
                             TWILL_ERR_ARGUMENT, made, "do not contain the calling rank"));
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, size, whole.rank, NULL, NULL),
-                            TWILL_ERR_ARGUMENT, made, "no exchange callback"));
+                            TWILL_ERR_ARGUMENT, made, "exchange is NULL"));
     }
     if (size == 2)
         TWILL_CHECK(refused(all, twill_comm_create_over(&made, all, 2, own_first, exchange, &lent),

@@ -360,7 +360,7 @@ TWILL_TEST(test_failures)
         {{2, 1, "", 1}, NONE_COMES, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
         {{2, 2, "", 1}, DIES_JOINING, TWILL_ERR_PEER, "rank 2 joined and ended"},
         {{2, 1, "2", 1}, DIES_CONNECTED, TWILL_ERR_TIMEOUT, "1 of 3 ranks did not join"},
-        {{2, 1, "", 1}, ALTERED_HANDLE, TWILL_ERR_TIMEOUT, "is no handle of twill_comm_handle()"},
+        {{2, 1, "", 1}, ALTERED_HANDLE, TWILL_ERR_TIMEOUT, "is not a complete handle"},
         {{2, 1, "", 1}, OLD_EPOCH, TWILL_ERR_TIMEOUT, "is out of date"},
         {{2, 1, "", 1}, OTHER_KEY, TWILL_ERR_TIMEOUT, "has another key"},
     };

@@ -238,7 +238,7 @@ TWILL_TEST_OF_PROCESSES(test_refused, 1)
         {1, all.text[0], NULL, -1, "seconds = -1"},
         {2, all.text[0], all.text[0], 0, "a handle twice"},
         {2, all.text[0], growth, 0, "which is for growing"},
-        {1, "no handle", NULL, 0, "is no handle"},
+        {1, "no handle", NULL, 0, "is not a complete handle"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         all.list[0] = bad[i].first;
