@@ -103,7 +103,7 @@ static twill_status take_counts(struct twill_request *request)
         differs = dst->count[comm->rank] != request->call.count;
     if (differs)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
-                          "the count that this rank sends to itself is not what it receives");
+                          "this rank sends another count to itself than it receives");
     return TWILL_OK;
 }
 
@@ -149,7 +149,7 @@ twill_status twill_call_check_buffers(const struct twill_request *run)
     uintptr_t begin = src > dst ? src : dst;
     uintptr_t end = src_end < dst_end ? src_end : dst_end;
     return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
-                      "src and dst overlap by %zu bytes without being %s", (size_t)(end - begin),
+                      "src and dst overlap by %zu bytes, but are not %s", (size_t)(end - begin),
                       twill_collective_facts(run->call.collective)->sharded ? "in place" : "equal");
 }
 

@@ -215,7 +215,7 @@ twill_status twill_request_admit(struct twill_comm *comm, struct twill_request *
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "request is NULL");
     if (twill_group_is_open(comm->group))
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
-                                 "a nonblocking or persistent call inside a group");
+                                 "a nonblocking or persistent call is not allowed in a group");
     return TWILL_OK;
 }
 

@@ -13,7 +13,7 @@ twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds)
         (seconds >= TWILL_TIMEOUT_LEAST_SECONDS && seconds <= TWILL_TIMEOUT_MOST_SECONDS))
         return TWILL_OK;
     return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
-                             "a timeout of %g seconds: neither 0 nor between %g and %g", seconds,
+                             "a timeout of %g seconds is neither 0 nor between %g and %g", seconds,
                              TWILL_TIMEOUT_LEAST_SECONDS, TWILL_TIMEOUT_MOST_SECONDS);
 }
 

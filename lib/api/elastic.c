@@ -143,7 +143,7 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
             return over ? TWILL_FAIL(error, TWILL_ERR_PEER,
                                      "all ranks of the job have failed before this process joined")
                         : TWILL_FAIL(error, TWILL_ERR_TIMEOUT,
-                                     "the job has not taken this process in (twill_comm_admit) "
+                                     "the job has not admitted this process (twill_comm_admit) "
                                      "within TWILL_TIMEOUT");
         }
         (void)poll(NULL, 0, TWILL_ELASTIC_LOOK_MS);

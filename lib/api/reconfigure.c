@@ -121,7 +121,7 @@ static twill_status read_list(const twill_reconfiguration *how, const struct twi
         list->self = (int)i;
     }
     if (list->self < 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "handles[] lacks that of this process");
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "handles[] lacks the handle of this process");
     meeting->epoch = epoch;
     meeting->size = (uint32_t)list->count;
     memcpy(meeting->origin, digest, sizeof(meeting->origin));
@@ -149,7 +149,8 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
     free(list.text);
     TWILL_TRY(error, status);
     if (list.self == 0 && own->listener < 0)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "the handle of this process has been used");
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "the handle of this process has been used before");
     twill_join_handle_write(&meeting, text);
     /* TWILL_LAYOUT=nodes describes the old job, so it does not hold for other ranks. */
     bool differs = comm != NULL && list.count != (size_t)comm->context->job.oob->size;

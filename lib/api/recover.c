@@ -28,7 +28,8 @@ static twill_status begin_agreement(struct twill_comm *comm, const void *result,
     if (result == NULL)
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "the result's address is NULL");
     else if (atomic_load_explicit(&comm->pending, memory_order_acquire) > 0)
-        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "a request on it is under way");
+        status =
+            TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "a request on the communicator is under way");
     return status == TWILL_OK ? status : end_agreement(comm, status, &error);
 }
 
@@ -40,8 +41,7 @@ twill_status twill_comm_agree(twill_comm *comm, uint64_t *flags)
     twill_status status = twill_agree(comm, TWILL_AGREEING_ONLY, *flags, 0, &decision, &error);
     if (status == TWILL_OK && !twill_agreeing_alike(decision, TWILL_AGREEING_ONLY))
         status = TWILL_FAIL(&error, TWILL_ERR_MISMATCH,
-                            "another rank is in a different call that agrees, such as "
-                            "twill_comm_shrink()");
+                            "another rank makes a different call, such as twill_comm_shrink()");
     if (status == TWILL_OK)
         *flags = decision->flags;
     return end_agreement(comm, status, &error);
@@ -80,7 +80,7 @@ twill_status twill_comm_grow(twill_comm **larger, twill_comm *comm)
     struct twill_error error = {0};
     twill_status status =
         comm->broken ? TWILL_FAIL(&error, TWILL_ERR_BROKEN,
-                                  "the communicator is broken: twill_comm_shrink() comes first")
+                                  "the communicator is broken: call twill_comm_shrink() first")
                      : twill_grow(larger, comm, NULL, &error);
     return end_agreement(comm, status, &error);
 }

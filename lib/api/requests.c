@@ -19,7 +19,7 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     if (!comm->broken) {
         twill_error_clear(&comm->error);
         (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
-                         "%s: %s: this request has been waited for, or freed, before",
+                         "%s: %s: this request has been waited for or freed before",
                          TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank), call);
     }
     twill_comm_release(comm);
@@ -107,7 +107,7 @@ static twill_status restart_request(struct twill_request *request)
     TWILL_TRY(&comm->error, check_rests(request));
     if (twill_group_is_open(comm->group))
         return TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
-                                 "a nonblocking or persistent call inside a group");
+                                 "a nonblocking or persistent call is not allowed in a group");
     if (request->is_point) {
         (void)twill_point_launch(request); /* a failure is returned by the wait */
         return TWILL_OK;

@@ -288,12 +288,12 @@ static twill_status check_decision(struct twill_comm *comm, const struct twill_d
         lost = failed ? r : lost;
     }
     if (twill_rank_set_has(decision->set, comm->rank))
-        return exclude_self(comm, "the other ranks go on without this one, which has been silent",
+        return exclude_self(comm, "the other ranks have excluded this one, because it was silent",
                             error);
     if (decision->refused)
         return TWILL_FAIL(error, TWILL_ERR_PEER,
-                          "%s does not answer and may be going on, and the %u of %u ranks that "
-                          "remain are no majority",
+                          "%s does not answer but may be alive, and the %u of %u ranks that remain "
+                          "are no majority",
                           TWILL_ENGINE_RANK_NAME(&comm->engine, lost), live, comm->world->size);
     return TWILL_OK;
 }
@@ -302,8 +302,8 @@ twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call,
                          uint32_t port, const struct twill_decision **decision,
                          struct twill_error *error)
 {
-    static const char shut[] = "the other ranks of this node go on without this one, which has "
-                               "been silent";
+    static const char shut[] =
+        "the other ranks of this node have excluded this one, because it was silent";
     if (is_shut_out(comm, comm->rank))
         return exclude_self(comm, shut, error);
     pthread_mutex_lock(&comm->context->health.detector_lock);
@@ -346,8 +346,8 @@ twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status)
         return TWILL_OK;
     if (agreed == TWILL_OK)
         agreed = TWILL_FAIL(&error, TWILL_ERR_PEER,
-                            "complete here, but not on all ranks that live, as others have failed "
-                            "(TWILL_AGREE=every)");
+                            "complete here, but not on all living ranks, because others have "
+                            "failed (TWILL_AGREE=every)");
     return twill_comm_fail(comm, twill_recovery_conclude(comm, agreed, &error), TWILL_CAUSE_ASKED);
 }
 

@@ -221,8 +221,8 @@ void twill_heap_release_dead(struct twill_context *context)
     for (uint32_t r = 0; region != NULL && !ends && r < world->size; r++)
         if (twill_shm_region_at(region, r) != NULL && !is_in_open_comm(context, r) &&
             twill_shm_region_release(region, r))
-            twill_say(&context->log, TWILL_LOG_INFO, "memory of rank %u, which has ended, unmapped",
-                      r);
+            twill_say(&context->log, TWILL_LOG_INFO,
+                      "unmapped the memory of rank %u, which has ended", r);
     twill_context_unlock(context);
 }
 
@@ -294,12 +294,12 @@ static twill_status take_number(struct opening *o)
         next = twill_max(next, o->numbers[r].next);
         if (o->numbers[r].what != o->own.what)
             return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
-                              "%s makes a communicator of other ranks",
+                              "%s makes a communicator with other ranks",
                               TWILL_ENGINE_RANK_NAME(&comm->engine, r));
     }
     if (next >= UINT32_MAX)
         return TWILL_FAIL(&comm->error, TWILL_ERR_UNSUPPORTED,
-                          "too many communicators: their numbers are used up");
+                          "too many communicators: all numbers are used");
     comm->number = (uint32_t)next;
     twill_context_lock(comm->context);
     comm->context->comms.next_number = (uint32_t)next + 1;
@@ -371,7 +371,7 @@ static twill_status conclude_members(struct opening *o)
               twill_node_conclude(comm->node, comm->oob, o->label, &why, &comm->error));
     if (why != NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
-                          "ranks of a node that shared memory before cannot now: %s", why);
+                          "ranks of a node shared memory before, but cannot now: %s", why);
     twill_staging_recall(&comm->engine);
     twill_spread_prepare(&comm->engine);
     if (o->probes)

@@ -135,8 +135,8 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     }
     if (used + 12 > LAYOUT)
         return TWILL_FAIL(&g->error, TWILL_ERR_UNSUPPORTED,
-                          "TWILL_LAYOUT=nodes of the larger job is too long a text, or ranks of a "
-                          "node are not in a row");
+                          "TWILL_LAYOUT=nodes of the larger job is too long, or its nodes' ranks "
+                          "are not consecutive");
     snprintf(text + used, LAYOUT - used, "%u", g->joining);
     return TWILL_OK;
 }
@@ -214,7 +214,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
     for (uint32_t r = 0; r < g->comm->world->size; r++)
         if (twill_rank_set_has(decision->set, r))
             return TWILL_FAIL(&g->error, TWILL_ERR_PEER,
-                              "%s has failed: twill_comm_shrink() comes first",
+                              "%s has failed: call twill_comm_shrink() first",
                               TWILL_ENGINE_RANK_NAME(&g->comm->engine, r));
     if (!twill_agreeing_alike(decision, TWILL_AGREEING_GROW))
         return TWILL_FAIL(&g->error, TWILL_ERR_MISMATCH,
@@ -232,7 +232,7 @@ static twill_status grow_by(struct growing *g)
     TWILL_TRY(&g->error, agree_whole(g, what, &agreed));
     if (agreed == 0)
         return TWILL_FAIL(&g->error, TWILL_ERR_ARGUMENT,
-                          "rank 0 has made no handle since it last grew (twill_comm_handle)");
+                          "rank 0 has made no handle since the last growth (twill_comm_handle)");
     g->joining = (uint32_t)(agreed >> PORT_BITS);
     g->port = (uint16_t)agreed;
     twill_status status = make_larger(g);
@@ -242,7 +242,7 @@ static twill_status grow_by(struct growing *g)
     twill_error_clear(&g->error);
     twill_status whole = agree_whole(g, g->made != NULL, &agreed);
     if (whole == TWILL_OK && agreed == 0)
-        whole = TWILL_FAIL(&g->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+        whole = TWILL_FAIL(&g->error, TWILL_ERR_SYSTEM, "another rank has failed: see its message");
     if (status != TWILL_OK && whole != TWILL_ERR_PEER) /* a failed rank is the cause */
         g->error = own;
     else

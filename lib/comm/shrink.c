@@ -150,7 +150,7 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     struct twill_job job;
     if (decision->by != a->rank[0] || decision->port == 0)
         return TWILL_FAIL(&a->error, TWILL_ERR_PEER,
-                          "rank %u, which would have served, has failed or cannot listen",
+                          "rank %u, to which the others connect, has failed or cannot listen",
                           decision->by);
     TWILL_TRY(&a->error, fence_memory(a));
     describe_rendezvous(a, decision, &job);
@@ -233,10 +233,12 @@ static twill_status shrink_by(struct attempt *a)
         else if (unchanged++ >= ATTEMPTS)
             return a->error.status != TWILL_OK
                        ? a->error.status
-                       : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM, "another rank could not do it");
+                       : TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM,
+                                    "another rank has failed: see its message");
         if (attempt > most)
             return TWILL_FAIL(&a->error, TWILL_ERR_SYSTEM,
-                              "ranks have failed in each of %u attempts to connect", attempt);
+                              "in each of %u attempts to connect the survivors, ranks have failed",
+                              attempt);
         find_survivors(a, decision);
         if (listens == TWILL_OK)
             twill_error_clear(&a->error);

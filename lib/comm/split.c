@@ -35,7 +35,8 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0)
         return TWILL_OK;
     return twill_comm_fail(
-        comm, TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on it is under way"),
+        comm,
+        TWILL_COMM_FAIL(comm, TWILL_ERR_ARGUMENT, "a request on the communicator is under way"),
         TWILL_CAUSE_ASKED);
 }
 

@@ -178,11 +178,11 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
     if (!choice->substituted || engine->plan_cache.logged_substitute || engine->rank != 0)
         return;
     engine->plan_cache.logged_substitute = true;
-    twill_say(
-        engine->log, TWILL_LOG_WARN,
-        "TWILL_ALGORITHM=%s does not do every %s (order of operands, uneven shards); %s is used",
-        twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM),
-        twill_collective_name(choice->shape.collective), choice->algorithm->name);
+    twill_say(engine->log, TWILL_LOG_WARN,
+              "TWILL_ALGORITHM=%s cannot do every %s (order of operands, uneven shards): this call "
+              "uses %s",
+              twill_config_text(engine->context->config, TWILL_VARIABLE_ALGORITHM),
+              twill_collective_name(choice->shape.collective), choice->algorithm->name);
 }
 
 /* Log the choice of a plan, once for each plan and power of two of bytes. The first rank of each

@@ -137,11 +137,11 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
         return TWILL_ENGINE_FAIL(engine, TWILL_ERR_MISMATCH,
                                  "%s is in another call or has other arguments",
                                  TWILL_ENGINE_RANK_NAME(engine, request->peer));
-    return TWILL_ENGINE_FAIL(engine, TWILL_ERR_MISMATCH,
-                             "%s is in another call or has other arguments: its message has %llu "
-                             "bytes where %zu are expected",
-                             TWILL_ENGINE_RANK_NAME(engine, request->peer),
-                             (unsigned long long)request->peer_bytes, request->bytes);
+    return TWILL_ENGINE_FAIL(
+        engine, TWILL_ERR_MISMATCH,
+        "%s is in another call or has other arguments: its message has %llu bytes, not %zu",
+        TWILL_ENGINE_RANK_NAME(engine, request->peer), (unsigned long long)request->peer_bytes,
+        request->bytes);
 }
 
 /* Learn from complete messages which rank has entered the call last, and publish it on the node. */

@@ -416,7 +416,8 @@ void twill_context_destroy(twill_context *context)
         return; /* it belongs to the parent */
     if (context->comms.opened > 0) {
         twill_say(&context->log, TWILL_LOG_WARN,
-                  "twill_context_destroy: communicators are open: the context is not destroyed");
+                  "twill_context_destroy: the context has open communicators and is kept: destroy "
+                  "them first");
         return;
     }
     struct twill_context *older = context->newer == NULL ? context->older : NULL;

@@ -88,8 +88,9 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
         twill_config_warn_environment(&context->log);
     TWILL_TRY(&context->error, twill_bootstrap_open(&context->job.oob, &params, &context->error));
     if (context->job.oob->size > TWILL_WORLD_MAX_RANKS)
-        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "%d ranks are more than %d",
-                          context->job.oob->size, TWILL_WORLD_MAX_RANKS);
+        return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT,
+                          "%d ranks are more than the maximum, %d", context->job.oob->size,
+                          TWILL_WORLD_MAX_RANKS);
     context->log.rank = context->job.oob->rank;
     context->log.size = context->job.oob->size;
     TWILL_TRY(&context->error, twill_log_open(context));

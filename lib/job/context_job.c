@@ -200,8 +200,8 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
     twill_context_note(context, "failure detector: %s", text);
     if (missing > 0)
         twill_say(&context->log, TWILL_LOG_WARN,
-                  "failure detector: %s: if a host that is not connected vanishes, that is "
-                  "noticed only after TWILL_TIMEOUT",
+                  "failure detector: %s: the loss of a host without connection is noticed only "
+                  "after TWILL_TIMEOUT",
                   text);
     return TWILL_OK;
 }

@@ -151,7 +151,7 @@ static twill_status take_extent(struct twill_heap *heap, struct twill_extent *ex
 static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
-                      "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_TUNE=heap_limit)",
+                      "twill_alloc: %zu bytes do not fit in the %zu bytes of TWILL_TUNE=heap_limit",
                       bytes, limit);
 }
 
@@ -213,11 +213,10 @@ static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t
     struct twill_error outside = {0};
     if (alloc_outside(heap, pointer, bytes, &outside) == TWILL_OK)
         return TWILL_OK;
-    return TWILL_FAIL(
-        error, TWILL_ERR_MEMORY,
-        "twill_alloc: no room for %zu bytes in a heap of %zu (TWILL_TUNE=heap_limit), and "
-        "outside it: %s",
-        bytes, heap->bytes, outside.message);
+    return TWILL_FAIL(error, TWILL_ERR_MEMORY,
+                      "twill_alloc: no room for %zu bytes: the %zu bytes that this rank shares are "
+                      "full, and private memory fails: %s",
+                      bytes, heap->bytes, outside.message);
 }
 
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
@@ -303,8 +302,7 @@ twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twil
         }
     }
     return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
-                      "twill_free: memory %p did not come from twill_alloc of this context",
-                      pointer);
+                      "twill_free: memory %p is not from twill_alloc of this context", pointer);
 }
 
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes)

@@ -312,8 +312,8 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
         return;
     context->memory->spilled = true;
     twill_say(&context->log, twill_log_once(TWILL_LOG_WARN, twill_log_is_first(&context->log)),
-              "twill_alloc: %zu bytes are private: the %zu MiB that a rank may share with its node "
-              "are full (TWILL_TUNE=heap_limit; reported once)",
+              "twill_alloc: %zu bytes are private and slower: the %zu MiB that a rank shares are "
+              "full (larger: TWILL_TUNE=heap_limit; reported once)",
               bytes, heap->bytes >> 20);
 }
 

@@ -154,7 +154,7 @@ TWILL_TEST_ON(test_mixed_calls, ranks, TWILL_LAYOUTS("1x3", "1+2"), RECOVER_SETT
     twill_comm *same = NULL;
     if (rank == 0) {
         TWILL_CHECK(TWILL_ENDS(comm, twill_comm_agree(comm, &flags), TWILL_ERR_MISMATCH,
-                               "in a different call"));
+                               "makes a different call"));
         TWILL_CHECK(flags == UINT64_MAX);
     }
     TWILL_CHECK(twill_test_fine(comm, twill_comm_shrink(&same, comm)));
@@ -324,7 +324,7 @@ TWILL_TEST_ON(test_silence, processes, TWILL_LAYOUTS("1x3", "3x1"), "TWILL_TIMEO
         for (uint32_t l = 1; l < comm->local_size; l++) /* as if in the middle of a call */
             memset(comm->links.view[l].base, 0, COUNT * sizeof(*buffer));
         TWILL_CHECK(TWILL_ENDS(comm, twill_comm_agree(comm, &flags), TWILL_ERR_EXCLUDED,
-                               "go on without this one"));
+                               "have excluded this one"));
         TWILL_CHECK(twill_comm_shrink(&smaller, comm) == TWILL_ERR_EXCLUDED);
     } else {
         TWILL_CHECK(twill_test_fine(comm, twill_comm_shrink(&smaller, comm)));
