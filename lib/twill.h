@@ -147,8 +147,7 @@ typedef struct twill_bootstrap {
  *                      override the environment
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_CONFIG, ::TWILL_ERR_BOOTSTRAP,
  *         ::TWILL_ERR_MISMATCH, ::TWILL_ERR_MEMORY, ::TWILL_ERR_SYSTEM. After a failure *context is
- *         only good for twill_context_message() and twill_context_destroy(). Set it to NULL before
- *         the call, as it stays what it was if there is no memory for a context. */
+ *         only good for twill_context_message() and twill_context_destroy(), or NULL. */
 TWILL_API twill_status twill_context_create(twill_context **context,
                                             const twill_bootstrap *bootstrap,
                                             const char *const *settings);

@@ -29,7 +29,10 @@ twill_status twill_context_create(twill_context **context, const twill_bootstrap
 {
     const struct twill_context_source source = {
         .bootstrap = bootstrap, .settings = settings, .observer = &twill_api_observer};
-    return context != NULL ? twill_context_create_by(context, &source) : TWILL_ERR_ARGUMENT;
+    if (context == NULL)
+        return TWILL_ERR_ARGUMENT;
+    *context = NULL;
+    return twill_context_create_by(context, &source);
 }
 
 twill_status twill_comm_create(twill_comm **comm, twill_context *context)

@@ -35,7 +35,7 @@ function tidy(t)
     gsub(/&quot;/, "\"", s)
     gsub(/&apos;/, "'", s)
     gsub(/&amp;/, "\\&", s)
-    key = value != "" ? value : member != "" ? member : compound
+    key = value != "" ? value : substr(member, 1, 1) == "?" ? compound member : member != "" ? member : compound
 }
 tag == "compounddef" { of = kind; compound = member = value = "" }
 tag == "memberdef" { is = kind; member = "?" }
@@ -76,7 +76,7 @@ tag == "/enumvalue" {
 }
 tag == "/memberdef" && is == "variable" {
     sub(/ [^ ]*::.*/, "", definition)
-    list[compound] = list[compound] ".It Fa \"" definition " " substr(member, 2) "\"\n" text[member]
+    list[compound] = list[compound] ".It Fa \"" definition " " substr(member, 2) "\"\n" text[compound member]
 }
 tag == "/memberdef" && is == "function" && of == "group" {
     functions[++n] = member

@@ -226,6 +226,8 @@ twill_status twill_job_view_open(twill_job_view **made, const char *name, size_t
 {
     struct twill_error error = {.status = TWILL_OK};
     char *end;
+    if (made == NULL || name == NULL)
+        return TWILL_ERR_ARGUMENT;
     long pid = strtol(name, &end, 10);
     struct twill_job_view *view = calloc(1, sizeof(*view));
     struct job_search search = {.view = view,

@@ -2,7 +2,7 @@
 /* Handles used after their end or by two threads at once, and messages of a rank to itself without
  * a counterpart: an error with a message, at once, without access to freed memory. */
 #include "lib/comm/comm.h"
-#include "lib/twill.h"
+#include "lib/twill_job.h"
 #include "tests/support/unit.h"
 
 #define MISUSE_SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M", "TWILL_LOG=none"
@@ -55,6 +55,7 @@ static void ended_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     check_ended(other);
     TWILL_CHECK(twill_alloc(context, &memory, 8) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_comm_create(&comm, context) == TWILL_ERR_ARGUMENT && comm == NULL);
+    TWILL_CHECK(twill_job_view_open(NULL, NULL, 0, NULL, 0) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_context_describe(context, 0) == NULL);
     TWILL_CHECK(TWILL_SAYS(twill_context_message(context), "has been destroyed"));
     twill_context_destroy(context);
