@@ -5,6 +5,7 @@
 
 #include "algorithms/schedule/emit.h"
 
+/* Emit the collective with the protocol and the root of the shape. */
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape *shape);
 void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twill_shape *shape);

@@ -104,12 +104,14 @@ void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_grou
 /* Append dst = src. `peer` is ignored unless an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
+/* Append the step of this name: PUT_IMM, WAIT or SIGNAL. */
 void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags);
 void twill_emit_wait(struct twill_emitter *e);
 void twill_emit_signal(struct twill_emitter *e);
 /* Append AWAITs of all other members of the group. `flags` is 0 or IMM. */
 void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
                       unsigned flags);
+/* Append an AWAIT of one rank. */
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
 
 /* Return the index of the step that will be appended next to the current lane. */

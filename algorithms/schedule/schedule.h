@@ -112,6 +112,7 @@ enum twill_space {
 /* An operand, which consists of a space with its PEER bit and of the first block. */
 typedef uint32_t twill_operand;
 
+/* Make an operand, or return a part of it. */
 static inline twill_operand twill_operand_make(unsigned space, uint32_t block)
 {
     return (uint32_t)space << TWILL_BLOCK_BITS | block;

@@ -91,6 +91,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
 
+/* Return the type of the elements of a request. */
 static inline struct twill_element_kind
 twill_request_elements(const struct twill_select_request *request)
 {

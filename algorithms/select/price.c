@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-/* --- the work of a step ----------------------------------------------------------------------- */
-
 static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->call.rest > 0
@@ -75,8 +73,6 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
         return 0;
     }
 }
-
-/* --- running a step --------------------------------------------------------------------------- */
 
 /* Take a resource for `time`, not before `start`. Returns the time at which it is free again. */
 static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t time)
@@ -200,8 +196,6 @@ static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
     return TWILL_PRICE_NONE;
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
-
 /* Return the use of the interface of the rank at a place, which is the port of its node. */
 static struct twill_price_use *interface_of(const struct twill_pricing *p, uint32_t place)
 {
@@ -312,8 +306,6 @@ static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
     lane->posted = lane->at + 1;
     return TWILL_PRICE_NONE;
 }
-
-/* --- running lanes ---------------------------------------------------------------------------- */
 
 static bool before(const struct twill_price_next *a, const struct twill_price_next *b)
 {

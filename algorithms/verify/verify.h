@@ -78,6 +78,7 @@ struct twill_cells {
     uint32_t reads, read_capacity, free;
 };
 
+/* Allocate that many cells. Returns false if out of memory. Close the memory in any case. */
 bool twill_cells_open(struct twill_cells *m, size_t cells);
 void twill_cells_close(struct twill_cells *m);
 /* Record an access by a process with this clock that ends at `time`. Returns NULL, or a text about
@@ -168,6 +169,7 @@ struct twill_checker {
  * of memory. Close it in any case. */
 bool twill_checker_open(struct twill_checker *c);
 void twill_checker_close(struct twill_checker *c);
+/* Return the number of the process that runs a lane of a rank in the instance `slot`. */
 static inline uint32_t twill_checker_process(const struct twill_checker *c, uint32_t slot,
                                              uint32_t rank, uint32_t lane)
 {

@@ -99,8 +99,6 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
     return parse_shape("TWILL_LAYOUT=groups", "group", "node", text, nodes, label, error);
 }
 
-/* --- declared worlds -------------------------------------------------------------------------- */
-
 enum {
     DECLARED_RANKS = TWILL_LEVEL_COUNT,
     KEYS
@@ -255,8 +253,6 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
         twill_world_destroy(world);
     return status;
 }
-
-/* --- printing levels -------------------------------------------------------------------------- */
 
 /* In world->order the ranks of each unit of each level are contiguous, so a unit is a range. */
 

@@ -53,10 +53,10 @@ struct twill_energy_reading {
     unsigned gaps;
 };
 
-/* Find the counters below `sysfs`, usually "/sys". Returns false and a message if there are
- * none. */
+/* Find the counters below `sysfs`, usually "/sys". Returns false with a message if none. */
 bool twill_energy_open(struct twill_energy_meter *meter, const char *sysfs);
 
+/* Print the kind of counters and their names into a text of that size. */
 void twill_energy_describe(const struct twill_energy_meter *meter, char *text, size_t bytes);
 
 /* Read the counters. `now` is in seconds by any clock that only goes forward. A counter may wrap

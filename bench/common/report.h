@@ -83,6 +83,7 @@ struct twill_bench_columns {
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
                          struct twill_bench_columns columns);
+/* Print the lines above the table, and a row of it. */
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
@@ -91,6 +92,7 @@ void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
 struct twill_bench_shares {
     double machine_joules, machine_watts, rank_joules, rank_watts;
 };
+/* Compute the shares of an energy. */
 struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy);
 /* Return the time of a call without the waits for the last rank and for data, in seconds. */
 double twill_bench_stack(const struct twill_bench_timing *timing);
@@ -99,6 +101,7 @@ double twill_bench_stack(const struct twill_bench_timing *timing);
 void twill_bench_print_step_header(FILE *out, bool each);
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);
+/* Print the lines below the table. */
 void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program);
 
 #endif

@@ -35,6 +35,7 @@ struct twill_bench_facts {
     } bus;
 };
 
+/* Return the constant properties of a collective. */
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective);
 /* Return the collective with this name, or -1. */
 int twill_bench_find_collective(const char *name);
@@ -79,6 +80,7 @@ enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BEN
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;
 };
+/* Fill the vectors for a call. */
 void twill_bench_describe(const struct twill_bench_subject *subject,
                           const struct twill_bench_vectors *vectors);
 /* Make the call. The forms other than BLOCKING set *request. */

@@ -127,6 +127,7 @@ twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type ty
 
 /* Fill in `places`. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
+/* Print on which host and node each rank is, for up to 64 ranks. */
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 
 /* Find the counters of each machine (--energy). `places` must be known. Collective over world. */

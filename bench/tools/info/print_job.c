@@ -26,8 +26,6 @@ bool twill_info_is(const struct twill_info_line *line, const char *kind)
     return strcmp(line->field[0], kind) == 0;
 }
 
-/* --- text ------------------------------------------------------------------------------------ */
-
 /* Find the line of a rank, which has its PID and state, such as "4711" and "stopped". */
 static void find_rank(const twill_job_view *view, const char *rank, struct twill_info_line *found)
 {
@@ -94,8 +92,6 @@ static void print_text(const twill_job_view *view, bool events)
         if (twill_info_is(&line, "finding"))
             printf("%s%s\n", findings++ == 0 ? "\n" : "", line.field[1]);
 }
-
-/* --- JSON ------------------------------------------------------------------------------------ */
 
 enum field_kind { FIELD_TEXT, FIELD_INTEGER, FIELD_DECIMAL };
 struct field_name {

@@ -50,6 +50,7 @@ struct shared_link {
 /* Make a link for messages 0 to messages - 1, or return false. Free it in any case. */
 bool shared_link_create(struct shared_link *link, uint32_t messages);
 void shared_link_free(struct shared_link *link);
+/* Send a message at this time. It is queued while there is no credit for it. */
 void shared_link_send(struct shared_link *link, uint32_t message, double now);
 /* Take a message off the link, wherever it is. */
 void shared_link_cancel(struct shared_link *link, uint32_t message, double now);
@@ -65,6 +66,7 @@ struct random_source {
     uint64_t state;
 };
 
+/* Return a random number of 64 bits. */
 uint64_t random_word(struct random_source *source);
 /* Return a number of the normal law of mean 0 and variance 1. */
 double random_normal(struct random_source *source);
@@ -99,6 +101,7 @@ bool law_parse(struct law *law, const char *text, const char **wrong);
 void law_free(struct law *law);
 /* Return whether every time of this law is 0. */
 bool law_is_zero(const struct law *law);
+/* Draw a time from the law. */
 double law_draw(const struct law *law, struct random_source *source);
 /* Return the mean, which is INFINITY for a Pareto law of shape 1 or less. */
 double law_mean(const struct law *law);
@@ -240,6 +243,7 @@ void learning_add(struct learning *learning, uint32_t actor, struct learning_ran
                   uint32_t members, uint64_t staleness, struct random_source *random);
 /* Update a range by the mean of this many added gradients. */
 void learning_update(struct learning *learning, struct learning_range range, uint32_t gradients);
+/* Return the loss with the present values. */
 double learning_loss(const struct learning *learning);
 
 #endif

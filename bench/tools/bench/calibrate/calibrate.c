@@ -57,8 +57,6 @@ static const char *name_of(size_t collective)
     return twill_bench_facts((enum twill_bench_collective)collective)->name;
 }
 
-/* --- what to measure -------------------------------------------------------------------------- */
-
 /* The candidates of a collective, and the sizes at which each has a chance. */
 struct plan {
     size_t count;
@@ -348,8 +346,6 @@ static twill_status calibrate_links(struct twill_bench_calibration *c)
         fprintf(stderr, "twill-bench: --calibrate: %s\n", twill_comm_message(c->comm));
     return status;
 }
-
-/* --- algorithms ------------------------------------------------------------------------------- */
 
 /* Measure out of place and, where possible, in place, and compute the mean of both. */
 static twill_status time_both(struct twill_bench_calibration *c,

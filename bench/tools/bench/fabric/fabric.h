@@ -46,6 +46,7 @@ struct fabric_options {
 
 /* Return the measurement with this name, or a negative number. */
 int fabric_find(const char *name);
+/* Return the name of a measurement as on the command line. */
 const char *fabric_name(enum fabric_measurement measurement);
 /* Parse the command line, in which argv[1] is a measurement. Returns false if the program must end
  * with *status. Prints only if `speak` is set. */
@@ -141,6 +142,7 @@ struct fabric_flow {
     int to;           /* -1 for none */
     int first, count; /* ranks from which to receive are first, first + 1, ... */
 };
+/* Return the flow of this rank. */
 struct fabric_flow fabric_flow(const struct fabric_run *run);
 
 /* --- fabric.c --------------------------------------------------------------------------------- */

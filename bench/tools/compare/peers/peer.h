@@ -24,8 +24,7 @@ struct peer_line {
     char rest[56];
 };
 
-/* Memory shared by the ranks of a host, with a line that two write alternately and rank 0's
- * counts. */
+/* Memory of all ranks of a host, with a line that two write alternately and rank 0's counts. */
 struct peer_shared {
     struct peer_line ping __attribute__((aligned(128)));
     uint64_t calls, batches;
@@ -89,6 +88,7 @@ struct peer_program {
     int bytes_only;
 };
 
+/* Return whether the collective is a call of one rank with itself. */
 static inline int twill_compare_is_self(enum twill_compare_collective what)
 {
     return what >= TWILL_COMPARE_SELF_BARRIER;
@@ -178,8 +178,7 @@ static inline int peer_launched(struct peer *peer)
     return 0;
 }
 
-/* --- buffers ---------------------------------------------------------------------------------- */
-
+/* Free a buffer, unless there is none. `which` is 0 or 1. */
 static inline void peer_free(const struct peer_program *program, struct peer *peer, int which)
 {
     if (peer->buffer[which] != NULL) {
@@ -194,6 +193,8 @@ static inline void peer_free(const struct peer_program *program, struct peer *pe
     peer->bytes[which] = 0;
 }
 
+/* Make the buffer `which` exactly `bytes` long, with zeros if it is new. Returns 0 unless it
+ * fails. */
 static inline int peer_alloc(const struct peer_program *program, struct peer *peer, int which,
                              size_t bytes)
 {
@@ -252,19 +253,19 @@ static inline int peer_call_of(const struct peer_program *program, struct peer *
     return 0;
 }
 
-/* --- values ----------------------------------------------------------------------------------- */
-
 /* Return 0 .. 63, without a short period, so that a misplaced shard is detected. */
 static inline uint32_t peer_pattern(size_t i)
 {
     return ((uint32_t)i * 2654435761u) >> 26;
 }
 
+/* Return element i of what a rank sends. Sums over the ranks are exact in f32. */
 static inline float peer_value(size_t i, int rank)
 {
     return (float)(int)(peer_pattern(i) + (uint32_t)rank * 3 + 1);
 }
 
+/* Return the sum of element i over `size` ranks. */
 static inline float peer_sum(size_t i, int size)
 {
     return (float)(int)((uint32_t)size * (peer_pattern(i) + 1) +
@@ -320,8 +321,6 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
     memset(call->dst, 0, dst * sizeof(float));
     return 0;
 }
-
-/* --- time ------------------------------------------------------------------------------------- */
 
 /* Measure the latency of a cache line between the cores of ranks 0 and 1, which write it
  * alternately, as half a round trip. Without a result, the other rank did not run in time. */
@@ -415,6 +414,7 @@ static inline int peer_choose_counts(const struct peer_program *program, struct 
     return 0;
 }
 
+/* Time a collective as the order says, perhaps with a check before. Returns 0 unless it fails. */
 static inline int peer_measure(const struct peer_program *program, struct peer *peer)
 {
     const struct twill_compare_order *order = &peer->order;
@@ -442,8 +442,6 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     return failed;
 }
 
-/* --- played steps ----------------------------------------------------------------------------- */
-
 /* A step is a backward pass, the reduction of its gradients, and a forward pass, with the computing
  * played (played_compute.h). In a turn, gradients are reduced once with known values. Then the
  * computing alone and a step are made `least` times, each after a barrier. */
@@ -458,12 +456,14 @@ struct peer_play {
     struct played_compute compute;
 };
 
+/* Let communication progress between slices of computing, as the test of struct played_compute. */
 static inline int peer_play_test(void *of)
 {
     const struct peer_play *play = (const struct peer_play *)of;
     return play->program->steps->test(play->peer);
 }
 
+/* Return the memory for the gradient of a tensor. */
 static inline float *peer_gradient(const struct peer_play *play, uint32_t tensor)
 {
     const struct peer_steps *steps = play->program->steps;
@@ -563,8 +563,7 @@ static inline int peer_play(const struct peer_program *program, struct peer *pee
     return failed;
 }
 
-/* --- turns ------------------------------------------------------------------------------------ */
-
+/* Send the result to the driver and clear it, except for the name of the library. */
 static inline void peer_done(struct peer *peer, int failed)
 {
     int rank = peer->rank >= 0 && peer->size > 0 ? peer->rank : peer_launched_rank();
@@ -613,6 +612,7 @@ static inline int peer_turns(const struct peer_program *program, struct peer *pe
     }
 }
 
+/* Bind this rank to its core, if the driver wants it. */
 static inline void peer_bind(const struct peer *peer)
 {
     cpu_set_t set;
@@ -649,6 +649,7 @@ static inline int peer_open(struct peer *peer, const char *text)
     return peer->link.local && peer->shared == NULL;
 }
 
+/* Bind this rank and open the library. Returns 0 unless it fails. */
 static inline int peer_begin(const struct peer_program *program, struct peer *peer)
 {
     peer_hurry(peer);
@@ -662,6 +663,7 @@ static inline int peer_begin(const struct peer_program *program, struct peer *pe
     return program->barrier(peer);
 }
 
+/* Be a peer, as the main() of every program of this folder. Returns an exit status. */
 static inline int peer_main(int argc, char **argv, const struct peer_program *program)
 {
     static struct peer peer;

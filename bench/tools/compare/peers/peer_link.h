@@ -154,6 +154,7 @@ static inline int peer_link_move(int link, void *data, size_t bytes, int out, do
     return 0;
 }
 
+/* Send a frame with this data. Returns 0, or -1 if that fails within 10 s. */
 static inline int peer_link_send(const struct peer_link *link, enum twill_compare_frame_kind kind,
                                  int rank, const void *data, size_t bytes)
 {
@@ -163,8 +164,7 @@ static inline int peer_link_send(const struct peer_link *link, enum twill_compar
     return peer_link_move(link->socket, (void *)(uintptr_t)data, bytes, 1, 10);
 }
 
-/* Wait for a frame of this kind and size. Returns 0, or -1 on another frame or a lost
- * connection. */
+/* Wait for a frame of this kind and size. Returns 0, or -1 on another frame or an error. */
 static inline int peer_link_receive(const struct peer_link *link,
                                     enum twill_compare_frame_kind kind, void *data, size_t bytes)
 {
@@ -202,6 +202,7 @@ static inline int peer_link_dial(const struct sockaddr *to, socklen_t length, in
     return -1;
 }
 
+/* Connect to a port of an IPv4 address within `patience` ms. Returns the socket, or -1. */
 static inline int peer_link_dial_inet(const char *address, int port, int patience)
 {
     struct sockaddr_in to;
@@ -213,6 +214,7 @@ static inline int peer_link_dial_inet(const char *address, int port, int patienc
     return peer_link_dial((struct sockaddr *)&to, sizeof(to), patience);
 }
 
+/* Connect to a local socket by its path. Returns the socket, or -1. */
 static inline int peer_link_dial_local(const char *path)
 {
     struct sockaddr_un to;
@@ -233,6 +235,7 @@ static inline void peer_link_read_line(const char *path, char *word, size_t byte
         close(file);
 }
 
+/* Tell the driver about this process and host, and wait for its answer. Returns 0 if it works. */
 static inline int peer_link_greet(struct peer_link *link, int rank, const char *token,
                                   struct twill_compare_welcome *welcome)
 {

@@ -24,6 +24,7 @@ struct played_compute {
     void *of;
 };
 
+/* Return the seconds of a monotonic clock. */
 static inline double twill_compare_now(void)
 {
     struct timespec now;
