@@ -282,7 +282,9 @@ def manual_pages(folder):
 MANUAL = titled("Manual pages") + """
 .. toctree::
    :glob:
+   :titlesonly:
 
+   man/twill.7
    man/*.7
    man/*.1
 
@@ -316,7 +318,7 @@ def stage(app):
     without_twins(BUILD / "lib/man/xml", BUILD / "site-xml/c")
     headers = c_pages(BUILD / "site-xml/c")
     texts = {f"reference/c/{name}.rst": text for name, text in headers.items()}
-    texts["reference/c.rst"] = titled("C: public headers") + ".. toctree::\n\n" + "".join(f"   c/{name}\n" for name in headers)
+    texts["reference/c.rst"] = titled("C: public headers") + ".. toctree::\n   :titlesonly:\n\n" + "".join(f"   c/{name}\n" for name in headers)
     texts["reference/cpp.rst"] = cpp_page(BUILD / "site-xml/cpp")
     texts["reference/fortran.md"] = fortran_page()
     texts["reference/python.rst"] = python_page()

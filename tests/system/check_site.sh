@@ -14,7 +14,7 @@ done
 
 visit()
 {
-    timeout 600 "$python" -B "$here/system/site/visit_site.py" "$@"
+    timeout -s INT 600 "$python" -B "$here/system/site/visit_site.py" "$@"
 }
 
 self_test()

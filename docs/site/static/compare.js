@@ -141,5 +141,11 @@ form.addEventListener("change", (event) => {
     if (event.target.type === "checkbox") // it was made anew
         [...form.querySelectorAll("input")].find((box) => box.value === event.target.value).focus();
 });
-window.addEventListener("resize", draw);
-draw();
+let drawn = 0; // width; a phone's window also changes its height while one scrolls
+const drawAgain = () => {
+    if (form.clientWidth !== drawn)
+        draw();
+    drawn = form.clientWidth;
+};
+window.addEventListener("resize", drawAgain);
+drawAgain();

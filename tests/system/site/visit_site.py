@@ -11,15 +11,16 @@ import http.server
 import os
 import pathlib
 import re
+import shutil
 import sys
 import threading
 import urllib.parse
 
 WIDE, PHONE = (1440, 1000), (390, 844)
-# A page of each kind, for screenshots.
-PICTURED = ("index.html", "tutorials/first-program.html", "guides/tuning.html", "reference/c/twill.h.html", "reference/cpp.html", "reference/fortran.html",
+# Of which pages screenshots are made: the first that fits each pattern.
+PICTURED = ("index.html", "tutorials/first*.html", "guides/*.html", "reference/c/twill.h.html", "reference/cpp.html", "reference/fortran.html",
             "reference/python.html", "reference/man/twill.7.html", "reference/man/twill_allreduce.3.html", "results/compare.html",
-            "results/performance.html", "inside/architecture.html")
+            "results/o*.html", "inside/*.html")
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 
 
@@ -74,7 +75,7 @@ def start_browser():
     for option in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--disable-background-networking"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    return webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
+    return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
 
 
 class Visit:
@@ -150,9 +151,10 @@ class Visit:
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
 
     def photograph(self):
+        pages = [sorted(self.folder.glob(pattern))[0].relative_to(self.folder).as_posix() for pattern in PICTURED]
         for name, size, scheme in (("wide", WIDE, "light"), ("phone", PHONE, "light"), ("dark", WIDE, "dark"), ("phone-dark", PHONE, "dark")):
             self.resize(size, scheme)
-            for page in PICTURED:
+            for page in pages:
                 self.open(page)
                 if name != "phone-dark" or "compare" in page:
                     self.browser.save_screenshot(str(self.pictures / f"{page[:-5].replace('/', '-')}-{name}.png"))
