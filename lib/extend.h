@@ -23,7 +23,6 @@ struct twill_tuning;
 struct twill_waitable;
 
 /* --- properties ------------------------------------------------------------------------------- */
-
 /* Properties of a context. The pointers are valid as long as the context, and nothing changes. */
 struct twill_extend_process {
     twill_context *context;
@@ -51,33 +50,34 @@ struct twill_extend_comm {
 };
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
 
-/* Do what twill_comm_dup() does, but give the new communicator network endpoints and completion
- * queues that no other communicator uses, so that a thread may have them to itself. */
+/* Create a communicator of the same ranks, as twill_comm_dup() does. Give it network endpoints and
+ * completion queues that no other communicator uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
 /* Create a chooser of algorithms, whose prices the ranks of a node compute together. Free it with
- * twill_chooser_destroy() before the communicator ends, which must be in no call. */
+ * twill_chooser_destroy() before the communicator ends, which must be in no call. Returns TWILL_OK
+ * or the error. */
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
                                   struct twill_error *error);
 
 /* --- waits and progress ----------------------------------------------------------------------- */
-
 /* Return whether a request that was started has completed, so that twill_wait() would return at
  * once. Any thread may ask. Nothing is advanced or claimed. */
 bool twill_extend_has_ended(twill_request *request);
 /* Advance the communicator, and others of its context, until done(of) is true, or once if `done` is
  * NULL. The wait times out when the timeout has passed since *since (a twill_now()) without
- * progress. If there was progress, *since becomes 0. An error has broken the communicator. */
+ * progress. If there was progress, *since becomes 0. Returns TWILL_OK, or the error, which has
+ * broken the communicator. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
-/* Wait for something other than the communicator, as twill_await() does. Its sleeps also end when a
- * rank of the node calls twill_extend_ring(). Neither of the two claims the communicator. */
+/* Wait for something other than the communicator until `deadline` (a twill_now()), and return as
+ * twill_await() does. Its sleeps also end when a rank of the node calls twill_extend_ring().
+ * Neither of the two claims the communicator. */
 twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
                                 uint64_t deadline);
 /* End the sleep of a rank, or do nothing if the rank is on another node. */
 void twill_extend_ring(twill_comm *comm, uint32_t rank);
 
 /* --- failures --------------------------------------------------------------------------------- */
-
 /* How a failed call affects its communicator. */
 enum twill_extend_failure {
     TWILL_EXTEND_REFUSES, /* it stays usable, and its message is "rank R: call: ..." */
@@ -86,7 +86,9 @@ enum twill_extend_failure {
     TWILL_EXTEND_ENDS     /* it breaks on all ranks, unless it is broken already, because its user
                              has failed with a known cause */
 };
-/* Fail a call with a formatted message. Returns the status that the call has failed with. */
+/* Fail the public function `call` with `status` and a formatted message, with the effect of `what`.
+ * Returns the status that it has failed with, which is another rank's if that failure was the
+ * cause. */
 twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
                                twill_status status, const char *format, ...) TWILL_PRINTF(5, 6);
 /* Copy the failure that has broken the communicator, and return true. If `polls`, first find out
@@ -110,18 +112,18 @@ const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun,
 void twill_extend_hurry(twill_comm *comm);
 
 /* --- memory of the node ----------------------------------------------------------------------- */
-
-/* Return where the memory that a rank of this node shares is mapped here, or zeros if it shares
- * none. All memory of twill_alloc() is shared until the shared memory is full. Claims nothing. */
+/* Where the memory that a rank of this node shares is mapped in this process. All zeros if it
+ * shares none. All memory of twill_alloc() is shared until the shared memory is full. */
 struct twill_extend_memory {
     unsigned char *base;
     size_t bytes; /* size of this rank's own memory, or 0 for another rank's */
 };
+/* Look up the shared memory of a rank of this node. Does not claim the communicator. */
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank);
 
 /* --- timelines and reports -------------------------------------------------------------------- */
-
-/* Name tensor number `index` in the events of timelines that follow. Claims nothing. */
+/* Name tensor number `index` in the events of timelines that follow, without claiming the
+ * communicator. */
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name);
 /* Print where the time of the communicator's calls went, after the text `what`. It counts since the
  * last report, or since the communicator's creation if `all`. */

@@ -166,7 +166,8 @@ TWILL_API void twill_comm_destroy(twill_comm *comm);
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Create a context from the environment, and the communicator of all its ranks. All of them
- * call it. On failure *comm is NULL, and the reason is printed unless TWILL_LOG=none. */
+ * call it, and twill_finalize() frees both. On failure *comm is NULL, and the reason is printed
+ * unless TWILL_LOG=none. */
 TWILL_API twill_status twill_init(twill_comm **comm);
 /** \brief Do what twill_init() does, with the arguments of twill_context_create(). If \p message is
  * not NULL, it gets the reason of a failure, or "", in \p bytes bytes, and nothing is printed. */
@@ -430,18 +431,21 @@ typedef void (*twill_idle_fn)(void *user); /**< \brief Do other work, see twill_
  * must return soon and not call twill. No thread may be in a call on the context while it is set.
  * \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if the context has ended. */
 TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user);
-/** \brief Start a persistent request that is not in progress. */
+/** \brief Start a persistent request that is not in progress. The wait returns a later failure. */
 TWILL_API twill_status twill_request_start(twill_request *request);
-/** \brief Set *done to 1 if the request is complete, NULL or not started, else to 0. A complete
- * nonblocking request is freed and set to NULL. If it has failed, its failure is returned. */
+/** \brief Set *done to 1 if the request is complete, NULL or not started, and to 0 otherwise. A
+ * complete nonblocking request is freed and set to NULL. Returns the status of a complete
+ * request. */
 TWILL_API twill_status twill_test(twill_request **request, int *done);
-/** \brief Wait until the request is complete, then act as twill_test(). */
+/** \brief Wait until the request is complete and return its status. A nonblocking request is freed
+ * and set to NULL. Returns ::TWILL_OK at once if the request is NULL or not started. */
 TWILL_API twill_status twill_wait(twill_request **request);
 /** \brief Wait until one of requests[0 .. count-1] is complete, and store its index in *index. The
  * index is -1 if all are NULL or not started. The request is freed as by twill_test(), and its
  * status is returned. The communicators of the requests must belong to one context. */
 TWILL_API twill_status twill_wait_any(size_t count, twill_request **requests, int *index);
-/** \brief Wait until all requests are complete. \return ::TWILL_OK, or the first failure. */
+/** \brief Wait for each of requests[0 .. count-1] as twill_wait() does. \return ::TWILL_OK, or the
+ * first failure. */
 TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
 /** \brief Free a persistent request that is not in progress, and set *request to NULL. */
 TWILL_API twill_status twill_request_free(twill_request **request);
@@ -511,7 +515,7 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
  * @{ */
 /** \brief Return a status in words, never NULL. Any thread may call it. */
 TWILL_API const char *twill_strerror(twill_status status);
-/** \brief Return the last failure on the communicator as a sentence, or "" if there was none. */
+/** \brief Return the last failure on a communicator as a sentence, or "" if there was none. */
 TWILL_API const char *twill_comm_message(const twill_comm *comm);
 /** \brief Return the last failure on the context as a sentence, or "" if there was none. */
 TWILL_API const char *twill_context_message(const twill_context *context);
@@ -540,46 +544,22 @@ typedef struct twill_counters {
 /** \brief Read the counters. Any thread may call it. \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if
  * \p comm has ended or a pointer is NULL. */
 TWILL_API twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters);
-/** \brief Return a line of what twill-info prints: machine, nodes, provider and interface with the
- * reason of their choice, memory kinds, kernels. */
+/** \brief Return line \p index of what twill-info prints: machine, nodes, provider and interface
+ * with the reason of their choice, memory kinds, kernels. */
 TWILL_API const char *twill_context_describe(twill_context *context, size_t index);
-/** \brief Return a line that says where the time of calls went since twill_comm_times_reset(). The
- * first line has the shares. Each further line has a rank that came last and what that cost here.
- * Only one in 64 calls that are shorter than some 6 us is split. */
+/** \brief Return line \p index of where the time of calls went since twill_comm_times_reset(). Line
+ * 0 has the shares. Each further line has a rank that came last and what that cost here. Only one
+ * in 64 calls that are shorter than some 6 us is split. */
 TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 /** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
-/** \brief Return a line for a NIC used between nodes (TWILL_RAILS), with what it has sent. */
+/** \brief Return the line of NIC \p index used between nodes (TWILL_RAILS), with what it has
+ * sent. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
-/** \brief Return a variable as a line of name, value, default, source and help, with tabs. */
+/** \brief Return variable \p index as a line of name, value, default, source and help, with
+ * tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
-/** \brief Return a line of the reasons for the algorithm chosen for a call.
- *
- * Index 0 asks the question, and further indices return the other lines of its answer. If the
- * question cannot be answered, index 0 returns NULL, and twill_context_message() says why.
- *
- * \p question consists of words. The first two are a collective and a size (allreduce 64K), or
- * factors and a dense layer's rows x columns x samples (factors 9x9x4). Any of these may follow: a
- * type (f32 by default), world=24x2x8 (the context's by default), groups=2x12, units=l3=4 (as in
- * TWILL_LAYOUT), topology=knl.xml or topology="pack:2 core:8", machine=theta (TWILL_TUNE by
- * default), mapped (buffers of twill_alloc()), fetched (peers' memory is read), narrow
- * (twill_op_create_narrow()), vector (shards differ), ordered (the operation does not commute),
- * left (TWILL_REPRODUCIBLE).
- *
- * The fields of a line are separated by tabs, and times are in picoseconds. The first field is one
- * of these words, and the others are:
- * - call: collective, bytes, type, nodes x ranks of the fullest node, ranks, machine
- * - hierarchy: levels
- * - candidate: name, price, cost, number of measured entries behind the cost
- * - instead: name and price of the variant of a node whose buffers are mapped
- * - small: name, and which sizes and buffers it needs
- * - other: name, and why it is no candidate
- * - chosen: name, price, what chose it
- * - decided: where the times come from
- * - moves: class of link, bytes
- * - narrow: f16, its price, price of converting, f32, whether f16 pays
- * - used: how long messages between nodes are
- * - factors: gradient or update, price of gathering, price of reducing, gathered or reduced */
+/** \brief Return line \p index of the reasons for the algorithm chosen for a call. */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 

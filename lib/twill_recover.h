@@ -182,10 +182,11 @@ typedef struct twill_outcome {
     uint64_t complete_some; /**< collectives that are complete on some survivor. If it is the same
                                number, the last one is complete on all survivors or on none */
 } twill_outcome;
-/** \brief Return the last findings in *outcome. Local. \return ::TWILL_ERR_ARGUMENT if there are
- * none. */
+/** \brief Store the findings of the last agreement in *outcome. Local. \return ::TWILL_OK, or
+ * ::TWILL_ERR_ARGUMENT if there was none. */
 TWILL_API twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome *outcome);
-/** \brief Return failed rank \p index, from 0, of the last agreement, or -1 past the end. Local. */
+/** \brief Return the failed rank number \p index, from 0, that the last agreement found, or -1 past
+ * the end. Local. */
 TWILL_API int twill_comm_failed_rank(const twill_comm *comm, int index);
 /** @} */
 
@@ -195,8 +196,8 @@ TWILL_API int twill_comm_failed_rank(const twill_comm *comm, int index);
  * the time set here. Then its call fails with ::TWILL_ERR_TIMEOUT on all ranks. Ranks may set
  * different times, and the first to expire counts. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT
  * @{ */
-/** \brief Set how long later waits last without progress, on the communicator and on those that are
- * made of it later. Local. \p seconds is 0.001 to 10^6, or 0 for TWILL_TIMEOUT. */
+/** \brief Set how many seconds later waits last without progress, on the communicator and on those
+ * that are made of it later. Local. \p seconds is 0.001 to 10^6, or 0 for TWILL_TIMEOUT. */
 TWILL_API twill_status twill_comm_set_timeout(twill_comm *comm, double seconds);
 /** \brief Set how long waits and tests of one request last without progress, for a persistent
  * request in all its starts. Local. \p seconds is 0.001 to 10^6, or 0 for the communicator's.
@@ -226,7 +227,7 @@ typedef struct twill_bounds {
                       or 10 s in twill_comm_admit() if that is less. The others wait half as long
                       for the reason of rank 0, at most 2 s, and 0.1 s more. Then all agree */
 } twill_bounds;
-/** \brief Read the bounds that hold for the communicator now. Local. */
+/** \brief Store in *bounds the bounds, in seconds, that hold for the communicator now. Local. */
 TWILL_API twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds);
 /** @} */
 

@@ -182,12 +182,14 @@ TWILL_API twill_status twill_server_add(twill_server *server, const twill_tensor
  * ::TWILL_ERR_MISMATCH on all ranks. When the call returns on a worker, its parameters are those of
  * the servers. Servers that do not work must be in twill_server_serve() for that. */
 TWILL_API twill_status twill_server_commit(twill_server *server);
-/** \brief Return what this rank does. Local. */
+/** \brief Return whether this rank works, serves or both. Local. */
 TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
- * commit). NULL for an unknown key, before the commit, or if this rank does not work. Local. */
+ * commit). Returns NULL for an unknown key, before the commit, or if this rank does not work.
+ * Local. */
 TWILL_API void *twill_server_gradient(const twill_server *server, int key);
-/** \brief Return the parameter memory of a key, as twill_server_gradient() does. Local. */
+/** \brief Return the parameter memory of a key, the caller's or the server's, or NULL in the cases
+ * of twill_server_gradient(). Local. */
 TWILL_API void *twill_server_parameters(const twill_server *server, int key);
 /** \brief Start to push the gradient of a key, which belongs to the server until the push is waited
  * for. Returns ::TWILL_ERR_ARGUMENT if a push of the key is under way. */
@@ -244,7 +246,7 @@ TWILL_API twill_status twill_server_save(twill_server *server, const char *path)
  * of the size of the communicator, as far as they exist. Before the commit, on all ranks. The
  * commit gives each server its chunks, also in another layout. */
 TWILL_API twill_status twill_server_load(twill_server *server, const char *path);
-/** \brief Read the counters. */
+/** \brief Store the counters of this rank in *counters. */
 TWILL_API twill_status twill_server_count(twill_server *server, twill_server_counters *counters);
 /** \brief Count the gradients of chunks here that had staleness 0, 1, ... in histogram[0 ..
  * most-1]. The last element counts those of staleness most - 1 or more. \p most is at least 1. */

@@ -303,11 +303,11 @@ TWILL_API twill_status twill_gradients_wait_all(twill_gradients *set);
  * message names the first tensor that differs and the ranks. */
 TWILL_API twill_status twill_gradients_check(twill_gradients *set);
 
-/** \brief Read the counters. Any thread may call it. */
+/** \brief Store the counters of the set in *counters. Any thread may call it. */
 TWILL_API twill_status twill_gradients_count(const twill_gradients *set,
                                              twill_gradients_counters *counters);
-/** \brief Read the counters of the set's own communicators, added over all communication threads.
- * Any thread may call it, after the commit. */
+/** \brief Store in *counters those of the set's own communicators, added over all communication
+ * threads. Any thread may call it, after the commit. */
 TWILL_API twill_status twill_gradients_traffic(const twill_gradients *set,
                                                twill_counters *counters);
 /** \brief Return line 0, 1, ... that says where the time of the set's reductions went since the

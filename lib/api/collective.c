@@ -66,7 +66,8 @@ void twill_request_number_refused(struct twill_request *request, const struct tw
     twill_node_leave_call(comm->node, request->sequence);
 }
 
-/* Put the name of this call, which is not in progress, before the message. Returns the status. */
+/* Put the name of this call, which is not in progress, before the message in comm->error. If all
+ * ranks refuse the call, also number it. Returns the status of that error. */
 static twill_status refuse_call(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -80,7 +81,7 @@ static twill_status refuse_call(struct twill_request *request, const struct twil
     return own.status;
 }
 
-/* Break the communicator, unless all ranks have refused the call. Returns the call's status. */
+/* Break the communicator, unless all ranks refuse the call alike. Returns the status to return. */
 static twill_status fail_request(struct twill_request *request, twill_status status)
 {
     return request->refused_alike
@@ -127,7 +128,8 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     return TWILL_OK;
 }
 
-/* Check a call and start it. */
+/* Check a collective that was entered at `entered` (in ticks, or 0 if not known) and start it.
+ * Returns TWILL_OK, or the error with its message in comm->error. */
 static twill_status begin_request(struct twill_request *request, const struct twill_call *call,
                                   uint64_t entered)
 {
@@ -247,7 +249,8 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Acquire the communicator and create a request with make(), i.e. start_call() or init(). */
+/* Acquire the communicator and create a request with make(), which is start_call() or init().
+ * Returns the status of make(), or why the communicator cannot be acquired. */
 static twill_status call_request(struct twill_comm *comm, const struct twill_call *call,
                                  struct twill_request **request, const char *name,
                                  twill_status (*make)(struct twill_comm *comm,
@@ -278,8 +281,9 @@ static bool is_collected(const void *run)
     return twill_exchange_is_over(&((const struct twill_request *)run)->exchange);
 }
 
-/* Exchange the buffers' addresses with the ranks of the node, as a call with its own number. The
- * barrier ensures that no rank changes its addresses before all have read them. */
+/* Exchange the buffers' addresses with the ranks of the node, as a call with its own number, if
+ * ranks of any node need that. The barrier ensures that no rank changes its addresses before all
+ * have read them. Returns TWILL_OK or the error. */
 static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};

@@ -20,7 +20,7 @@
 
 #define MOST_TAKEN 256u
 
-/* The new processes that rank 0 gives a handle to. */
+/* New processes that wait to join the job, as rank 0 has found them, at most MOST_TAKEN. */
 struct elastic_waiting {
     const struct twill_elastic_job *job;
     size_t count;
@@ -89,7 +89,8 @@ static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_H
     return true;
 }
 
-/* Store TWILL_TIMEOUT in *ns. */
+/* Read TWILL_TIMEOUT, in ns, from the settings and the environment. Returns TWILL_OK or the
+ * error. */
 static twill_status read_patience(const char *const *settings, uint64_t *ns,
                                   struct twill_error *error)
 {

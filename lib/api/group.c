@@ -42,7 +42,8 @@ static void forget_group(struct twill_comm *comm)
         twill_request_give(request);
 }
 
-/* Record a call. On failure *alike is set if all ranks refuse the call for the same argument. */
+/* Check a call and append it to the open group. Returns TWILL_OK or the error, which all ranks get
+ * for the same argument if *alike is set. */
 static twill_status record_group(struct twill_comm *comm, const struct twill_call *call,
                                  const struct twill_point *point, bool *alike)
 {
@@ -156,7 +157,8 @@ static twill_status wait_request(struct twill_request *request)
     return request->status;
 }
 
-/* Run one allreduce for n recorded ones, in place in the packed buffer. */
+/* Run one allreduce in place of n recorded ones, from `first` on, and unpack the results. Returns
+ * TWILL_OK or the error. */
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
     struct twill_call_group *group = comm->group;
@@ -201,7 +203,8 @@ static twill_status begin_points(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Start the collectives in order, and wait for each fused one, as there is one packed buffer. */
+/* Start the collectives of the group in order. Wait for each fused one, as there is one packed
+ * buffer. Returns TWILL_OK or the first error. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
     struct twill_request *r = comm->group->first;

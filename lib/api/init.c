@@ -52,7 +52,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
 }
 
 /* Wait until all ranks destroy the communicator, as peers may still read its memory or send, and
- * close it. Returns false if it is kept. */
+ * close it. Returns false if it has to be kept, and true otherwise. */
 static bool destroy(struct twill_comm *comm, const char *call)
 {
     twill_timeline_align_again(comm, twill_allgather);
@@ -97,7 +97,8 @@ static const struct twill_error *error_of(const twill_context *context)
     return context != NULL ? &context->error : &no_context;
 }
 
-/* In a new process, make the communicator of a growth and its context, which has the error. */
+/* In a new process, make the communicator that the handle is for, and its context. Returns
+ * TWILL_OK, or the error, whose message is in the context unless *context is NULL. */
 static twill_status grow_into(struct twill_comm **made, struct twill_context **context,
                               const char *handle, const char *const *settings)
 {
@@ -109,8 +110,9 @@ static twill_status grow_into(struct twill_comm **made, struct twill_context **c
     return twill_grow_conclude(made, *context);
 }
 
-/* Join the job that twillrun --elastic has started this process for. Tries again if a growth fails
- * because another process has died, until TWILL_TIMEOUT. */
+/* Join the job that twillrun --elastic has started this process for, and store the communicator in
+ * *comm. Tries again until TWILL_TIMEOUT if a growth fails because another process has died.
+ * Returns the result of twill_init_with(). */
 static twill_status join_elastic(twill_comm **comm, const char *const *settings, char *message,
                                  size_t bytes)
 {

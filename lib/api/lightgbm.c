@@ -8,7 +8,8 @@
 
 #define BLOCKS_ON_STACK 64 /* blocks of a call that need no malloc() */
 
-/* The blocks of a call, in elements. open_blocks() fills it, and close_blocks() frees it. */
+/* Sizes and first elements of the blocks of a call, in elements. Calls with many blocks allocate
+ * them. open_blocks() fills it, and close_blocks() frees it. */
 struct lightgbm_blocks {
     size_t *bytes, *start;
     size_t stack[2 * BLOCKS_ON_STACK];

@@ -24,7 +24,8 @@ const char *twill_context_message(const twill_context *context)
                                           : "the context has been destroyed";
 }
 
-/* Return a line of twill_context_describe() with current values, or NULL after the last. */
+/* Return line `which`, from 0, of those lines of twill_context_describe() that have current values,
+ * or NULL past the last. The text is in the context. */
 static const char *live_line(struct twill_context *context, unsigned which)
 {
     enum { MEMORY_HELD, MEMORY_FALLBACKS };

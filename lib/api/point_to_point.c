@@ -9,7 +9,8 @@
 
 #include <string.h>
 
-/* Return a hash of what must be the same on both sides. The lane keeps the order. */
+/* Return a hash of the type and count, which must be the same on both sides. It contains no number
+ * of the message, as the messages of a lane arrive in order. */
 static uint32_t signature_of(twill_type type, size_t count)
 {
     uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
@@ -49,7 +50,7 @@ static twill_status check_point(struct twill_comm *comm, const struct twill_poin
     return TWILL_OK;
 }
 
-/* Open the transport of messages to this rank itself. */
+/* Open the transport by which this rank sends messages to itself. Returns TWILL_OK or the error. */
 static twill_status open_self(struct twill_comm *comm)
 {
     struct twill_transport_params params = {.oob = comm->oob};
@@ -166,7 +167,8 @@ bool twill_point_is_lonely(const struct twill_request *request)
             (t[TWILL_IN].status == TWILL_PENDING && t[TWILL_IN].peer == self));
 }
 
-/* Break the communicator, with "rank R: point to point: " before the message. */
+/* Break the communicator with `status`, after putting "rank R: point to point: " before the
+ * message. Returns the status that it has failed with. */
 static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -247,7 +249,8 @@ twill_status twill_point_launch(struct twill_request *request)
     return status == TWILL_OK ? TWILL_OK : fail_point(comm, status);
 }
 
-/* Acquire the communicator, create a request and start it unless it is persistent. */
+/* Acquire the communicator for the public function `name`, create a request, start it unless it is
+ * persistent, and store its handle in *request. Returns TWILL_OK or the error. */
 static twill_status point_request(struct twill_comm *comm, const struct twill_point *point,
                                   bool persistent, struct twill_request **request, const char *name)
 {

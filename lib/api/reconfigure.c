@@ -28,7 +28,8 @@ struct handle_list {
     int self;          /* index of this process's handle */
 };
 
-/* Store the address at which other processes reach this one. */
+/* Store the address at which other processes reach this one. The settings are those of the context
+ * of `comm` or, if that is NULL, `settings`. Returns TWILL_OK or the error. */
 static twill_status choose_address(const struct twill_comm *comm, const char *const *settings,
                                    char address[TWILL_ADDRESS_TEXT], struct twill_error *error)
 {
@@ -135,7 +136,9 @@ static bool never_known(void *user, uint32_t rank)
     return false;
 }
 
-/* Make the communicator and its context. If there is a context, it has the error. */
+/* Make *made, a communicator of all processes with a handle, and its context. `comm` is this
+ * process's old communicator, or NULL. Returns TWILL_OK or the error. Its message is in *context if
+ * there is one, and in *error otherwise. */
 static twill_status meet_others(twill_comm **made, struct twill_context **context, twill_comm *comm,
                                 struct twill_handle *own, const twill_reconfiguration *how,
                                 struct twill_error *error)
@@ -172,7 +175,8 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
     return status != TWILL_OK ? status : twill_grow_conclude(made, *context);
 }
 
-/* Check the arguments, and hold the communicator if there is one. */
+/* Check the arguments, and hold the old communicator if there is one. Returns TWILL_OK, or the
+ * error, in which case nothing is held. */
 static twill_status begin_reconfiguration(twill_comm *comm, const twill_handle *own,
                                           const twill_reconfiguration *how,
                                           struct twill_error *error)

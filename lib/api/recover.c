@@ -19,7 +19,8 @@ static twill_status end_agreement(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Hold a communicator for an agreement. It may be broken, but may have no pending request. */
+/* Hold a communicator for the public function `call`, which stores its result at `result`. It may
+ * be broken, but may have no pending request. On an error it is released. Returns the status. */
 static twill_status begin_agreement(struct twill_comm *comm, const void *result, const char *call)
 {
     TWILL_TRY(NULL, twill_comm_acquire(comm, call));

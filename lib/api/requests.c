@@ -9,8 +9,8 @@ static bool request_is_idle(const struct twill_request *request)
            atomic_load_explicit(&request->state, memory_order_relaxed) == TWILL_REQUEST_IDLE;
 }
 
-/* Return the error for a handle whose request has ended. Its message is stored in the communicator,
- * unless another thread is in a call on that. */
+/* Return TWILL_ERR_ARGUMENT for a handle whose request has ended. Its message is stored in the
+ * communicator, unless another thread is in a call on that. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
     struct twill_comm *comm = twill_comm_of(twill_request_past_engine(handle));
@@ -26,7 +26,8 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     return TWILL_ERR_ARGUMENT;
 }
 
-/* Find the request of a handle, and hold its communicator for `call`. */
+/* Find the request of a handle, and hold its communicator for `call`. Returns TWILL_OK, or the
+ * error if the handle is NULL or has ended or the communicator cannot be held. */
 static twill_status hold_request(twill_request *handle, struct twill_request **request,
                                  const char *call)
 {
@@ -37,7 +38,8 @@ static twill_status hold_request(twill_request *handle, struct twill_request **r
                             : refuse_ended(handle, call);
 }
 
-/* Refuse a request that is not persistent, or that is under way. */
+/* Return TWILL_OK if a request is persistent and not under way, and TWILL_ERR_ARGUMENT
+ * otherwise. */
 static twill_status check_rests(const struct twill_request *request)
 {
     if (request->persistent && request_is_idle(request))
@@ -59,8 +61,9 @@ static struct wait_start begin_time(const struct twill_request *request)
     return (struct wait_start){counted ? twill_ticks() : 0, request->engine->usage.idle};
 }
 
-/* Use a request's own timeout, if it has one. Returns the communicator's, which restore_timeout()
- * sets again, or 0. It is not written without need, as other threads of a gradient set read it. */
+/* Replace the communicator's timeout by a request's own, unless that is 0. Returns the replaced one
+ * for restore_timeout(), or 0 if there is none. It is not written without need, as other threads of
+ * a gradient set read it. */
 static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
 {
     uint64_t of_comm = timeout_ns != 0 ? comm->tuning.timeout_ns : 0;
@@ -161,7 +164,8 @@ twill_status twill_test(twill_request **handle, int *done)
     return status;
 }
 
-/* Wait until done(of). A failure breaks the communicator, which is held. */
+/* Wait until done(of) returns true or the communicator, which is held, breaks. Returns TWILL_OK, or
+ * the status that it has failed with. */
 static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void *of),
                                const void *of)
 {
@@ -171,8 +175,8 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
-/* Refuse to wait for a message of this rank to itself whose counterpart only this thread could
- * post. The request does not change. The communicator is held. */
+/* Return TWILL_ERR_ARGUMENT for a wait for a message of this rank to itself whose counterpart only
+ * this thread could post. The request does not change. The communicator is held. */
 static twill_status refuse_lonely(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
@@ -182,8 +186,9 @@ static twill_status refuse_lonely(struct twill_comm *comm)
                              comm->rank);
 }
 
-/* Wait for one request. *since is the time since which an earlier wait of twill_wait_all() made no
- * progress, or 0. The deadline counts from there, and *since is updated for the next wait. */
+/* Wait for one request, and return its status. *since is the time since which an earlier wait of
+ * twill_wait_all() made no progress, or 0. The deadline counts from there, and *since is updated
+ * for the next wait. Returns TWILL_OK if there is no request or it is not started. */
 static twill_status wait_one(twill_request **handle, uint64_t *since)
 {
     if (handle == NULL || *handle == NULL)
@@ -266,7 +271,8 @@ static bool some_done(const void *of)
     return first_done(several) < several->count;
 }
 
-/* Wait until any is complete. A wait on the communicator of one also advances the others. */
+/* Wait on the communicator of `request`, which also advances the others, until one of the requests
+ * is complete or this communicator breaks. Returns an error only if it cannot be held. */
 static twill_status wait_on(struct twill_request *request, const struct several *several)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);

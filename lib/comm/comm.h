@@ -89,7 +89,6 @@ void twill_context_preview(struct twill_context *context);
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* --- lib/comm/claim.c --- */
-
 /* States in comm->live. With any other value the communicator has ended. */
 #define TWILL_GONE     0u
 #define TWILL_LIVE     0x7477696cu
@@ -211,7 +210,6 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
 }
 
 /* --- lib/comm/comm_wait.c --- */
-
 /* Advance the communicator until done(of) returns true. Returns TWILL_OK, or the error that ended
  * the wait. The caller then breaks the communicator. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
@@ -236,7 +234,6 @@ uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* --- lib/comm/failure.c --- */
-
 /* Set comm->error to "rank R: call #N (...): ..." and return the status. The second macro is for
  * calls that are refused before they have a number: "rank R: twill_X: ...". */
 #define TWILL_COMM_FAIL(comm, status, ...) TWILL_ENGINE_FAIL(&(comm)->engine, status, __VA_ARGS__)
@@ -246,7 +243,6 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
 
 /* --- lib/comm/notification.c --- */
-
 /* Receive notices. Returns the error if another rank has failed, or is in a call with this rank's
  * number but other arguments, or TWILL_OK. Failures in later calls than this rank's need `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);

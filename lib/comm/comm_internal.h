@@ -34,7 +34,6 @@ struct twill_comm_health {
 };
 
 /* --- making and ending one --- */
-
 /* Add a communicator to its context's list of open ones, or remove it from the list. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
                                struct twill_error *error);
@@ -47,7 +46,6 @@ twill_status twill_comm_torn(struct twill_comm *comm);
 void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
-
 /* Make a communicator of ranks[0 .. lent->size-1] of `comm`, set up by an exchange function. Each
  * step waits at most timeout_ns. Reads only what never changes in `comm` and does not hold it. */
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
@@ -86,7 +84,6 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
-
 /* Advance the context's other communicators with pending requests. Returns the number of steps. */
 int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
@@ -102,7 +99,6 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
 twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since);
 
 /* --- lib/comm/failure.c --- */
-
 /* Value of a published twill_call.collective while a communicator is being made out of this one. */
 #define TWILL_CALL_MAKES ((enum twill_collective)TWILL_COLLECTIVE_COUNT)
 /* The functions of a communicator that its engine calls. */
@@ -129,7 +125,6 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                                      const struct twill_call *theirs, uint64_t sequence);
 
 /* --- lib/comm/notification.c --- */
-
 /* The value of state[1] in the notice of a failure if the sender has left the communicator without
  * stating a reason. Another rank's notice may state it. */
 #define TWILL_NOTICE_LEFT 1
@@ -156,7 +151,6 @@ struct twill_comm *twill_context_comm_of(struct twill_context *context,
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 
 /* --- lib/comm/wait_report.c --- */
-
 /* Handle another rank's report, and answer it if it asks. Returns TWILL_ERR_MISMATCH if the rank
  * has made another call than this rank under one number, and TWILL_OK otherwise. */
 twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
@@ -186,7 +180,6 @@ bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
 /* --- lib/comm/agree.c --- */
-
 /* Handle a notice that carries a message of an agreement. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
 /* Answer ranks that have not learned the last decision, while the survivors connect. Returns

@@ -149,7 +149,6 @@ static inline struct twill_transport *twill_engine_link(const struct twill_engin
 }
 
 /* --- lib/engine/engine.c --- */
-
 /* Prepare an engine whose ranks and borrowed members are set and whose other members are zero.
  * Returns TWILL_OK, or TWILL_ERR_MEMORY. */
 twill_status twill_engine_open(struct twill_engine *engine);
@@ -182,7 +181,6 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
     twill_engine_error((engine), (status), true, __FILE__, __LINE__, __VA_ARGS__)
 
 /* --- lib/engine/request_queue.c --- */
-
 /* Advance everything under way without waiting. Returns the number of steps made, or an error below
  * 0, with which the caller breaks the communicator unless it is broken. It is held. */
 int twill_engine_advance(struct twill_engine *engine);
@@ -217,7 +215,6 @@ void twill_staging_recall(struct twill_engine *engine);
 void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
-
 /* Count the time that starting a nonblocking call took. Small calls are left out, as they take less
  * time than reading the clock twice. */
 #define TWILL_COUNTED_BYTES 4096u

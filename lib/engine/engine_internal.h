@@ -7,7 +7,6 @@
 #include "lib/engine/plan.h"
 
 /* --- lib/engine/request_queue.c --- */
-
 /* Prepare zeroed memory as a request of an engine. Fails if out of memory. */
 twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine);
 /* Free all requests of an engine, none of which is under way, and the memory of its slots. */
@@ -26,7 +25,6 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
 void twill_log_end(const struct twill_request *request, twill_status status);
 
 /* --- lib/engine/buffer_addresses.c --- */
-
 /* Advance the exchange of buffer addresses. Returns 1 once it is complete, 0 while ranks are
  * missing, and an error below 0. */
 int twill_addresses_exchange(struct twill_request *run);
@@ -34,7 +32,6 @@ int twill_addresses_exchange(struct twill_request *run);
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
-
 /* Find the plan for a choice, or make it at first use. The engine owns it. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
                             struct twill_plan **plan);
@@ -61,7 +58,6 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
-
 /* Lay out the segments, scratch and fast path of a call whose plan is selected. */
 twill_status twill_run_lay_out(struct twill_request *run);
 
@@ -111,7 +107,6 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 }
 
 /* --- lib/engine/executor.c --- */
-
 /* Begin the next segment in the slot of its epoch, which must be free. Fails if out of memory. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
@@ -132,11 +127,9 @@ bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
 int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known);
 
 /* --- lib/engine/fast_path.c --- */
-
 /* Set run->fast_path of a run that is laid out. */
 void twill_run_find_fast_path(struct twill_request *run);
 /* --- lib/engine/compute.c: the steps that compute --- */
-
 /* Execute a REDUCE and, in the same pass, the COPYs of its result that follow it before `end`. Sets
  * *copies to the number of COPYs done. */
 twill_status twill_run_reduce_and_copy(struct twill_request *run,
@@ -151,7 +144,6 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
                       size_t bytes);
 
 /* --- lib/engine/buffer_addresses.c: buffers in peers' processes --- */
-
 /* Bytes that a reduction fetches of each remote operand at a time. */
 #define TWILL_FETCH_CHUNK ((size_t)128 << 10)
 

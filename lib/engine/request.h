@@ -304,7 +304,6 @@ struct twill_observer {
 };
 
 /* --- lib/engine/request_queue.c --- */
-
 /* Return an unused request, or NULL, with engine->error, if out of memory. twill_request_give()
  * releases it, which invalidates its handle. */
 struct twill_request *twill_request_take(struct twill_engine *engine);
@@ -318,7 +317,6 @@ bool twill_request_done(const void *request);
 void twill_log_begin(const struct twill_request *request);
 
 /* --- before a call begins, and its beginning --- */
-
 /* lib/engine/layout.c. Set element widths and both sides from run->call, even if it is invalid. */
 void twill_run_describe(struct twill_request *run);
 /* Use other buffers for the same call. */

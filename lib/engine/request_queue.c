@@ -138,7 +138,6 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status)
 }
 
 /* --- point to point: which requests have completed (begun by lib/api/point_to_point.c) -------- */
-
 /* Return the error that a message does not match its peer's. */
 static twill_status point_differs(struct twill_request *request, int way)
 {

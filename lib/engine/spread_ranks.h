@@ -37,7 +37,6 @@ void twill_spread_prepare(struct twill_engine *engine);
 bool twill_spread_move(const struct twill_cpu_share *share);
 
 /* --- in small calls, by how long a yield took --- */
-
 /* Set the rate of the clock, in ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
 /* Record that another waiting rank had the core. If the last look was long ago, move the thread. */

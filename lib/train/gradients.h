@@ -11,12 +11,10 @@
 #include "lib/train/shared/shared.h"
 
 /* --- lib/train/gradients.c --- */
-
 /* Divide the tensors into buckets and prepare their reductions. Collective, between steps. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */
-
 /* Wait until no reduction is under way on any reducer, so that all ranks have started the same
  * ones. Delivers nothing. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
@@ -51,13 +49,11 @@ twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          struct twill_error *error);
 
 /* --- lib/train/set_report.c --- */
-
 /* Log where the time went, one line for each reducer, on rank 0. It does so at the end of every
  * N-th step (options.report_every) or, if `all`, for the whole life of the set. */
 void twill_gradients_report(struct twill_gradients *set, bool all);
 
 /* --- lib/train/comparison.c --- */
-
 /* Compare the registered tensors and options over the ranks. Collective. Breaks the set and returns
  * TWILL_ERR_MISMATCH on all ranks if they differ. */
 twill_status twill_gradients_compare_tensors(struct twill_gradients *set);
@@ -65,7 +61,6 @@ twill_status twill_gradients_compare_tensors(struct twill_gradients *set);
 twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
 
 /* --- lib/train/searches.c --- */
-
 /* The searches of a set, which run one after the other. */
 struct twill_searches {
     struct twill_step_search sizes; /* options.autotune: over `candidates` */

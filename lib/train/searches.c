@@ -88,7 +88,6 @@ static twill_status choose_sizes(struct twill_gradients *set)
 }
 
 /* --- compression ------------------------------------------------------------------------------ */
-
 /* Use a choice of compression, dividing the tensors anew if it is another one. */
 static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
 {

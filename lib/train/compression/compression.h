@@ -48,7 +48,6 @@ struct twill_compressor {
 };
 
 /* --- lib/train/compression/compress.c --- */
-
 /* If the options ask for compression, make the set's compressor with its operation and residuals.
  * After the tensors have been placed. */
 twill_status twill_compressor_open(struct twill_gradients *set);
@@ -74,7 +73,6 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
                        size_t count);
 
 /* --- lib/train/compression/dense.c --- */
-
 /* Choose for each dense layer whether to gather its factors. Collective. */
 twill_status twill_dense_choose(struct twill_gradients *set);
 /* Allocate the factors of buckets that gather them. Between steps. */

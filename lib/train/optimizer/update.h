@@ -110,7 +110,6 @@ struct twill_update {
 };
 
 /* --- lib/train/optimizer/update_setup.c --- */
-
 /* Make `queues` queues without communicators. */
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
 /* Check the tensors and place the parameters. Not collective. */
@@ -142,7 +141,6 @@ unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32
 twill_status twill_update_check_between(struct twill_gradients *set, const char *call);
 
 /* --- lib/train/optimizer/update.c --- */
-
 /* Read the f32 weights from the parameters of a carried result (twill_gradients_carry()). */
 void twill_update_load_carried(struct twill_gradients *set);
 /* Queue a segment whose reduction is complete. */
@@ -164,7 +162,6 @@ void twill_update_end_step(struct twill_gradients *set);
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
-
 /* Write an export to memory of malloc(), for twill_state_restore(). Leaves out residuals. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
 /* Import what every rank has saved, and free it. Collective, between steps. */

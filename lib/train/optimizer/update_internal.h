@@ -15,12 +15,10 @@
 #include "lib/train/optimizer/update.h"
 
 /* --- update_setup.c --- */
-
 /* Note that the state of all shards, master weights included, now is that of `steps` updates. */
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 
 /* --- update.c --- */
-
 /* Return where tensor i begins in its bucket, in elements. */
 size_t twill_update_tensor_first(const struct twill_gradients *set,
                                  const struct twill_bucket *bucket, uint32_t i);

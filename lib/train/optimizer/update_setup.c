@@ -6,7 +6,6 @@
 #include <string.h>
 
 /* --- the optimizer --------------------------------------------------------------------------- */
-
 /* Return TWILL_OK between steps. Within a step, refuse the call and name a tensor marked ready. */
 static twill_status check_no_marks(struct twill_gradients *set, const char *call)
 {
@@ -234,7 +233,6 @@ void twill_update_close(struct twill_gradients *set)
 }
 
 /* --- buckets --------------------------------------------------------------------------------- */
-
 /* Divide `count` elements into a shard for each rank, update->counts. Returns this rank's start. */
 static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
 {

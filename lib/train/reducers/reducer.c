@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 /* --- set-up ---------------------------------------------------------------------------------- */
-
 /* Create a communicator of the parent's ranks. With threads, it has its own endpoint. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
@@ -431,7 +430,6 @@ twill_status twill_reducer_progress(struct twill_reducer *reducer)
 }
 
 /* --- waiting --------------------------------------------------------------------------------- */
-
 /* The events that end a wait. */
 struct awaited {
     const struct twill_reducer *reducer;

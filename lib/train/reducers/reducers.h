@@ -105,7 +105,6 @@ uint32_t twill_reducer_collected(const struct twill_reducer *reducer);
 twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline);
 
 /* --- lib/train/reducers/reducer_thread.c --- */
-
 /* Start the reducer's thread, bound to a separate PU if one is left. */
 twill_status twill_reducer_thread_start(struct twill_reducer *reducer);
 /* Stop the thread and wait for its end. */
@@ -123,7 +122,6 @@ void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);
 void twill_reducer_describe(const struct twill_reducer *reducer, char *text, size_t bytes);
 
 /* --- lib/train/reducers/priority.c --- */
-
 /* Prepare the exchange of which buckets are ready, or free it. */
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
 void twill_priority_unprepare(struct twill_reducer *reducer);
@@ -131,7 +129,6 @@ void twill_priority_unprepare(struct twill_reducer *reducer);
 twill_status twill_priority_advance(struct twill_reducer *reducer);
 
 /* --- lib/train/reducers/reducer.c, for priority.c --- */
-
 /* Start the next segment of a bucket. */
 twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t bucket);
 /* Return whether this rank is ready for a reduction of the bucket that is not yet agreed on. */

@@ -148,7 +148,6 @@ struct twill_gradients {
 };
 
 /* --- lib/train/set/set.c --- */
-
 /* Break the set because a call on one of its communicators has failed, and record that message.
  * Returns `status`. The layers above end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
@@ -175,7 +174,6 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
                                 const char *what);
 
 /* --- lib/train/set/buckets.c --- */
-
 /* Allocate the arenas and place the tensors in them. */
 twill_status twill_set_place(struct twill_gradients *set);
 /* Divide the tensors into buckets as options.bucket_bytes and other options ask. Between steps. */

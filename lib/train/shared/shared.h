@@ -23,7 +23,6 @@ static inline twill_status twill_explain(struct twill_error *error, twill_status
 }
 
 /* --- comparison over the ranks ---------------------------------------------------------------- */
-
 /* Add a text to a hash and return it. */
 static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 {
@@ -37,7 +36,6 @@ static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, size_t *found);
 
 /* --- options ---------------------------------------------------------------------------------- */
-
 /* Check that the caller's options have the size that this library expects. `defaults` names the
  * function that sets it. Returns TWILL_ERR_ARGUMENT if not. */
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
@@ -93,7 +91,6 @@ void twill_add_list(void *to, size_t count, const unsigned char *list, size_t en
                     float scale);
 
 /* --- a search over the first steps ------------------------------------------------------------ */
-
 /* Each of some candidates is used for a few steps, and its shortest step counts. All ranks change
  * at the same step. At the end they agree, in one reduction, how long each candidate takes on the
  * slowest rank. Used for bucket sizes, compression and chunk sizes. */
