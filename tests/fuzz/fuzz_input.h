@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What harnesses of libFuzzer share. */
+/* The common parts of harnesses of libFuzzer. */
 #ifndef TWILL_FUZZ_INPUT_H
 #define TWILL_FUZZ_INPUT_H
 

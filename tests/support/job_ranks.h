@@ -12,7 +12,7 @@
 #define TWILL_TEST_SECOND UINT64_C(1000000000)
 #define TWILL_TEST_KEY    "c0ffeec0ffeec0ffee"
 
-/* What the ranks of one test share. */
+/* The data that the ranks of one test share. */
 struct twill_test_job {
     const char *host;
     char port[8];

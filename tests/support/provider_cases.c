@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every provider must do below the ofi transport, case by case. */
+/* Each provider must do this below the ofi transport, case by case. */
 #include "tests/support/provider_cases.h"
 #include "tests/support/run.h"
 
@@ -179,7 +179,7 @@ static bool case_late(struct run *run, struct twill_test_end *end)
     return fine && exchange(end, sizes, TWILL_ARRAY_LENGTH(sizes), 100);
 }
 
-/* What rank 0 sends and rank 1 expects, which are not the same. */
+/* The bytes that rank 0 sends, and those that rank 1 expects, which differ. */
 static const struct disagreement {
     size_t bytes[2];
     uint32_t signature; /* added by rank 1 */

@@ -15,7 +15,7 @@ size_t test_algorithm_index(const struct twill_algorithm *algorithm);
 /* Return the algorithm of this name, or NULL. */
 const struct twill_algorithm *test_algorithm_find(const char *name);
 
-/* What to emit: an algorithm, a world and a shape, with a name for messages. */
+/* An algorithm, a world and a shape, for which schedules are emitted, with a name for messages. */
 struct test_case {
     const struct twill_algorithm *algorithm;
     struct twill_world *world;

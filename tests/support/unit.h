@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every unit test includes: cmocka with the headers that it needs, those of C and POSIX that
- * many tests use, and a main function. */
+/* The header that every unit test includes. It has cmocka, the headers of C and POSIX that many
+ * tests use, and a main function. */
 #ifndef TWILL_UNIT_H
 #define TWILL_UNIT_H
 

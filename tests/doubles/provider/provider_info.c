@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the double advertises and to which callers, and its entry point. Compiled once per
- * DOUBLE. */
+/* The capabilities that the double advertises to its callers, and its entry point. Compiled once
+ * per DOUBLE. */
 #include "tests/doubles/provider/provider_double.h"
 
 #include <fcntl.h>

@@ -16,7 +16,7 @@
 #define CAMPAIGN_RANKS 6
 #define CAMPAIGN_TEXT  400
 
-/* What the ranks do while the fault strikes. */
+/* The work of the ranks while the fault strikes. */
 #define CAMPAIGN_WORK(X)                                                                           \
     X(BLOCKING, "blocking")                                                                        \
     X(STARTED, "nonblocking")                                                                      \
@@ -45,7 +45,7 @@ enum campaign_protection {
     PROTECTION_ENCRYPTED
 };
 
-/* What happens to a rank. */
+/* The fault of a rank. */
 #define CAMPAIGN_FAULTS(X)                                                                         \
     X(KILL, "SIGKILL")                                                                             \
     X(EXIT, "exit")                                                                                \
@@ -95,7 +95,7 @@ struct campaign_usage {
     uint64_t waited_ns; /* for a core */
 };
 
-/* What a rank shows to the driver, in shared memory. */
+/* The state that a rank shows to the driver, in shared memory. */
 struct campaign_rank {
     _Atomic enum campaign_state state;
     atomic_ulong steps;            /* whose results were right */
@@ -145,7 +145,7 @@ uint64_t campaign_now(void); /* nanoseconds, monotonic */
 /* campaign_plan.c */
 extern const char *const campaign_work_names[WORK_COUNT];
 extern const char *const campaign_fault_names[FAULT_COUNT];
-/* What the trials of a campaign have in common. */
+/* The common settings of the trials of a campaign. */
 struct campaign_settings {
     uint64_t seed;
     int hosts;       /* that there are; 0: this one only */

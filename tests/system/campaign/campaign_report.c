@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a campaign prints at its end: how long the survivors took. */
+/* The report of a campaign at its end, with the times of the survivors. */
 #include "tests/system/campaign/campaign.h"
 
 #include <stdio.h>
