@@ -7,6 +7,7 @@ to which a page links become pages below files/, and other files pages that show
 as it does in the repository."""
 from __future__ import annotations
 
+import ast
 import html
 import os
 import pathlib
@@ -71,7 +72,8 @@ def linked_files():
 
 
 class FileLinks(SphinxTransform):
-    """Resolve links to files outside docs/ from Markdown pages, also from those that are not in the place that they have there."""
+    """Resolve the links of Markdown pages to files of the repository. They are relative to the page's place there, which may differ
+    from its place among Sphinx's sources."""
 
     default_priority = 100
 
@@ -80,6 +82,10 @@ class FileLinks(SphinxTransform):
         if not name.endswith(".md"):
             return
         page = ROOT / name[len("files/"):] if name.startswith("files/") else DOCS / name
+        for node in self.document.findall(nodes.image):
+            path = target_of(page, node["uri"])
+            if path is not None and DOCS in path.parents:
+                node["uri"] = f"/{path.relative_to(DOCS)}"
         for node in [n for n in self.document.findall() if isinstance(n, (addnodes.pending_xref, addnodes.download_reference))]:
             path = target_of(page, node["reftarget"]) if node.get("reftype") == "myst" else None
             if path is None:
@@ -221,7 +227,7 @@ PYTHON = {"comm": "Communicators", "context": "Contexts", "training": "Gradient 
 def python_page():
     """Return the page of the Python package: what it exports, a section for each of its modules, and its other modules."""
     text = (ROOT / "lib/python/twill/__init__.py").read_text()
-    exported = eval(re.search(r"__all__ = (\[.*?\])", text, re.S)[1])
+    exported = ast.literal_eval(re.search(r"__all__ = (\[.*?\])", text, re.S)[1])
     modules = {name: re.findall(r"\w+", names) for name, names in re.findall(r"^from \.(\w+) import (\([^)]*\)|.*)$", text, re.M)}
     page = titled("Python: package twill") + ".. automodule:: twill\n\n"
     for module in sorted(modules, key=["comm", "context", *(m for m in modules if m not in PYTHON), *PYTHON].index):

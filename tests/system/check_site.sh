@@ -35,5 +35,6 @@ site=$scratch/build/site
 must_end 0 "configure" cmake -S "$source" -B "$scratch/build" -G "$(cached CMAKE_GENERATOR)" -DCMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" || finish
 must_end 0 "build the site" cmake --build "$scratch/build" --target site || finish
 must_pass "links of all pages" visit crawl "$site"
+rm -rf "$build/site-screenshots"
 must_pass "pages in a browser" visit browse "$site" "$build/site-screenshots"
 finish

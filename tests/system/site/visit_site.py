@@ -146,6 +146,19 @@ class Visit:
         if self.browser.current_url != address:
             self.faults.append("the page of times forgets what its address says")
 
+    def theme(self):
+        """The button changes the colours, and a system that is set to dark colours gets them."""
+        self.open("index.html")
+        colours = []
+        for _ in range(3):
+            self.browser.execute_script("document.querySelector('.theme-toggle').click()")
+            colours.append(self.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        self.resize(WIDE, "dark")
+        self.open("index.html")
+        colours.append(self.browser.execute_script("return getComputedStyle(document.body).backgroundColor"))
+        if len(set(colours)) != 2 or colours[3] == "rgb(255, 255, 255)":
+            self.faults.append(f"the button for dark colours gives {colours}")
+
     def resize(self, size, scheme):
         self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size == PHONE})
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
@@ -179,7 +192,7 @@ def browse(folder, pictures):
     browser = start_browser()
     try:
         visit = Visit(browser, f"http://127.0.0.1:{server.server_port}/", folder, pictures)
-        for step in (visit.search, visit.tutorials, visit.times, visit.widths, visit.photograph):
+        for step in (visit.search, visit.tutorials, visit.times, visit.theme, visit.widths, visit.photograph):
             step()
         return visit.faults
     finally:
