@@ -414,6 +414,7 @@ static void fetch(struct composer *c, uint32_t level)
     }
 }
 
+/* Go one level up by accesses to shared memory. The owners of shards give them to the others. */
 static void up_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

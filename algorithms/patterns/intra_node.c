@@ -41,7 +41,7 @@ void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
     twill_emit_await(e, &g, ordinal, 0);
 }
 
-/* Copy blocks from one space of this rank to another, except the shards that it reduces itself. */
+/* Copy blocks from one space to another, except those of shards that this rank reduces. */
 static void copy_others(struct twill_emitter *e, const struct twill_group *g,
                         struct twill_shards shards, enum twill_space to, enum twill_space from)
 {

@@ -69,6 +69,7 @@ static bool is_dearer(const struct early_search *s, const struct twill_candidate
     return least > s->cost;
 }
 
+/* Keep the candidate as the best of the search if it applies and is the cheapest so far. */
 static twill_status try_form(void *user, const struct twill_candidate *c, struct twill_error *error)
 {
     struct early_search *s = user;

@@ -125,6 +125,7 @@ static int by_cost(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
+/* Print the candidates that compete for this request by their cost, with their prices. */
 static twill_status put_candidates(struct writer *w, const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_candidates *all,
@@ -155,6 +156,7 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     return status;
 }
 
+/* Print the mapped candidates that a node may run in place of the chosen staged one. */
 static twill_status put_instead(struct writer *w, const struct twill_world *world,
                                 const struct twill_tuning *tuning,
                                 const struct twill_candidates *all,

@@ -386,6 +386,7 @@ static int32_t run_lane(struct twill_pricing *p, uint32_t l)
     return missing;
 }
 
+/* Prepare to run the schedules from the beginning. */
 static void reset(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->steps; i++) {

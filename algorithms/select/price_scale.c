@@ -163,6 +163,7 @@ static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
     return before > 0 ? rounds : GROWTH_SAME;
 }
 
+/* Return a - b, or 0 if b is larger. */
 static uint64_t more(uint64_t a, uint64_t b)
 {
     return a > b ? a - b : 0;

@@ -122,6 +122,7 @@ static twill_status read_candidate(struct reader *r, struct twill_measured *m)
     return TWILL_OK;
 }
 
+/* Read a line "measured", with the time of an algorithm, and add it to the table. */
 static twill_status read_measured(struct reader *r)
 {
     struct twill_tuning *t = r->tuning;

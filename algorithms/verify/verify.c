@@ -209,6 +209,7 @@ static bool is_through(const struct twill_process *p)
     return p->at == p->end && p->end != UINT32_MAX;
 }
 
+/* Let every lane run as far as it can, and end or begin lanes. Sets *moved if any of them did. */
 static twill_status round_of_all(struct twill_checker *c, bool *moved)
 {
     for (uint32_t i = 0; i < c->processes; i++) {

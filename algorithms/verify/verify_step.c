@@ -122,6 +122,7 @@ static twill_status step_no_memory(const struct twill_checker *c)
     return TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify");
 }
 
+/* Put the message of a SEND into its channel, and begin to read its source, until the WAIT. */
 static twill_status send_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
@@ -146,6 +147,7 @@ static twill_status send_post(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
+/* Take a place in the channel for a RECV, and begin its accesses, which end at the WAIT. */
 static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
@@ -236,6 +238,7 @@ static twill_status deliver_message(struct twill_checker *c, struct twill_proces
     return TWILL_OK;
 }
 
+/* Complete all posted messages of a lane, or return TWILL_PENDING without a change. */
 static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
 {
     if (!can_complete(c, p))
@@ -262,6 +265,7 @@ static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
     return TWILL_OK;
 }
 
+/* Learn what the signals of an AWAIT prove, or return TWILL_PENDING while one is missing. */
 static twill_status await_signals(struct twill_checker *c, struct twill_process *p,
                                   const struct twill_step *step)
 {

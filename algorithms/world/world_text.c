@@ -60,7 +60,7 @@ static twill_status parse_shape(const char *variable, const char *container, con
     return TWILL_OK;
 }
 
-/* Deal the ranks out to the nodes cyclically. Each node keeps its number of ranks. count: zeros. */
+/* Assign ranks to nodes cyclically. Each node keeps its number of ranks. `count` must be zeros. */
 static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
 {
     uint32_t nodes = label[size - 1] + 1;

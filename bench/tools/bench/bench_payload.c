@@ -130,6 +130,7 @@ void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint6
     }
 }
 
+/* Return a op b for integers of the payload's type. */
 static int64_t combine_operands(const struct twill_bench_payload *payload, int64_t a, int64_t b)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -210,6 +211,7 @@ static double decode_float(const struct type_facts *fact, uint64_t bits)
     return bits >> (fact->bits - 1) ? -x : x;
 }
 
+/* Return whether a result is wrong, where `exact` allows no rounding errors. */
 static bool is_wrong(const struct twill_bench_payload *payload, bool exact, uint64_t got,
                      int64_t want)
 {

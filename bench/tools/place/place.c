@@ -52,8 +52,6 @@ struct place_run {
     int64_t wrong; /* elements over all ranks */
 };
 
-/* --- works on arrays of one kind, and allreduces that have one thing only in it --------------- */
-
 static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -200,8 +198,6 @@ static twill_status measure_kind(struct place_run *run, struct memory_kind *kind
     kind->fallbacks = (int64_t)counters.memory_fallbacks;
     return twill_allreduce(run->comm, &kind->fallbacks, &kind->fallbacks, 1, TWILL_I64, TWILL_SUM);
 }
-
-/* --- --plot: bars of the rates of each kind over those of the first --------------------------- */
 
 #define PLOT_LEFT   60.0
 #define PLOT_WIDTH  760.0

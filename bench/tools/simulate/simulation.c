@@ -281,6 +281,7 @@ static void message_event(struct simulation *s, uint32_t message)
     }
 }
 
+/* Execute the next event. */
 static void next_event(struct simulation *s)
 {
     struct pending_event event = s->events.events[0];

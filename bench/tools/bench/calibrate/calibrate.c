@@ -209,8 +209,6 @@ static struct twill_bench_subject call_of(const struct twill_bench_calibration *
                                         .bytes = bytes};
 }
 
-/* --- messages within a node and between nodes, latency of flags, and reductions by type ------- */
-
 enum { CALIBRATE_LARGE = 1 << 20, BURST = 64, CALIBRATE_TURNS = 200 };
 
 static void print_field(const struct twill_bench_calibration *c, const char *link,

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* Measure algorithms at sizes up to max_bytes on all ranks. Returns an exit status. */
+/* Measure links, and algorithms up to max_bytes, on all ranks, and let rank 0 write the file.
+ * Returns an exit status. */
 int twill_bench_calibrate(const char *path, size_t max_bytes);
 
 #endif

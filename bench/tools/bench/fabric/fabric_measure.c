@@ -202,8 +202,6 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
     return TWILL_OK;
 }
 
-/* --- beside computing, and out of memory that the network has not seen ------------------------ */
-
 /* Start a message in each direction, compute, and wait. */
 static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t turns)
 {
@@ -314,8 +312,6 @@ static twill_status measure_registration(struct fabric_run *run, size_t bytes,
     }
     return twill_broadcast(run->world, row->value, row->value, FABRIC_COLUMNS, TWILL_F64, 0);
 }
-
-/* --- fi_pingpong ------------------------------------------------------------------------------ */
 
 #define HOST_BYTES 256
 

@@ -15,8 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* --- the cases: what memory each needs, and one pass of it ------------------------------------ */
-
 /* Arrays of one kernel, up to 16, each for `count` elements. */
 struct kernel_arrays {
     unsigned char *array[16];
@@ -119,6 +117,7 @@ static unsigned add_arrays(struct array_use *uses, unsigned used, unsigned count
     return used;
 }
 
+/* Store what memory the kernel uses. Returns the number of arrays. */
 static unsigned arrays_of(const struct kernel_case *one, struct array_use *uses)
 {
     const twill_optimizer optimizer = optimizer_of(one);

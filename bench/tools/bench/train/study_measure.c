@@ -72,6 +72,7 @@ struct root_call {
     double seconds, counted, sent;
 };
 
+/* Let rank 0 reduce or broadcast the whole model, and add the times and bytes to *call. */
 static twill_status call_root(struct twill_study *study, bool reduces, struct root_call *call)
 {
     struct twill_bench_run *run = &study->run;

@@ -144,8 +144,8 @@ static void print_row(const struct twill_study *study, const struct twill_study_
     fprintf(out, "\n");
 }
 
-/* Print for how many rows the overhead and the counter of the library agree within 10 %. Where less
- * than a twentieth of the step is exposed, steps vary by more than that. */
+/* Print in how many rows the overhead and the counter of the library agree within 10 %. Rows where
+ * less than a twentieth of the step is exposed do not count, as steps vary by more than that. */
 static void print_agreement(const struct twill_study *study, FILE *out)
 {
     size_t compared = 0, agree = 0;
@@ -210,8 +210,6 @@ void twill_study_print(const struct twill_study *study, FILE *out)
         print_agreement(study, out);
 }
 
-/* --- JSON: seconds, bytes and joules; what is unknown is null --------------------------------- */
-
 /* Add the energy of all machines of the job together, and the share of a rank. */
 static void put_energy(struct json_object *object, const struct twill_bench_energy *energy)
 {
@@ -225,6 +223,7 @@ static void put_energy(struct json_object *object, const struct twill_bench_ener
     twill_json_real(object, "watts_of_rank", shared ? shares.rank_watts : NAN);
 }
 
+/* Return a row in seconds, bytes and joules. What is unknown is null. */
 static struct json_object *row_json(const struct twill_study *study,
                                     const struct twill_study_row *row)
 {
@@ -274,8 +273,6 @@ bool twill_study_json(struct twill_study *study)
     json_object_object_add(object, "rows", rows);
     return twill_json_file_close(&study->json);
 }
-
-/* --- a plot: speed-up, and efficiency, over the ranks ----------------------------------------- */
 
 /* Return whether two rows are of one curve, so that they differ only in their ranks. */
 static bool same_curve(const struct twill_study_row *one, const struct twill_study_row *other)

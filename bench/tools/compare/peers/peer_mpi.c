@@ -129,8 +129,6 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
     return 1;
 }
 
-/* --- played steps: a nonblocking call for each tensor ----------------------------------------- */
-
 static struct {
     MPI_Request request[TWILL_COMPARE_TENSORS];
     int started, complete; /* how many of the first ones are */

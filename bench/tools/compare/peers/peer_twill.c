@@ -125,8 +125,6 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     twill_free(twill_comm_context(of(peer)->comm), memory);
 }
 
-/* --- played steps: a gradient set ------------------------------------------------------------- */
-
 static int report_set(struct peer *peer, twill_status status)
 {
     if (status == TWILL_OK)
