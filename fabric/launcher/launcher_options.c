@@ -41,7 +41,7 @@ static const char usage[] =
     "      --hostfile FILE  a file with one host a line: HOST[:RANKS] or HOST\n"
     "                     slots=RANKS [max_slots=RANKS]\n"
     "      --map HOW      core (default): fill a host, then the next; node: one rank\n"
-    "                     a host, in turn\n"
+    "                     for each host, round-robin\n"
     "      --agent COMMAND  how to reach a host (default ssh): run as COMMAND HOST\n"
     "                     program\n"
     "      --remote PATH  where twillrun is on the other hosts (default: as here)\n"

@@ -63,7 +63,7 @@ one timing loop. Nothing is installed; what is missing is reported and left out.
                        with their computing played, and the gradients reduced by
                        tensor or in one call
       --batch N        samples of a step (32)
-      --device-gflops N speed of what computes (10000)
+      --device-gflops N speed of the computing, in 1e9 operations/s (10000)
       --device         a device computes, not the rank's core
   -h, --help  -V, --version
 

@@ -34,7 +34,7 @@ static const char usage[] =
                      "  -w, --warmup_iters N   iterations before those, at each size (10)\n"
                      "  -c, --check 0|1        send known bytes and count wrong ones, untimed (1)\n"
                      "  -T, --timeout SECONDS  give up a wait after this long\n"
-                     "  -J, --json FILE        write the results as JSON too; never overwrites\n"
+                     "  -J, --json FILE        also write the results as JSON; never overwrites\n"
                      "      --csv              print comma-separated values\n"
                      "      --window N         messages in flight from a sender (64)\n"
                      "      --transport LIST   shm, tcp, ofi:PROVIDER, default (what the job "

@@ -8,7 +8,7 @@
 static const char usage[] =
     "Usage: twill-bench train --list FILE [options]\n"
     "Scaling of a training step: computing is played for the time that it would take,\n"
-    "gradients are reduced by a gradient set while the backward pass goes on. Started\n"
+    "and a gradient set reduces gradients during the backward pass. Started\n"
     "by twillrun on as many ranks as are to be measured; larger numbers are predicted\n"
     "by the price model.\n"
     "      --list FILE         the model: a gradient list (bench/gradients)\n"
@@ -33,7 +33,7 @@ static const char usage[] =
     "      --energy            columns J and W of a node and a rank, by phase\n"
     "      --sysfs DIR         where its counters are (/sys)\n"
     "      --csv               print comma-separated values\n"
-    "  -J, --output_file FILE  write JSON, too; never overwrites\n"
+    "  -J, --output_file FILE  also write JSON; never overwrites\n"
     "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
     "  -h, --help  -V, --version\n";
 
