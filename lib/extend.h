@@ -49,7 +49,6 @@ struct twill_extend_comm {
     const char *timeout_name;        /* what has set the timeout, for messages */
 };
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
-
 /* Create a communicator of the same ranks, as twill_comm_dup() does. Give it network endpoints and
  * completion queues that no other communicator uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);

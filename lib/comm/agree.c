@@ -30,7 +30,8 @@ struct twill_recovery {
     uint32_t ballot;
 };
 
-/* The last decisions of communicators that have ended, as messages to answer late ranks with. */
+/* The last decisions of communicators of a context that have ended, as messages with which to
+ * answer late ranks. Under detector_lock, and freed with the context. */
 struct twill_departed_comms {
     size_t next;
     struct twill_departed {
@@ -40,7 +41,8 @@ struct twill_departed_comms {
     } comm[DEPARTED_KEPT];
 };
 
-/* Send a message of an agreement through the detector, waiting a moment for it if `last`. */
+/* Send a message of an agreement to rank `to` of the communicator `user`, through the failure
+ * detector. If `last`, wait up to TWILL_AGREE_LAST_NS until it is sent. */
 static void send_message(void *user, uint32_t to, const void *message, size_t bytes, bool last)
 {
     struct twill_comm *comm = user;
@@ -53,7 +55,7 @@ static void send_message(void *user, uint32_t to, const void *message, size_t by
         twill_detector_send(detector, comm->job[to], &notice);
 }
 
-/* Return the agreements of a communicator, creating them at first use, or NULL if out of memory. */
+/* Return the agreements of a communicator, or NULL if out of memory. Creates them at first use. */
 static struct twill_recovery *recovery_of(struct twill_comm *comm)
 {
     uint32_t size = comm->world->size;
@@ -79,7 +81,8 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
     return recovery;
 }
 
-/* Answer a rank that asks about a communicator that has ended here. */
+/* Send the sender of a notice the last decision of its communicator, if that has ended here and the
+ * decision is still kept. */
 static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
 {
     const struct twill_departed_comms *departed = context->health.departed;
@@ -114,7 +117,7 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
 }
 
 /* Shut out a silent rank if it is on this node, before the others continue, so that it cannot shut
- * them out. Returns false if this rank has been shut out itself. */
+ * them out. Returns false if this rank has been shut out itself, and true otherwise. */
 static bool shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     if (comm->world->node[rank] != comm->world->node[comm->rank])
@@ -123,7 +126,7 @@ static bool shut_out(const struct twill_comm *comm, uint32_t rank)
     return !twill_node_is_excluded(comm->node, comm->local);
 }
 
-/* Return whether a rank of this node has been found silent by another one. */
+/* Return whether a rank is on this node and another rank has shut it out because it was silent. */
 static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     return comm->world->node[rank] == comm->world->node[comm->rank] &&
@@ -171,7 +174,7 @@ uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
 }
 
 /* Record the failure of awaited ranks that have died or have been silent for too long. Returns
- * false if this rank has been shut out. */
+ * false if this rank has been shut out, and true otherwise. */
 static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     struct twill_consensus *consensus = recovery->consensus;
@@ -224,8 +227,10 @@ struct deciding {
     bool decided;
 };
 
-/* Receive messages, check the awaited ranks and advance other communicators. Another rank may come
- * only once its call on one of those, or on a parameter server here, has ended. */
+/* The advance() of a wait for a decision. Receives messages, checks the awaited ranks and advances
+ * other communicators, as another rank may come only once its call on one of those, or on a
+ * parameter server here, has ended. Returns the number of steps on the others, 0 once it is
+ * decided, or TWILL_ERR_EXCLUDED if this rank has been shut out. */
 static int advance_decision(void *of)
 {
     struct deciding *d = of;
@@ -277,7 +282,8 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
     return TWILL_FAIL(error, TWILL_ERR_EXCLUDED, "%s", why);
 }
 
-/* Return an error if this rank is not among the survivors or the survivors may not continue. */
+/* Return TWILL_ERR_EXCLUDED if this rank is not among the survivors of a decision, TWILL_ERR_PEER
+ * if the survivors may not continue, and TWILL_OK otherwise. */
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
                                    struct twill_error *error)
 {
@@ -365,7 +371,8 @@ static void forget_decisions(struct twill_context *context)
     context->health.departed = NULL;
 }
 
-/* Keep the last decision of a communicator that ends. If out of memory, late ranks time out. */
+/* Keep the last decision of a communicator that ends, for answer_departed(). If out of memory, it
+ * is not kept, and late ranks time out. */
 static void keep_decision(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

@@ -62,14 +62,14 @@ static void fail_torn(struct twill_comm *comm)
         (void)twill_comm_fail(comm, torn, TWILL_CAUSE_ASKED);
 }
 
-/* Return how long to wait, in ns, for another thread of this process. It waits for no rank, but an
- * operation of the program that it calls may not return, or it was cancelled. */
+/* Return how long to wait, in ns, for another thread of this process. That thread waits for no
+ * rank, but it may never return from an operation of the program, or may have been cancelled. */
 static uint64_t patience(const struct twill_comm *comm)
 {
     return (uint64_t)comm->context->config->number[TWILL_VARIABLE_TIMEOUT];
 }
 
-/* Return whether no thread advances it. */
+/* Return whether no thread holds the communicator `awaited` to advance it or to break it. */
 static bool is_settled(const void *awaited)
 {
     const struct twill_comm *comm = awaited;
@@ -122,14 +122,14 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
-/* A wait until a torn communicator is broken. */
+/* A wait of twill_comm_revoke() until the torn communicator is broken. */
 struct tearing {
     struct twill_comm *comm;
     uint64_t until;
     bool over; /* it is broken, or its holder is about to break it */
 };
 
-/* Break it if no thread is in a call on it. Returns 0. */
+/* The advance() of that wait. Breaks the communicator if no thread is in a call. Returns 0. */
 static int break_if_free(void *of)
 {
     struct tearing *tearing = of;
@@ -147,8 +147,9 @@ static bool is_over(const void *awaited)
     return ((const struct tearing *)awaited)->over;
 }
 
-/* Wake the thread that holds it. Returns TWILL_ERR_TIMEOUT once the time is over and enough naps
- * have passed, as the thread may have no core, and TWILL_OK before that. */
+/* The blocked_on() of that wait. Wakes the thread that holds the communicator. Returns
+ * TWILL_ERR_TIMEOUT once the time is over and enough naps have passed, as the thread may have no
+ * core, and TWILL_OK before that. */
 static twill_status wake_holder(void *of, struct twill_waiting *state)
 {
     const struct tearing *tearing = of;
@@ -157,8 +158,9 @@ static twill_status wake_holder(void *of, struct twill_waiting *state)
                                                                          : TWILL_OK;
 }
 
-/* Wait until a torn communicator is broken. The thread in a call on it does that, but it may be
- * past its last check and make no other call. Then this thread does it when the call ends. */
+/* Wait until a torn communicator is broken, for somewhat more than TWILL_BREAK_NS at most. The
+ * thread in a call on it breaks it. If that is past its last check and makes no other call, this
+ * thread does it. */
 static void break_torn(struct twill_comm *comm)
 {
     struct tearing tearing = {.comm = comm, .until = twill_now() + TWILL_BREAK_NS};
@@ -191,7 +193,8 @@ twill_status twill_comm_revoke(twill_comm *comm)
     return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
-/* Hold the communicator to end it. Returns false, after a warning, if it cannot be held. */
+/* Hold the communicator to end it, for the public function `call`. Returns false, after a warning,
+ * if it cannot be held, and true otherwise. */
 static bool acquire_last(struct twill_comm *comm, const char *call)
 {
     static const char ended[] = "the communicator has already been destroyed";
@@ -207,8 +210,8 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* End the handle unless a thread is in twill_comm_revoke(). A thread that enters it now finds that
- * the handle has ended, or is counted. Returns 0. */
+/* Mark the communicator `of` as ended (GONE) unless a thread is in twill_comm_revoke(). A thread
+ * that enters it now finds that the handle has ended, or is counted. Returns 0. */
 static int end_if_alone(void *of)
 {
     struct twill_comm *comm = of;
@@ -229,8 +232,9 @@ static bool has_ended(const void *awaited)
     return !twill_comm_is_live(awaited);
 }
 
-/* End the handle of a held communicator, once a revocation that has begun has notified all ranks.
- * Returns false, after a warning and the release, if a thread revokes for TWILL_TIMEOUT. */
+/* Mark a held communicator as ended (GONE), once a revocation that has begun has notified all
+ * ranks. Returns true, or false after a warning and the release if a thread revokes for
+ * TWILL_TIMEOUT. */
 static bool end_handle(struct twill_comm *comm, const char *call)
 {
     const struct twill_waitable waitable = {
@@ -291,7 +295,8 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     return comm;
 }
 
-/* Advance all open communicators except one, and return the number of steps made. */
+/* Advance all open communicators that have requests pending, except one. Breaks those that fail.
+ * Returns the number of steps made. */
 static int advance_open(struct twill_context *context, const struct twill_comm *except)
 {
     int moved = 0;

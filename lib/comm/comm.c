@@ -34,7 +34,8 @@ static twill_status open_views(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Make the world of ranks[] of `parent`, with the parent's nodes and levels. */
+/* Make comm->own the world of ranks[] of `parent`, with the parent's nodes and levels, and use it.
+ * Returns TWILL_OK or the error. */
 static twill_status world_make(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
@@ -59,7 +60,8 @@ static twill_status world_make(struct twill_comm *comm, const struct twill_comm 
     return status;
 }
 
-/* Set which ranks the communicator has and where they are, and allocate what each rank needs. */
+/* Set which ranks the communicator has and where they are, and allocate what it needs for each
+ * rank. `parent` may be NULL (twill_comm_open()). Returns TWILL_OK or the error. */
 static twill_status locate_ranks(struct twill_comm *comm, const struct twill_comm *parent,
                                  const uint32_t *ranks)
 {
@@ -113,7 +115,7 @@ const char *twill_comm_timeout_name(const struct twill_comm *comm)
     return comm->tuning.timeout_ns == (uint64_t)set ? "TWILL_TIMEOUT" : "set by the program";
 }
 
-/* Return the most ranks per core, if all are on one node, or 0 if each rank has its own. */
+/* Return the most ranks that share a core, or 0 if each has its own or there are several nodes. */
 static uint32_t sharers(const struct twill_comm *comm)
 {
     const struct twill_level_info *level = comm->context->job.level;
@@ -131,7 +133,6 @@ static uint32_t sharers(const struct twill_comm *comm)
     return most;
 }
 
-/* Set the options of a communicator from the configuration. */
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = comm->context->config;
@@ -160,7 +161,8 @@ static void configure(struct twill_comm *comm)
     comm->waits.ended_at_timeout = UINT64_MAX;
 }
 
-/* A communicator, with the parts that only the files that use them can see. */
+/* A communicator, with the parts whose types are known only to the files that use them. Taken from
+ * the context's pool of handles by create_empty() and returned there by twill_comm_close(). */
 struct whole_comm {
     struct twill_comm comm;
     struct twill_comm_health health;
@@ -226,13 +228,13 @@ void twill_heap_release_dead(struct twill_context *context)
     twill_context_unlock(context);
 }
 
-/* What each rank contributes to the choice of a communicator's number. */
+/* What each rank contributes to the choice of a communicator's number. Sent as it is in memory. */
 struct number_info {
     uint64_t what; /* hash of the ranks */
     uint64_t next; /* lowest number that this rank has not used */
 };
 
-/* A communicator that is being opened. */
+/* A communicator that is being opened, on the stack of twill_comm_open(). */
 struct opening {
     struct twill_comm *comm;
     struct twill_oob_batch batch;
@@ -252,7 +254,8 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
     return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
-/* Contribute all that this rank knows by itself. The sizes must not depend on ranks[], because this
+/* Prepare the first exchange, with all that this rank knows by itself. Returns TWILL_OK or the
+ * error, which also goes to the other ranks. The sizes must not depend on ranks[], because this
  * exchange is what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
@@ -285,7 +288,8 @@ static twill_status offer_members(struct opening *o, struct twill_oob_batch *bat
     return status;
 }
 
-/* Set the communicator's number to the lowest that none of its ranks has used. */
+/* Set the communicator's number to the lowest that none of its ranks has used. Returns TWILL_OK or
+ * the error, which is TWILL_ERR_MISMATCH if ranks name different members. */
 static twill_status take_number(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -324,7 +328,8 @@ static void introduce(struct twill_comm *comm)
     twill_node_introduce(comm->node, comm->oob, &owner);
 }
 
-/* Share the node memory, try single-copy access, and contribute the rails of this rank. */
+/* Prepare the second exchange: share the node memory, try single-copy access, and add the rails of
+ * this rank. Returns TWILL_OK or the error, which also goes to the other ranks. */
 static twill_status attach_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -362,7 +367,8 @@ static void note_single_copy(const struct opening *o)
                   twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
-/* Evaluate the second exchange: node memory, single-copy access and heaps. */
+/* Evaluate node memory, single-copy access and heaps after the second exchange. Returns TWILL_OK or
+ * the error. */
 static twill_status conclude_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
@@ -382,7 +388,6 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
-/* Log the ranks, hierarchy and transports of a new communicator. */
 static void log_comm(const struct twill_comm *comm)
 {
     const struct twill_log *log = comm->log;
@@ -432,7 +437,7 @@ static twill_status open_members(struct opening *o)
     return status;
 }
 
-/* Return an empty communicator, or NULL if out of memory. */
+/* Return a communicator with only its borrowed members set, or NULL if out of memory. */
 static struct twill_comm *create_empty(struct twill_context *context, struct twill_oob *oob)
 {
     twill_context_lock(context);

@@ -75,17 +75,19 @@ static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine
     return (struct twill_comm *)(uintptr_t)engine;
 }
 
-/* Create a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL, these are
- * all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of `parent`, and the
- * communicator takes over `oob`, also on failure. Returns TWILL_ERR_MISMATCH if `what` is not the
- * same on all ranks. */
+/* Create *made, a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL,
+ * these are all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of
+ * `parent`, and the communicator takes over `oob`, also on failure. `what` is a hash of the ranks.
+ * Returns TWILL_OK or the error, which is TWILL_ERR_MISMATCH if `what` is not the same on all
+ * ranks. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* Note for twill-info which transport would be used between nodes, for a job on one node. */
+/* Add a note to the context, for twill-info, of which transport would be used between nodes. Called
+ * in a job on one node. */
 void twill_context_preview(struct twill_context *context);
-/* Like twill_comm_dup(), but with network endpoints and completion queues that no other
- * communicator uses, so that another thread can use the new one independently. */
+/* Do what twill_comm_dup() does, but give the new communicator network endpoints and completion
+ * queues that no other communicator uses, so that another thread can use it independently. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* --- lib/comm/claim.c --- */
@@ -123,16 +125,16 @@ enum twill_cause {
  * failed with. A communicator of one rank stays usable after TWILL_ERR_ARGUMENT. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum twill_cause cause);
 /* Hold the communicator for the public function `call`, run `barrier` unless that is NULL or the
- * communicator is broken, and close it. In a forked child, do nothing and return true. Returns
- * false, after a warning in the log, if the communicator has to be kept. */
+ * communicator is broken, and close it. Returns true if it is closed or this is a forked child,
+ * which does nothing. Returns false, after a warning in the log, if it has to be kept. */
 bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
                          void (*barrier)(struct twill_comm *comm));
 /* Free what twill_comm_open() made. No thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
-
 /* Hold the communicator for the public function `call`, until twill_comm_release(). Returns
- * TWILL_ERR_ARGUMENT if it is NULL, has ended or another thread is in a call on it. Returns
- * TWILL_ERR_TIMEOUT if a thread advances it for TWILL_TIMEOUT. Returns TWILL_ERR_FORKED in a forked
+ * TWILL_OK if it is held, also if it is broken. Returns TWILL_ERR_ARGUMENT if it is NULL or has
+ * ended. If another thread is in a call on it, or advances it for TWILL_TIMEOUT, it becomes torn,
+ * and TWILL_ERR_ARGUMENT or TWILL_ERR_TIMEOUT is returned. Returns TWILL_ERR_FORKED in a forked
  * child, where a call would read the parent's messages and might wait forever for a thread of the
  * parent. The variant _live is for a caller with an open request on it, which keeps it alive. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
@@ -165,8 +167,8 @@ static inline void twill_comm_release(struct twill_comm *comm)
  * communicator or breaks it in twill_comm_revoke(). */
 extern const char twill_held_by_progress[];
 
-/* Hold the communicator to advance it, until twill_comm_release(). Returns false if it is not free.
- * A thread other than the owner must then check comm->pending and release it if that is 0. */
+/* Hold the communicator to advance it, until twill_comm_release(). Returns whether it was free. A
+ * thread other than the owner must then check comm->pending and release it if that is 0. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *expected = NULL;
@@ -180,13 +182,12 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * TWILL_TIMEOUT for a thread that advances or breaks it. Returns false if another thread is in a
  * call, with that call's name in *inside, or at the deadline, with *inside NULL. */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
-
 /* Count a request that other threads may advance in comm->pending, and wake or start the progress
  * thread if there is to be one. The caller holds the communicator. Other threads take it only while
  * comm->pending is not 0 and no call is in it. */
 void twill_comm_pend(struct twill_comm *comm);
-
-/* Return whether a revocation or a second call has torn the communicator (see the table above). */
+/* Return whether a revocation or a second call at the same time has torn the communicator, which
+ * its holder then breaks (see the table above). */
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {
     uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
@@ -224,7 +225,6 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
 /* Advance the communicator once, for callers that test repeatedly. Returns TWILL_OK, or the error
  * with which this has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
-
 /* lib/comm/shrink.c. Return the longest time, in ns, for which survivors wait for each other. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
 /* lib/comm/agree.c. Return the longest time, in ns, that an agreement takes. */
@@ -243,8 +243,9 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
 
 /* --- lib/comm/notification.c --- */
-/* Receive notices. Returns the error if another rank has failed, or is in a call with this rank's
- * number but other arguments, or TWILL_OK. Failures in later calls than this rank's need `any`. */
+/* Receive notices of other ranks. Returns TWILL_OK, or the error if another rank has failed, or is
+ * in a call with this rank's number but other arguments. Failures in later calls than this rank's
+ * are returned only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
 /* Return whether a rank's process has ended or destroyed its context. Returns false if in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);

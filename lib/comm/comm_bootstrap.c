@@ -30,7 +30,7 @@ struct oob_comm {
     uint32_t rank[]; /* [size] ranks in `over` */
 };
 
-/* A round under way. */
+/* A round of an exchange, in which this rank sends to one rank and receives from another. */
 struct round {
     struct twill_comm *over;
     struct twill_transfer transfer[2]; /* send, receive */
@@ -101,7 +101,8 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
                            TWILL_CAUSE_ASKED); /* nothing uses the round after this */
 }
 
-/* Run all rounds of one all-gather. rotated[] begins with this rank's shard. */
+/* Run all rounds of one all-gather of `bytes` bytes. rotated[] begins with this rank's shard, and
+ * gets those of the ranks after it, in order. Returns TWILL_OK or the error. */
 static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
 {
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;
@@ -114,7 +115,8 @@ static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, 
     return TWILL_OK;
 }
 
-/* The all-gather of struct twill_bootstrap_ops. */
+/* The all-gather of struct twill_bootstrap_ops. Stores the `bytes` bytes of each rank in all[], in
+ * the order of ranks. Returns TWILL_OK or the error. */
 static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                    struct twill_error *error)
 {

@@ -34,7 +34,8 @@ struct twill_comm_health {
 };
 
 /* --- making and ending one --- */
-/* Add a communicator to its context's list of open ones, or remove it from the list. */
+/* Add a communicator to its context's list of open ones. Returns TWILL_OK or TWILL_ERR_MEMORY.
+ * twill_context_remove() removes it if it is there. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
                                struct twill_error *error);
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
@@ -46,37 +47,41 @@ twill_status twill_comm_torn(struct twill_comm *comm);
 void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
-/* Make a communicator of ranks[0 .. lent->size-1] of `comm`, set up by an exchange function. Each
- * step waits at most timeout_ns. Reads only what never changes in `comm` and does not hold it. */
+/* Make *made, a communicator of ranks[0 .. lent->size-1] of `comm`, set up by an exchange function.
+ * Each step waits at most timeout_ns. Reads only what never changes in `comm` and does not hold it.
+ * Returns TWILL_OK or the error. */
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,
                                   uint64_t timeout_ns, struct twill_error *error);
-/* Choose the transport between nodes. Only the context's own communicator, which has all ranks,
- * does that. twill_comm_chooses_internode() returns whether this is the one. The function _offer_
- * adds this rank's part to an exchange, and _conclude_ evaluates the result. */
+/* Return whether this communicator chooses the transport between nodes. Only the context's own
+ * communicator, which has all ranks, does that, and only on several nodes. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
+/* Add this rank's part of that choice to an exchange. Returns TWILL_OK or the error. After the
+ * exchange, twill_comm_conclude_internode() sets the context's transport. */
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* Settle with the other ranks on the rails of the transport between nodes. The function _offer_
- * adds this rank's part to an exchange. If the rails are known already, it adds none and leaves
- * *opening unchanged. The caller ends *opening after _conclude_, which evaluates the result. */
+/* Choose the rails of the transport between nodes together with the other ranks. The function
+ * _offer_ adds this rank's part to an exchange and stores *opening, which the caller ends later. If
+ * there are no rails or they are known already, it adds none and leaves *opening NULL. The function
+ * _conclude_ evaluates the result. Both return TWILL_OK or the error. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
-/* Note that the communicator has its own endpoints, or close these. */
+/* Note that the communicator has its own endpoints. twill_comm_end_alone() closes these. */
 void twill_comm_begin_alone(struct twill_comm *comm);
 void twill_comm_end_alone(struct twill_comm *comm);
-/* Open the transports that the ranks need. Collective over the communicator. */
+/* Open the transports that the ranks need and set the route to each rank. Collective over the
+ * communicator. Returns TWILL_OK or the error. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
-/* Note the rails for twill-info. */
+/* Add a note of the rails in use to the context, for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
-/* Open an out-of-band exchange over an existing communicator, to set up a new one. Its members are
- * ranks[0 .. size-1] of `over`, and this rank is number `rank` of them. No other rank takes part,
- * so disjoint groups proceed independently. Messages use the transports of `over`, which must have
- * nothing under way. A failure breaks `over`. */
+/* Open *oob, an out-of-band exchange over an existing communicator, to set up a new one. Its
+ * members are ranks[0 .. size-1] of `over`, and this rank is number `rank` of them. No other rank
+ * takes part, so disjoint groups proceed independently. Messages use the transports of `over`,
+ * which must have nothing under way. A failure breaks `over`. */
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
                                  struct twill_error *error);
@@ -84,18 +89,19 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
-/* Advance the context's other communicators with pending requests. Returns the number of steps. */
+/* Advance the context's other communicators with pending requests. Returns the steps made. */
 int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
 /* Look whether one of ranks[0 .. n-1], which this rank waits for, has died. Looks at ranks of other
- * nodes only if `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns TWILL_OK, or
- * TWILL_ERR_PEER if a death is certain. Sets *doubt if one seems dead but may have sent more. */
+ * nodes only if `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns
+ * TWILL_ERR_PEER, with its message, if a death is certain, and TWILL_OK otherwise. Sets *doubt to
+ * whether one seems dead but may have sent more. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
-/* Return the error of a wait that has timed out and began at `since`. It names the awaited ranks
- * and the rank that all of them wait for. If the deadline was a shortened one, because of an
- * earlier timeout, no rank is asked. */
+/* Set comm->error for a wait that has timed out and began at `since` (a twill_now()). It names the
+ * awaited ranks and the rank that all of them wait for, which are asked unless the deadline was a
+ * shortened one. Returns TWILL_ERR_TIMEOUT, or another error that has come up meanwhile. */
 twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since);
 
 /* --- lib/comm/failure.c --- */
@@ -117,10 +123,11 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
  * Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if this rank's is not known. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
-/* Compare the calls of messages that have arrived too early (twill_transport_ops.early), as a rank
- * that does not answer may have sent one. Passes `all` on. Returns TWILL_OK or the first error. */
+/* Compare the calls of messages that have arrived too early, as a rank that does not answer may
+ * have sent one. Passes `all` to twill_transport_ops.early. Returns TWILL_OK or the first error. */
 twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
-/* The same as twill_comm_compare() for a call that may have ended on the peer. */
+/* Compare a peer's call number `sequence`, which may have ended there, with this rank's of that
+ * number. Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if it is not known. */
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                                      const struct twill_call *theirs, uint64_t sequence);
 
@@ -135,10 +142,10 @@ static inline bool twill_notice_has_reason(const struct twill_notice *notice)
 /* Notify all ranks of a failure, blocking for at most patience_ns. */
 void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notice,
                        uint64_t patience_ns);
-/* The same as twill_comm_is_dead() for a caller that holds detector_lock. */
+/* Return whether a rank's process has ended or destroyed its context. detector_lock is held. */
 bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer);
 /* Return whether a rank is dead and all that it sent before has arrived (twill_detector_is_sure()).
- * Nothing has arrived since `quiet`, a twill_now(). *doubt says whether the rank seems dead now. */
+ * Nothing has arrived since `quiet`, a twill_now(). Sets *doubt if the rank seems dead now. */
 bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t quiet, bool *doubt);
 /* Deliver the notices that the detector has received. The caller holds detector_lock. */
 void twill_context_receive_notices(struct twill_context *context);
@@ -151,8 +158,8 @@ struct twill_comm *twill_context_comm_of(struct twill_context *context,
 uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job);
 
 /* --- lib/comm/wait_report.c --- */
-/* Handle another rank's report, and answer it if it asks. Returns TWILL_ERR_MISMATCH if the rank
- * has made another call than this rank under one number, and TWILL_OK otherwise. */
+/* Handle another rank's report of its wait, and answer it if it asks. Returns TWILL_ERR_MISMATCH if
+ * the rank has made another call than this rank under one number, and TWILL_OK otherwise. */
 twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_notice *notice);
 /* Return whether a notice is a report that asks for an answer. */
 bool twill_report_asks(const struct twill_notice *notice);
@@ -175,15 +182,15 @@ const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_
 /* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
  * first that differs from its own. Returns whether all were sent, which needs a connection. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
-/* Say where this rank is, in answer to a question to a communicator that no thread of this process
- * is in a call on. The caller has locked the context. */
+/* Tell rank `to` where this rank is, in answer to a report on a communicator that no thread of this
+ * process is in a call on. The caller has locked the context. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
 /* --- lib/comm/agree.c --- */
 /* Handle a notice that carries a message of an agreement. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
-/* Answer ranks that have not learned the last decision, while the survivors connect. Returns
- * whether a rank has begun the next agreement because it could not connect. */
+/* Receive messages while the survivors of a shrink connect, and answer ranks without the last
+ * decision. Returns whether a rank that could not connect has begun the next agreement. */
 bool twill_agree_is_over(struct twill_comm *comm);
 /* Free the agreements of a communicator that ends, but keep its last decision for late ranks. */
 void twill_agree_close(struct twill_comm *comm);

@@ -19,7 +19,8 @@ static uint64_t last_ended(const struct twill_comm *comm)
     return twill_node_left_call(comm->node, comm->local);
 }
 
-/* Record that a wait for ranks[0 .. n-1] since `since` has timed out because of `missing`. */
+/* Record in the context that a wait for ranks[0 .. n-1] since `since` (a twill_now()) has timed out
+ * because of rank `missing`. */
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
                          uint32_t missing)
 {
@@ -38,8 +39,8 @@ static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t
     twill_context_unlock(comm->context);
 }
 
-/* Return the index in timed_out.job of the first of those ranks that this communicator contains,
- * and set *rank to its rank here. Index 0 is the cause. Returns -1 if there is none. */
+/* Find the first rank of the context's last timeout that this communicator contains, and set *rank
+ * to its rank here. Returns its index in timed_out.job (0 is the cause), or -1 if there is none. */
 static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
 {
     const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
@@ -51,15 +52,14 @@ static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
     return -1;
 }
 
-/* Return whether a communicator contains a rank that the last timeout was for. */
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
     uint32_t rank;
     return find_timed_out(comm, &rank) >= 0;
 }
 
-/* Return whether a communicator that contains one of those ranks has completed a collective, or has
- * been made, since the timeout. */
+/* Return whether a communicator that contains a rank of the last timeout has completed a
+ * collective, or has been made, since that timeout. The context is locked. */
 static bool is_back(const struct twill_context *context)
 {
     for (size_t i = 0; i < context->comms.opened; i++)
@@ -77,8 +77,9 @@ void twill_context_forget_timeout(struct twill_context *context)
     twill_context_unlock(context);
 }
 
-/* Return the rank that was found to be the cause when a wait on another communicator timed out
- * after `since`, or UINT32_MAX. This saves many calls with one deadline from all asking. */
+/* Return the rank here that was found to be the cause when a wait on another communicator timed out
+ * after `since` (a twill_now()), or UINT32_MAX if there is none. This saves many calls with one
+ * deadline from all asking. */
 static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
 {
     uint32_t rank;
@@ -197,9 +198,9 @@ static twill_status check_shortage(struct twill_comm *comm, const uint32_t *rank
     return TWILL_OK;
 }
 
-/* Return an error if an awaited rank can no longer arrive, and TWILL_OK otherwise. Ranks of this
- * node are checked each time, which costs one system call a rank, those of other nodes only if
- * `distant`. If `report`, also report to the awaited ranks. */
+/* Return TWILL_OK, or the error if an awaited rank has failed, has died or is in a different call.
+ * Ranks of this node are checked each time, which costs one system call a rank, those of other
+ * nodes only if `distant`. If `report`, also report to the awaited ranks. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
                                   bool distant, bool report)
 {
@@ -248,15 +249,14 @@ static int advance_comms(struct twill_comm *comm)
     return moved;
 }
 
-/* Return whether other communicators of the context have requests pending. */
 static bool others_pend(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
            atomic_load_explicit(&comm->pending, memory_order_relaxed);
 }
 
-/* Return the time at which this wait's deadline began: now, or earlier if the wait inherits the
- * deadline of others (comm->waits.wait_since). At least TWILL_GRACE_NS are left. */
+/* Return the twill_now() at which this wait's deadline began. That is `now`, or earlier if the wait
+ * inherits the deadline of others (comm->waits.wait_since). At least TWILL_GRACE_NS are left. */
 static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 {
     uint64_t grace = twill_min(TWILL_GRACE_NS, comm->tuning.timeout_ns),
@@ -271,8 +271,8 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 #define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
 /* A rank may wait twice for a rank that has stopped. It waits for a price, which it then computes
- * itself, and in the call, until the first look after its time is over. It asks, and the others
- * notice that at one of their looks. Set-up waits for that rank once. */
+ * itself, and in the call, until the first look after its time is over. It then asks, and the
+ * others notice that at one of their looks. Set-up waits for that rank once. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
@@ -280,9 +280,10 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
            TWILL_SEARCH_NS + notify;
 }
 
-/* A rank of this node is seen dead in two looks, and then another rank learns it. That takes at
- * most four times the bound on a notice. A rank of another node may have been seen alive just
- * before. In agreements, and while descriptors are passed on, looks may also be 200 ms apart. */
+/* The bound allows for two looks in which a rank of this node is seen dead and until another rank
+ * learns it, at most four times the bound on a notice. A rank of another node may have been seen
+ * alive just before. In agreements, and while descriptors are passed on, looks may be 200 ms
+ * apart. */
 uint64_t twill_death_bound_ns(void)
 {
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
@@ -332,7 +333,8 @@ static int advance_waiting(void *of)
     return advance_comms(of);
 }
 
-/* The waitable's function of this name: check for failures and the deadline. */
+/* The blocked_on() of the waitable. Checks for failures and the deadline, and calls the program's
+ * idle function. Returns TWILL_OK, or the error that ends the wait. */
 static twill_status blocked_on(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -343,7 +345,7 @@ static twill_status blocked_on(void *of, struct twill_waiting *state)
     return status;
 }
 
-/* Record the beginning of any wait, for a timeline. */
+/* The idle() of the waitable. Records the beginning of the wait for a timeline. */
 static void record_idle(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -353,7 +355,8 @@ static void record_idle(void *of, struct twill_waiting *state)
         record_wait(comm, state, rank);
 }
 
-/* Count the ticks since the wait found nothing to do, and record its end if recorded. */
+/* Count the ticks since the wait found nothing to do, and record its end for a timeline if its
+ * beginning was recorded. */
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
@@ -362,7 +365,7 @@ static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
         twill_trace_wait_end(&comm->engine);
 }
 
-/* End an idle wait, as progress was made. The next wait has its full deadline. */
+/* The moved() of the waitable. Ends the idle time. The next wait has its full deadline. */
 static void note_moved(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -370,7 +373,8 @@ static void note_moved(void *of, struct twill_waiting *state)
     comm->waits.wait_since = 0;
 }
 
-/* Advance other communicators, which need progress even if calls on this one never wait. */
+/* The ended() of the waitable. Advances other communicators if data `moved`, as they need progress
+ * even if calls on this one never wait. */
 static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);

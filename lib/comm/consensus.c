@@ -25,7 +25,8 @@ static uint32_t first_outside(const struct twill_consensus *c, const uint64_t *s
     return from;
 }
 
-/* Add the failed ranks of `more` to `sum`. A rank stays silent if neither knows that it is dead. */
+/* Add the failed ranks of `more` to `sum`, except this rank itself. A rank that has failed in both
+ * is silent only if neither knows that it is dead. */
 static void merge_failed(const struct twill_consensus *c, struct twill_decision *sum,
                          const struct twill_decision *more)
 {
@@ -40,7 +41,8 @@ static void merge_failed(const struct twill_consensus *c, struct twill_decision 
     }
 }
 
-/* Send a message of this kind, with `value`, to a rank. */
+/* Send a message of this kind about agreement number `instance`, with `value`, to a rank. If
+ * `last`, the function c->send may wait a moment until it is out. */
 static void post(struct twill_consensus *c, uint32_t to, enum twill_consensus_kind kind,
                  uint32_t instance, const struct twill_decision *value, bool last)
 {
@@ -55,15 +57,14 @@ static void post(struct twill_consensus *c, uint32_t to, enum twill_consensus_ki
     c->send(c->user, to, c->message, sizeof(header) + bytes, last);
 }
 
-/* Send this rank's JOIN to its coordinator. */
 static void post_join(struct twill_consensus *c)
 {
     post(c, c->ballot, TWILL_CONSENSUS_JOIN, c->instance, c->accepted > 0 ? c->proposal : c->own,
          false);
 }
 
-/* Keep the decision of an agreement. If this rank `coordinates`, pass it on to all ranks, otherwise
- * to the ranks 1, 2, 4, ... above it. */
+/* Keep the decision of agreement number `instance`. If this rank `coordinates`, send it to all
+ * ranks, otherwise to the ranks 1, 2, 4, ... above it. */
 static void decide(struct twill_consensus *c, uint32_t instance, const struct twill_decision *value,
                    bool coordinates)
 {
@@ -98,7 +99,8 @@ static bool may_go_on(const struct twill_consensus *c)
            (2 * live == c->size && !twill_rank_set_has(failed, 0));
 }
 
-/* End the agreement without a decision, as all live ranks do. Other ranks may still decide. */
+/* End the agreement without a decision for this rank, and send all ranks that refusal. All live
+ * ranks do so. Ranks that are only silent may still decide. */
 static void refuse(struct twill_consensus *c)
 {
     memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
@@ -107,7 +109,8 @@ static void refuse(struct twill_consensus *c)
     decide(c, c->instance, c->proposal, true);
 }
 
-/* Decide if all live ranks have accepted. */
+/* As coordinator, decide on the proposal if all live ranks have accepted it and the survivors may
+ * continue. If they may not, refuse. */
 static void check_accepted(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->answered, 0) < c->size)
@@ -118,7 +121,8 @@ static void check_accepted(struct twill_consensus *c)
         refuse(c);
 }
 
-/* Propose if all live ranks have joined. */
+/* As coordinator, send a proposal to all live ranks if they have joined and the survivors may
+ * continue. If they may not, refuse. */
 static void check_joined(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->joined, 0) < c->size)
@@ -143,7 +147,8 @@ static void check_joined(struct twill_consensus *c)
     check_accepted(c);
 }
 
-/* Add a JOIN to the sum, or replace the sum if the JOIN carries a proposal of a higher ballot. */
+/* Add the JOIN of rank `from` to c->sum, or replace the sum by `value` if that is a proposal of a
+ * higher ballot. Begins a new sum if `instance` is a new agreement. */
 static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, uint32_t accepted,
                    const struct twill_decision *value)
 {
@@ -168,8 +173,8 @@ static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, 
     }
 }
 
-/* Join the lowest rank that is not considered failed, which may be this one. As coordinator, check
- * whether the agreement can advance. */
+/* Continue after a rank has joined, accepted or failed. A coordinator proposes or decides if it
+ * can. Another rank joins the lowest rank that is not considered failed, which may be this one. */
 static void elect(struct twill_consensus *c)
 {
     if (c->state == TWILL_CONSENSUS_GATHERS) {
@@ -311,7 +316,7 @@ static void handle(struct twill_consensus *c, uint32_t from,
     }
 }
 
-/* If a decision of a later agreement than this rank can be in excludes it, take part no more. */
+/* Leave all agreements if a decision of a later one than this rank can be in excludes this rank. */
 static void learn_exclusion(struct twill_consensus *c, const struct twill_decision *value)
 {
     if (!twill_rank_set_has(value->set, c->rank))

@@ -58,7 +58,7 @@ enum twill_consensus_kind {
     TWILL_CONSENSUS_DECIDE
 };
 
-/* First part of each message. A struct twill_decision follows. */
+/* The beginning of a message, sent as it lies in memory. A struct twill_decision follows. */
 struct twill_consensus_header {
     uint32_t kind, instance;
     uint32_t ballot;   /* ballot that the sender has joined */
@@ -73,7 +73,8 @@ enum twill_consensus_state {
     TWILL_CONSENSUS_PROPOSES /* this rank is the coordinator and waits for ACCEPTs */
 };
 
-/* State of one rank. Made by twill_consensus_open() and protected by the caller. */
+/* State of one rank in the agreements of a communicator. Made by twill_consensus_open() and freed
+ * by twill_consensus_close(). The caller's lock protects it. */
 struct twill_consensus {
     uint32_t size, rank;
     uint32_t instance; /* number of the present or last agreement */
@@ -134,14 +135,15 @@ void twill_consensus_enter(struct twill_consensus *consensus, enum twill_agreein
 /* Handle a message from a rank. Ignores a malformed one. */
 void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, const void *message,
                              size_t bytes);
-/* Record that a rank has failed and continue without it. It is dead, or `silent` for too long. */
+/* Record that a rank has failed and continue without it. If `silent`, it has been silent for too
+ * long but may live. Otherwise it is dead. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
 /* Take part in no agreement any more, and answer no messages. The other ranks continue without this
  * one, which has not learned their decision. */
 void twill_consensus_leave(struct twill_consensus *consensus);
 /* Repeat the messages that have not been answered. */
 void twill_consensus_tick(struct twill_consensus *consensus);
-/* Return the lowest rank >= `from` that this rank waits for, or UINT32_MAX if there is none. */
+/* Return the lowest rank >= `from` whose message this rank waits for, or UINT32_MAX if none. */
 uint32_t twill_consensus_awaits(const struct twill_consensus *consensus, uint32_t from);
 /* Return the decision of the present agreement, or NULL while it is under way. Once the others have
  * decided to continue without this rank, return that decision for every agreement. */

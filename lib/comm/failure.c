@@ -13,8 +13,8 @@
 #define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
 #define EXPLAIN_TELLS 10u                       /* turns between attempts to send the last calls */
 
-/* Read call number `sequence` of a local rank. Returns false if it has not made that call, or has
- * made it more than TWILL_PAST calls ago. */
+/* Read call number `sequence` of local rank `local`. Returns false if it has not made that call, or
+ * has made it more than TWILL_PAST calls ago. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
@@ -88,7 +88,8 @@ static bool call_is_same(const struct twill_comm *comm, const struct twill_call 
             theirs->root == ours->root);
 }
 
-/* Return the error that a call of a peer was a different one here. `does` is the verb before it. */
+/* Set comm->error to say that a peer's call number `sequence` was a different one here. `does` is
+ * the verb before the call. Returns TWILL_ERR_MISMATCH. */
 static twill_status fail_past(struct twill_comm *comm, uint32_t peer, const char *does,
                               const struct twill_call *theirs, const struct twill_call *ours,
                               uint64_t sequence)
@@ -193,8 +194,8 @@ twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, b
     return past ? check_past(comm, peer) : TWILL_OK;
 }
 
-/* If this rank has found that a peer cannot be reached and the peer is dead, replace *own by the
- * error that it has died. Returns the status of *own. */
+/* If *own names a rank that cannot be reached and that rank is dead, replace *own by the error that
+ * it has died. Returns the status of *own. */
 static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
 {
     char text[TWILL_DEATH_TEXT];
@@ -262,8 +263,8 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     return status;
 }
 
-/* Notify the other ranks. Publish a failure that another rank has reported on this node only, with
- * its original sentence and sender, as that rank has notified the other nodes. */
+/* Tell the other ranks of the failure. One that another rank has reported is published on this node
+ * only, with its original sentence and sender, as that rank has notified the other nodes. */
 static void tell_others(struct twill_comm *comm, twill_status status)
 {
     twill_say(comm->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,

@@ -38,7 +38,7 @@ struct growing {
     struct twill_error error;
 };
 
-/* Write the handle by which `joining` more ranks join, by connecting to rank 0's host and port. */
+/* Write to text[] the handle by which `joining` more ranks join. They connect to this address. */
 static void describe_growth(const struct twill_comm *comm, const char *address, uint16_t port,
                             uint32_t joining, char text[TWILL_JOIN_HANDLE_TEXT])
 {
@@ -52,8 +52,9 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
     twill_join_handle_write(&handle, text);
 }
 
-/* Find the address at which other hosts reach rank 0. If it was alone it may only have a loopback
- * address. Then use TWILL_INTERFACE or the address found by twillrun --elastic. */
+/* Store the address at which other hosts reach rank 0. If it was alone it may only have a loopback
+ * address. Then use TWILL_INTERFACE or what twillrun --elastic found. Returns TWILL_OK or the
+ * error. */
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
@@ -69,7 +70,8 @@ static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADD
     return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
 }
 
-/* Listen for new processes, and write the handle by which they find this rank. */
+/* On rank 0, listen for new processes, and write the handle by which they find it to
+ * growth->handle. Returns TWILL_OK or the error. */
 static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_growth *growth,
                                        struct twill_error *error)
 {
@@ -106,7 +108,7 @@ void twill_growth_close(struct twill_comm *comm)
     comm->health->growth = NULL;
 }
 
-/* Return whether a rank of the larger job has died. For the bootstrap. */
+/* Return whether an old rank has died or, for a new `rank`, any new process. For the bootstrap. */
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct growing *g = user;
@@ -116,7 +118,7 @@ static bool has_ended(void *user, uint32_t rank)
 }
 
 /* If TWILL_LAYOUT declares nodes, write the declaration for the larger job, in which the new
- * processes are one more node. Otherwise text is empty. */
+ * processes are one more node. Otherwise store "". Returns TWILL_OK or TWILL_ERR_UNSUPPORTED. */
 static twill_status extend_layout(struct growing *g, char text[LAYOUT])
 {
     const struct twill_world *world = g->comm->world;
@@ -141,7 +143,8 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     return TWILL_OK;
 }
 
-/* Exchange the status with all ranks. On the new processes this ends twill_comm_join(). */
+/* Exchange the status with all ranks of the larger job. On the new processes this ends
+ * twill_comm_join(). Returns TWILL_OK if all have it, and an error otherwise. */
 static twill_status conclude_growth(struct twill_context *context, twill_status status,
                                     struct twill_error *error)
 {
@@ -149,7 +152,6 @@ static twill_status conclude_growth(struct twill_context *context, twill_status 
     return twill_oob_batch_exchange(&batch, status, error);
 }
 
-/* Close the new communicator and its context, if they exist. */
 static void drop_larger(struct growing *g)
 {
     if (g->made != NULL)
@@ -164,14 +166,16 @@ static uint64_t timeout_to_grow(const struct twill_comm *comm)
     return comm->tuning.timeout_ns / 4 * 3;
 }
 
-/* This is shorter than the patience of a rank that could not come and is in the agreement that
- * follows, as else it would find the others silent. Rank 0 may stop while it passes descriptors. */
+/* This is shorter than the patience of an old rank that could not come and already waits in the
+ * agreement that follows, as it would otherwise find the others silent. The slack allows for a rank
+ * 0 that stops while it passes on descriptors. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
 }
 
-/* Connect to all ranks, and make the new context and communicator. */
+/* Connect to all ranks, and make the new context g->context and communicator g->made. Returns
+ * TWILL_OK, or the error, which is in g->error. */
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;
@@ -222,7 +226,8 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
     return TWILL_OK;
 }
 
-/* Agree, make the larger communicator, and agree whether all old ranks have it. */
+/* Agree, make the larger communicator, and agree whether all old ranks have it. Returns TWILL_OK if
+ * they have, or the error, which is in g->error. */
 static twill_status grow_by(struct growing *g)
 {
     const struct twill_growth *growth = g->comm->health->growth;

@@ -10,13 +10,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Return whether a notice replaces the one before it. The first notice with a reason is kept. */
+/* Return whether `notice` replaces `before`, which it does if it is the first one with a reason. */
 static bool says_more(const struct twill_notice *notice, const struct twill_notice *before)
 {
     return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
 }
 
-/* Keep the notice of a failure, unless one with a reason is there. */
+/* Keep the notice of a failure in comm->health, unless one is there that says as much. */
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
     if (comm->health->notified && !says_more(notice, &comm->health->notice))
@@ -123,7 +123,8 @@ static twill_status empty_mailbox(struct twill_comm *comm)
 
 /* Deliver all that the detector has received, for all communicators of the context, and handle this
  * one's mailbox before it overflows. At the end of a timeout all ranks that wait for this one ask
- * at the same time, and each would take a missing answer for the cause. */
+ * at the same time, and each would take a missing answer for the cause. Returns the mailbox's
+ * error. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;
@@ -188,8 +189,8 @@ const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
     return text;
 }
 
-/* Return the error that the notice states. After another rank's timeout, add which connection this
- * rank waits for, as that may be the reason. */
+/* Set comm->error to what the kept notice says and return its status. After another rank's timeout,
+ * add which connection this rank waits for, as that may be the reason. */
 static twill_status report_notice(struct twill_comm *comm)
 {
     const struct twill_notice *notice = &comm->health->notice;

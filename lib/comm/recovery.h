@@ -24,18 +24,20 @@ twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call,
  * communicator's earlier one. Returns `status`. */
 twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
                                      const struct twill_error *error);
-/* Agree with the other ranks on a reduction that has returned `status` here. If it is complete on
- * all survivors, all return TWILL_OK. Otherwise none does, and the communicator breaks. */
+/* Agree with the other ranks on a reduction that has returned `status` here. Returns TWILL_OK if it
+ * is complete on all survivors. Otherwise all return an error, and the communicator breaks. */
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
-/* Make a communicator of the survivors of a held one, broken or not. Collective over them. */
+/* Make *smaller, a communicator of the survivors of a held one, broken or not. Collective over
+ * them. Returns TWILL_OK on all of them, or an error. */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm,
                           struct twill_error *error);
-/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` other ranks. The
- * caller closes *listener if it is 0 or more, also after a failure. */
+/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` other ranks.
+ * Stores the socket and the port. The caller closes *listener if it is 0 or more, also after a
+ * failure. Returns TWILL_OK or the error. */
 twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
                                    uint16_t *port, struct twill_error *error);
-/* lib/comm/shrink.c. Keep ranks that are left behind from writing to this process's memory. Where
- * that is impossible, log a warning and return TWILL_OK. */
+/* lib/comm/shrink.c. Keep ranks that are left behind from writing to this process's memory. Returns
+ * TWILL_OK, also where that is impossible, after a warning in the log, or the error. */
 twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error);
 /* lib/comm/grow.c. On rank 0, listen for `joining` new processes and write the handle by which they
  * join to handle[TWILL_JOIN_HANDLE_TEXT]. It replaces an earlier handle. */
@@ -49,14 +51,15 @@ struct twill_growth_limits {
     bool (*lacks)(const void *user); /* called on rank 0; returns whether a new process has died */
     const void *user;
 };
-/* Make a communicator of the ranks of `comm`, all of which must live, and of the new processes that
- * rank 0 has made a handle for. Collective over all of them. `limits` may be NULL. */
+/* Make *larger, a communicator of the ranks of `comm`, all of which must live, and of the new
+ * processes that rank 0 has made a handle for. Collective over all of them. `limits` may be NULL.
+ * Returns TWILL_OK on all ranks of `comm`, or an error on all. */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
-/* In a new process, make the communicator of all ranks of its context, and learn in a last exchange
- * whether the old ranks have made it. On failure *made is NULL or unchanged. */
+/* In a new process, make *made, the communicator of all ranks of its context, and learn in a last
+ * exchange whether the old ranks have made it. Returns TWILL_OK or the error, which is in the
+ * context. Then *made is NULL or unchanged. */
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context);
-
 /* Return the decision of the last agreement on a communicator, or NULL if there is none. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);
 

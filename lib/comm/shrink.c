@@ -47,7 +47,8 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
     return TWILL_OK;
 }
 
-/* Listen where the others would find this rank. Sets a->port to 0 if that fails. */
+/* Listen for survivors at the address by which others find this rank, and set a->port, to 0 if that
+ * fails. Returns TWILL_OK or the error. */
 static twill_status listen_for_survivors(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -81,8 +82,8 @@ static bool has_ended(void *user, uint32_t rank)
     return twill_agree_is_over(a->comm) || twill_comm_is_dead(a->comm, a->rank[rank]);
 }
 
-/* Fill in the rendezvous of the survivors, whose port has been agreed on. If this rank serves it,
- * the job takes over the listener. */
+/* Describe in *job the rendezvous of the survivors, whose port has been agreed on. If this rank
+ * serves it, the job takes over the listener. */
 static void describe_rendezvous(struct attempt *a, const struct twill_decision *decision,
                                 struct twill_job *job)
 {
@@ -116,7 +117,8 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     return TWILL_OK;
 }
 
-/* If a rank of this node is left behind alive, keep it from writing to this rank's memory. */
+/* If a rank of this node is left behind alive, keep it from writing to this rank's memory. Returns
+ * TWILL_OK or the error. */
 static twill_status fence_memory(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -135,14 +137,14 @@ static uint64_t timeout_to_meet(const struct twill_comm *comm)
     return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
 }
 
-/* This is shorter than the patience of a rank that could not come and is in the next agreement,
- * even if the rank that serves has stopped. */
+/* This is shorter than the patience of a survivor that could not come and already waits in the next
+ * agreement, even if the rank that serves the rendezvous has stopped. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_meet(comm) + twill_oob_slack(timeout_to_meet(comm));
 }
 
-/* Make the communicator of the survivors that were agreed on. */
+/* Make a->made, the communicator of the agreed survivors. Returns TWILL_OK or the error. */
 static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
 {
     struct twill_bootstrap_params params = {.timeout_ns = timeout_to_meet(a->comm)};
@@ -203,7 +205,8 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }
 
-/* Attempt to make the communicator until all survivors have it. Returns the error, if not. */
+/* Attempt to make a->made until all survivors have it. Returns TWILL_OK, or the error after too
+ * many attempts or if the ranks cannot agree. */
 static twill_status shrink_by(struct attempt *a)
 {
     uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */

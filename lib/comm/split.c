@@ -13,7 +13,7 @@
 
 enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_level */
 
-/* The request of one rank. Sent as it lies in memory. */
+/* What one rank asks of a split. Sent as it lies in memory. */
 struct split_entry {
     int32_t kind, colour, key;
     uint32_t rank; /* set by the receiver */
@@ -26,8 +26,8 @@ static const char *kind_name(int32_t kind)
                                 : "twill_comm_split_level";
 }
 
-/* Check `made` and the parent. The parent must have nothing under way, as its links carry the
- * set-up. Otherwise it fails on all ranks, as others may have completed that request. */
+/* Return TWILL_OK if `made` is given and the parent has nothing under way, as its links carry the
+ * set-up. A request under way breaks the parent on all ranks, as others may have completed it. */
 static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
 {
     if (made == NULL)
@@ -40,7 +40,8 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         TWILL_CAUSE_ASKED);
 }
 
-/* Hold the parent for a call that makes a communicator, and check it. It is released on error. */
+/* Hold the parent for the public function `call`, which makes a communicator, and check it. Returns
+ * TWILL_OK, or the error after releasing it. */
 static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
 {
     if (made != NULL)
@@ -79,7 +80,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Make a communicator of ranks[] of `comm`, set up over `oob`. */
+/* Make *made, a communicator of ranks[] of `comm`, set up over `oob`, which it takes over. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
                             struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
 {
@@ -142,7 +143,8 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
     return status;
 }
 
-/* Make the communicator of this rank's colour. The arrays have comm->world->size elements. */
+/* Make the communicator of this rank's colour, if it has one. The arrays have comm->world->size
+ * elements and are overwritten. Returns TWILL_OK or the error. */
 static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
                                 const struct split_entry *mine, struct split_entry *entry,
                                 uint32_t *rank, struct twill_error *error)
@@ -166,8 +168,9 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
     return make_child(made, comm, rank, size, self, error);
 }
 
-/* Make a communicator by colour. The call has a number and is published like a collective, so that
- * a rank in a different call is detected. */
+/* Make a communicator by colour for a held parent, and release that. The call has a number and is
+ * published like a collective, so that a rank in a different call is detected. Returns the
+ * status. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {

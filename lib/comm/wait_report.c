@@ -46,7 +46,7 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
     return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
 }
 
-/* On a node, published calls show it, as a rank that is behind is the cause or waits for it. */
+/* On a node, the published calls show it. A rank that is behind is the cause or waits for it. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])
@@ -83,7 +83,8 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
-/* Send a notice of a call of this rank. Returns whether it was sent. detector_lock is held. */
+/* Send rank `to` a notice of a call of this rank, with `flags`. Returns whether it was sent. The
+ * caller holds detector_lock. */
 static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
                       const struct twill_call_record *call, uint64_t flags)
 {
@@ -222,7 +223,7 @@ static void add_rank(const struct twill_comm *comm, struct twill_cause_search *s
         (struct asked_rank){.rank = rank, .pause = TURNS_PER_ASK / 2, .asked_at = twill_now()};
 }
 
-/* Take a rank's answer into the search, and add the ranks that it names. */
+/* Record the answer of a notice's sender in the search, and add the ranks that it waits for. */
 static void take_answer(const struct twill_comm *comm, struct twill_cause_search *search,
                         const struct twill_notice *notice)
 {
@@ -284,7 +285,8 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
     return open;
 }
 
-/* Return the first rank that has not answered, else the first that waits for none, or else NULL. */
+/* Return the first asked rank that has not answered. If all have, return the first that waits for
+ * no other rank, or NULL. */
 static const struct asked_rank *found_by(const struct twill_cause_search *search)
 {
     const struct asked_rank *idle = NULL;

@@ -104,14 +104,12 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
         twill_heap_view_touch(view, dst, side_bytes(run, TWILL_DST));
 }
 
-/* Return whether a local rank publishes addresses. */
 static bool publishes(const struct twill_request *run, uint32_t local)
 {
     uint32_t rank = run->engine->node->rank[local];
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
-/* Return whether every rank of the node publishes. */
 static bool all_publish(const struct twill_request *run)
 {
     bool all = true;

@@ -102,7 +102,6 @@ static size_t elements_of(const struct twill_request *run)
     return sum;
 }
 
-/* Return the request to the selector for a call. */
 static struct twill_select_request select_request(const struct twill_request *run)
 {
     bool own = run->layout.created != NULL && run->layout.created->function != NULL;
@@ -119,7 +118,6 @@ static struct twill_select_request select_request(const struct twill_request *ru
     };
 }
 
-/* Make the chooser of an engine if it has none. */
 static twill_status have_chooser(struct twill_engine *engine)
 {
     if (engine->plan_cache.chooser != NULL)

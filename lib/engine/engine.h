@@ -166,7 +166,6 @@ twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_error *error);
 /* Convert a number of twill_ticks() to seconds. */
 double twill_engine_seconds(const struct twill_engine *engine, uint64_t ticks);
-
 /* Write "rank R", with the rank in the job, to `text` (twill_rank_text()). Returns `text`. */
 const char *twill_engine_rank_text(const struct twill_engine *engine, uint32_t rank,
                                    char text[TWILL_RANK_TEXT]);
@@ -210,7 +209,6 @@ static inline void twill_engine_count_pending(struct twill_engine *engine, unsig
 int twill_points_sweep(struct twill_engine *engine);
 /* lib/engine/staging.c. Publish what the context knows of these ranks' copies, before any call. */
 void twill_staging_recall(struct twill_engine *engine);
-
 /* lib/engine/spread_ranks.c. Move the calling thread to its CPU if the present call is large. */
 void twill_spread_in_call(const struct twill_engine *engine);
 
@@ -233,7 +231,6 @@ void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, ui
                      unsigned times);
 /* Print the report of TWILL_REPORT, when report_at calls are complete. */
 void twill_split_report_due(struct twill_engine *engine);
-
 /* Count the time of a blocking call or of a wait, from and to in ticks. Split it if it is long, or
  * if this is one of every TWILL_SPLIT_EVERY calls. `idle` is engine->usage.idle at its start. */
 static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t from, uint64_t to,

@@ -60,7 +60,6 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 /* --- lib/engine/layout.c: where everything lies --- */
 /* Lay out the segments, scratch and fast path of a call whose plan is selected. */
 twill_status twill_run_lay_out(struct twill_request *run);
-
 /* Decide whether stores bypass the caches, which depends on where the buffers lie. */
 void twill_run_choose_stores(struct twill_request *run);
 
@@ -117,7 +116,6 @@ int twill_run_advance(struct twill_slot *slot);
 /* Store up to `most` ranks that the instance waits for, and in *step what for. Returns how many. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
-
 /* Return whether this rank and a peer on its node have both published their call of this run's
  * number. A rank publishes a call after its first stores, once its earlier calls have ended. */
 bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);

@@ -119,7 +119,6 @@ static inline unsigned epoch_lane(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-/* Execute the COPY of the fast path. */
 static void copy_to_shared(struct twill_engine *engine, const struct twill_request *run,
                            uint64_t epoch)
 {

@@ -258,7 +258,6 @@ fail:
     return status;
 }
 
-/* Return whether two choices have the same plan. */
 static bool choices_match(const struct twill_choice *a, const struct twill_choice *b)
 {
     return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&

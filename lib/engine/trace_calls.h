@@ -17,7 +17,6 @@
 /* Record events into this rank's node memory from now on. The ring of the context's first
  * communicator (`is_first`) is mapped at once, and that of others as events come. */
 void twill_trace_open(struct twill_engine *engine, bool is_first);
-
 /* Record an event of a collective at `tick`. */
 static inline void twill_trace_call(const struct twill_request *request, enum twill_trace_kind kind,
                                     uint64_t tick, twill_status status)
@@ -55,7 +54,6 @@ void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, ui
 void twill_trace_wait_end(const struct twill_engine *engine);
 /* Record that the communicator has failed with `status`, as rank `from` has found. */
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
-
 /* Record a complete message or a segment of a run. Call it only if twill_trace_is_detailed(). */
 void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);

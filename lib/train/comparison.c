@@ -35,7 +35,6 @@ static twill_status fail_alike(struct twill_gradients *set, const char *text)
     return TWILL_ERR_MISMATCH;
 }
 
-/* Add bytes to a hash and return it. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *from = data;

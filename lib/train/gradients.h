@@ -42,7 +42,6 @@ size_t twill_set_entries_describe(const struct twill_gradients *set, char *text,
 /* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
-
 /* Set the set's options, apply TWILL_GRADIENTS to them, and check them. NULL means the defaults. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          const twill_gradients_options *options,

@@ -55,7 +55,6 @@ static twill_status begin_sizes(struct twill_gradients *set)
     return twill_search_begin(&searches->sizes, searches->sizes.candidates, &set->error);
 }
 
-/* Use a candidate: divide the tensors anew. */
 static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
 {
     const struct twill_bucket_sizes *sizes = &set->searches->candidates[candidate];

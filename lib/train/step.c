@@ -46,7 +46,6 @@ static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
 }
 
-/* Refuse to mark a tensor ready twice in a step. */
 static twill_status refuse_second_mark(struct twill_gradients *set,
                                        const struct twill_train_tensor *tensor)
 {
@@ -280,7 +279,6 @@ static twill_status await_reduction(struct twill_gradients *set, struct twill_bu
     return wait_for(set, bucket, false, 0);
 }
 
-/* Wait until a bucket is reduced in this step, and deliver it. */
 static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     TWILL_TRY(NULL, await_reduction(set, bucket));
@@ -370,7 +368,6 @@ static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
     return complete;
 }
 
-/* Advance the reducers that have no thread. */
 static twill_status progress_reducers(struct twill_gradients *set)
 {
     for (uint32_t l = 0; l < set->reducers; l++) {

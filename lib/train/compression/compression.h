@@ -55,7 +55,6 @@ void twill_compressor_close(struct twill_gradients *set);
 /* Choose which buckets are compressed, and allocate their wire buffers. Between steps. */
 twill_status twill_compressor_prepare(struct twill_gradients *set);
 void twill_compressor_unprepare(struct twill_gradients *set);
-
 /* Return the units in a segment of a bucket, which are elements or units of its codes. The last
  * segment may have fewer. */
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);

@@ -399,7 +399,6 @@ static twill_status plan_range(struct state_import *import, uint32_t rank, uint3
     return TWILL_OK;
 }
 
-/* Plan the moves for all ranges that ranks need. */
 static twill_status plan_moves(struct state_import *import)
 {
     const struct twill_state_range *range = import->needed;

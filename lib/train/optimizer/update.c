@@ -215,7 +215,6 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
     }
 }
 
-/* Return the unit with an index of the queue. */
 static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
 {
     return &queue->unit[i & (queue->units_most - 1)];

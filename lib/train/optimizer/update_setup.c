@@ -66,7 +66,6 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
     return TWILL_OK;
 }
 
-/* Refuse a call because a late result is outstanding. */
 static twill_status refuse_outstanding(struct twill_gradients *set, const char *call)
 {
     return TWILL_SET_REFUSE(set,
@@ -270,7 +269,6 @@ bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
     return type != TWILL_F32 || set->generations > 1;
 }
 
-/* Return the queue of a bucket, which is that of its reducer. */
 static struct twill_update_queue *queue_of(const struct twill_gradients *set, uint32_t b)
 {
     return &set->update->queue[set->bucket[b].reducer];

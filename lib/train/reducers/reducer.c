@@ -360,7 +360,6 @@ static twill_status start_in_order(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
-/* Collect the all-gathers of parameters that are complete. */
 static twill_status collect_gathers(struct twill_reducer *reducer)
 {
     uint32_t collected = reducer->update->collected;

@@ -81,7 +81,6 @@ static bool is_let_in(const void *reducer)
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);
 }
 
-/* The main function of the thread. */
 static void *reducer_main(void *argument)
 {
     struct twill_reducer *reducer = argument;

@@ -81,7 +81,6 @@ twill_status twill_reducers_check(struct twill_gradients *set, twill_status stat
  * Returns `status`. The caller holds the reducer's lock. */
 twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
                                 twill_status status);
-
 /* Lock a reducer. A holder that waits soon lets go, as it sees `wanted`. */
 void twill_reducer_lock(struct twill_reducer *reducer);
 /* Lock a reducer if it is not locked. Returns whether it was locked by this call. */
@@ -117,7 +116,6 @@ void twill_reducer_interrupt(struct twill_reducer *reducer);
 void twill_reducer_note_end(struct twill_reducer *reducer);
 /* Sleep until reducer.own.ends differs from `seen`, for a few milliseconds at most. */
 void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);
-
 /* Describe where a reducer's thread runs, from the package down, and its network endpoints. */
 void twill_reducer_describe(const struct twill_reducer *reducer, char *text, size_t bytes);
 

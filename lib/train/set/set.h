@@ -189,7 +189,6 @@ void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, 
 /* Record an event of the calling thread about a tensor or a bucket. */
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
                       size_t bytes);
-
 /* Return tensor i of a bucket. */
 static inline struct twill_train_tensor *twill_bucket_tensor(const struct twill_gradients *set,
                                                              const struct twill_bucket *bucket,
