@@ -11,7 +11,7 @@
 enum { HIDDEN_WEIGHTS, HIDDEN_BIASES, OUTPUT_WEIGHTS, OUTPUT_BIAS, EXAMPLE_TENSORS };
 enum { EXAMPLE_LAYERS = EXAMPLE_TENSORS / 2 };
 
-/* One thread uses it at a time. The caller sets `weights` before the first pass, and `gradient`
+/* The network of one thread. The caller sets `weights` before the first pass, and `gradient`
  * before each backward pass, to memory of count[tensor] numbers. Weights are [features][hidden] in
  * the hidden layer and [hidden][outputs] in the output. */
 struct example_network {
@@ -19,8 +19,7 @@ struct example_network {
     size_t count[EXAMPLE_TENSORS];
     float *weights[EXAMPLE_TENSORS];
     float *gradient[EXAMPLE_TENSORS];
-    float *units;  /* [samples][hidden] of a forward pass, or deltas from the output's backward
-                      pass */
+    float *units;  /* [samples][hidden] outputs, or deltas after the output's backward pass */
     float *errors; /* [samples][outputs], times the scale of the forward pass */
 };
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Make room for `bytes` bytes, whose content is undefined then. *had is the size. */
+/* Make room for `bytes` bytes, and set *had, the size until then, to it. The content is lost. */
 static twill_status reserve_bytes(void **memory, size_t *had, size_t bytes)
 {
     if (*had < bytes) {

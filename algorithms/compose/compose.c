@@ -330,8 +330,8 @@ static void end_down(struct composer *c)
 /* --- up: final shards from their owners to all ranks ------------------------------------------ */
 
 /* Return whether owners store shards into the memory of the receivers. If not, they publish them in
- * their own SHARED, where the others fetch them. That is so for STAGED without contributions whose
- * cache lines could be reused (see intra_node.c). */
+ * their own SHARED, where the others fetch them. They do so in STAGED when there are no
+ * contributions whose cache lines can be reused (see intra_node.c). */
 static bool stores(const struct composer *c)
 {
     return c->mapped || c->down;
@@ -486,8 +486,8 @@ static void begin_up(struct composer *c)
     twill_emit_copy(c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
-/* Begin a broadcast. When all others have signalled their start, the root publishes the message,
- * and the others fetch their shards below the top level, and with MAPPED signal the root. */
+/* Begin a broadcast. The root waits until all others have started and then signals. The others
+ * fetch the shards that they own after the scattering levels, and with MAPPED signal the root. */
 static void begin_broadcast(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

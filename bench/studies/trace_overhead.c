@@ -112,7 +112,7 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
     return !fails("step", status, twill_gradients_message(side->set));
 }
 
-/* Run the steps of the sides alternately. Sample 0 of the steps that warm up is overwritten. */
+/* Run the steps of the sides alternately. The steps that warm up leave no sample. */
 static bool run_turns(struct overhead *o)
 {
     for (size_t step = 0; step < STEPS_WARM + o->steps; step++)

@@ -16,7 +16,7 @@ enum { NT3_KERNEL = 20, NT3_POOL = 10, NT3_LAYERS = 5 };
 struct nt3_layer {
     size_t channels, wide;  /* values of a place of the input, and the places of the input */
     size_t kernel, filters; /* places of a window, and outputs of a window */
-    size_t places, pool;    /* the windows, and of how many the largest output is taken */
+    size_t places, pool;    /* number of windows, and of how many the largest output counts */
     bool linear;            /* the layer has no ReLU */
     float *weights;         /* [filters][kernel * channels] */
     float *biases;          /* [filters] */

@@ -125,7 +125,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
                                       int root);
 
-/* Fill in `places`. Collective. */
+/* Gather where each rank is into `places`, and whether all share a clock. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
 /* Print on which host and node each rank is, for up to 64 ranks. */
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
@@ -139,8 +139,9 @@ twill_status twill_bench_energy_end(struct twill_bench_run *run,
                                     const struct twill_energy_reading *from,
                                     struct twill_bench_energy *energy);
 
-/* Print what is read, and from how many machines, or the energy of a step. */
+/* Print which counters are read, on how many machines. */
 void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *run);
+/* Print the energy of a step. */
 void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy);
 
 /* Open the file of -J, add rows, and write it. Return false after a message on failure. */

@@ -49,8 +49,8 @@ struct column {
 struct column_group {
     int flag;    /* offset of a flag in struct twill_bench_columns, or -1 if always shown */
     bool halves; /* for both halves, else for the first only */
-    const char *unknown, *heads[2];
-    struct column columns[5]; /* ended by a value of NULL */
+    const char *unknown, *heads[2]; /* text for an unknown value, and titles of the halves */
+    struct column columns[5];       /* ended by a value of NULL */
 };
 
 /* clang-format off */

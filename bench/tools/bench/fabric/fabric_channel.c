@@ -82,7 +82,7 @@ static const struct fabric_channel_ops calls_ops = {.send = calls_send,
                                                     .count = calls_count,
                                                     .close = calls_close};
 
-/* Find the line about the transport that is used, between nodes if there are several. */
+/* Copy the line about the transport to channel->what, between nodes if there are several. */
 static void describe_calls(struct fabric_channel *channel, const struct calls *calls)
 {
     const char *line;

@@ -266,8 +266,9 @@ static twill_status send_there(struct fabric_run *run, void *memory, size_t byte
     return TWILL_OK;
 }
 
-/* Send twice from new memory. If the calls of the library are measured, it is registered with it.
- * Only the first message can need a registration with the network. */
+/* Send twice from new memory, and set the seconds of both. If calls of the library are measured,
+ * twill_register() gets the memory. Only the first message can need a registration with the
+ * network. */
 static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double *first,
                                     double *next)
 {
