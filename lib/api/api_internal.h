@@ -86,7 +86,6 @@ static inline bool twill_group_is_open(const struct twill_call_group *group)
 {
     return group != NULL && group->open;
 }
-
 /* Check the arguments of a collective or of a message (the other one is NULL), and append it to the
  * open group. Returns TWILL_OK, or the error, which breaks the communicator unless all ranks refuse
  * the call alike. */

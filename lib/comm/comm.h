@@ -67,14 +67,12 @@ struct twill_comm {
     struct twill_alone ends;          /* those endpoints, if `alone` */
     char rail_line[224];              /* text that twill_comm_rail() returns */
 };
-
 /* Return the communicator that an engine belongs to, or NULL if `engine` is NULL. */
 static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine)
 {
     _Static_assert(offsetof(struct twill_comm, engine) == 0, "the engine comes first");
     return (struct twill_comm *)(uintptr_t)engine;
 }
-
 /* Create *made, a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL,
  * these are all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of
  * `parent`, and the communicator takes over `oob`, also on failure. `what` is a hash of the ranks.
@@ -96,7 +94,6 @@ twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 #define TWILL_LIVE     0x7477696cu
 #define TWILL_TORN     0x7477696du
 #define TWILL_BREAKING 0x7477696eu
-
 /* How a communicator ends. comm->live is LIVE, TORN, BREAKING or GONE. Once comm->broken is set,
  * all later calls are refused. The steps, in the order in which they may come:
  *
@@ -119,7 +116,6 @@ enum twill_cause {
     TWILL_CAUSE_KNOWN, /* comm->error states the cause */
     TWILL_CAUSE_OWN    /* it concerns this rank alone, so do not notify the others */
 };
-
 /* lib/comm/failure.c. Break the communicator with `status` and comm->error, or with another rank's
  * failure if that is the cause. Notify all ranks and fail all requests. Returns the status it has
  * failed with. A communicator of one rank stays usable after TWILL_ERR_ARGUMENT. */
@@ -166,7 +162,6 @@ static inline void twill_comm_release(struct twill_comm *comm)
 /* The value of comm->claim.held, in place of a call's name, while a thread advances the
  * communicator or breaks it in twill_comm_revoke(). */
 extern const char twill_held_by_progress[];
-
 /* Hold the communicator to advance it, until twill_comm_release(). Returns whether it was free. A
  * thread other than the owner must then check comm->pending and release it if that is 0. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
@@ -177,7 +172,6 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
                                                    twill_held_by_progress, memory_order_acquire,
                                                    memory_order_relaxed);
 }
-
 /* Hold the communicator for `call`, until twill_comm_release(), and return true. Waits at most
  * TWILL_TIMEOUT for a thread that advances or breaks it. Returns false if another thread is in a
  * call, with that call's name in *inside, or at the deadline, with *inside NULL. */
@@ -199,7 +193,6 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
     return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
-
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
  * the communicator is broken, and TWILL_OK otherwise. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);

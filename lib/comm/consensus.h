@@ -101,7 +101,6 @@ struct twill_consensus {
     unsigned char *message;          /* buffer of the message to send */
     struct twill_decision *received; /* aligned copy of the message being handled */
 };
-
 /* Return the number of 64-bit words in a set of `size` ranks. */
 static inline size_t twill_consensus_words(uint32_t size)
 {

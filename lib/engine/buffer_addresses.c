@@ -21,8 +21,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Return whether peers need a rank's side. In a broadcast to several nodes only the root's source
- * is shared, as representatives forward it from their own buffers. On one node, dst also is. */
+/* Return whether peers on the node access SRC or DST (`side`) of a rank. In a broadcast to several
+ * nodes only the root's source is shared, as representatives forward it from their own buffers. On
+ * one node, dst also is. */
 static bool side_is_needed(const struct twill_request *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
@@ -41,8 +42,8 @@ static size_t side_bytes(const struct twill_request *run, unsigned side)
     return shards * run->call.count * run->layout.element;
 }
 
-/* Find this rank's side in its heap and in this process. Both are TWILL_HEAP_NOWHERE if peers
- * cannot access it there, and 0 if they need not. */
+/* Store where this rank's side lies, as an offset in its heap and an address in this process. Each
+ * is TWILL_HEAP_NOWHERE if peers cannot access it there, and 0 if they need not. */
 static void find_own(const struct twill_request *run, unsigned side, uint64_t *offset,
                      uint64_t *address)
 {
@@ -56,7 +57,7 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
         *address = (uint64_t)(uintptr_t)s->base;
 }
 
-/* Withdraw the kinds of access that a side at this heap offset and address does not allow. */
+/* Remove the kinds of access that a side at this heap offset and address does not allow. */
 static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
@@ -79,7 +80,8 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
-/* Store a rank's addresses, and withdraw the kinds of access that they do not allow. */
+/* Store the addresses that local rank `local` has published, and remove the kinds of access that
+ * they do not allow. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
@@ -168,8 +170,8 @@ unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *rank
     return n;
 }
 
-/* Return the error of a fetch or an attach. If the peer has ended because the call failed, its
- * notice has come before, and is the cause. */
+/* Return the error of a fetch or an attach (`what`) that has failed with errno `cause`. If the peer
+ * has ended because the call failed, its notice has come before and is returned. */
 static twill_status fail_access(struct twill_request *run, uint32_t peer, const char *what,
                                 uint64_t from, size_t bytes, int cause)
 {
@@ -214,7 +216,8 @@ void twill_run_detach_peers(struct twill_request *run)
         }
 }
 
-/* Set where this rank can access a peer's side, in the peer's mapped heap or attached memory. */
+/* Set where this rank can access a peer's side, in the peer's mapped heap, attached memory or
+ * process. Returns TWILL_OK, or the error if it cannot be attached. */
 static twill_status attach_side(struct twill_request *run, uint32_t local, unsigned side)
 {
     struct twill_engine *engine = run->engine;

@@ -15,7 +15,7 @@
 
 _Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
 
-/* Return whether the rank that computes an entry has died. */
+/* Return whether the rank that computes an entry of the node's board has died. */
 static bool has_died(struct twill_engine *engine, const struct twill_board_entry *entry)
 {
     uint32_t l = atomic_load_explicit(&entry->rank, memory_order_relaxed) - 1;
@@ -30,7 +30,9 @@ uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine)
                : 0;
 }
 
-/* Read prices from the node's board, or take over computing them (struct twill_price_records). */
+/* The ask() of struct twill_price_records. Copies the prices of `key` from the node's board to
+ * words[] and returns TWILL_RECORD_THERE. Returns _MINE if this rank is to compute them, _THEIRS if
+ * another rank is and not `wait`, and _NONE if there is no use in waiting. */
 static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
@@ -56,7 +58,7 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
     return TWILL_RECORD_THERE;
 }
 
-/* Post prices that this rank has computed for the other ranks of the node. */
+/* The give() of struct twill_price_records. Posts prices that this rank has computed. */
 static void give(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS])
 {
     struct twill_engine *engine = user;
@@ -148,8 +150,9 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
     return TWILL_OK;
 }
 
-/* Choose an algorithm. Nodes may differ in whether their buffers are mapped, but must agree on
- * everything else. So with several nodes, mapped buffers change the protocol on this node only. */
+/* Choose an algorithm for the request `key`. Nodes may differ in whether their buffers are mapped,
+ * but must agree on everything else. So with several nodes, mapped buffers change the protocol on
+ * this node only. Returns TWILL_OK or the error. */
 static twill_status find_choice(struct twill_choice *choice, struct twill_engine *engine,
                                 const struct twill_select_request *key)
 {
@@ -170,7 +173,7 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_engine
     return TWILL_OK;
 }
 
-/* Warn, once per communicator, that TWILL_ALGORITHM cannot do this call. */
+/* Warn, once per communicator, that TWILL_ALGORITHM names an algorithm that cannot do this call. */
 static void log_substitute(struct twill_engine *engine, const struct twill_choice *choice)
 {
     if (!choice->substituted || engine->plan_cache.logged_substitute || engine->rank != 0)
@@ -204,7 +207,8 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", why);
 }
 
-/* Set run->plan, from the last call if that fits, or else through the selector. */
+/* Set run->plan, to that of the last call if it fits, or else through the selector. Returns
+ * TWILL_OK or the error. */
 static twill_status find_plan(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;

@@ -27,7 +27,7 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-/* Return where blocks of an operand of a step are, for peer 0. */
+/* Return where blocks of an operand of a step are. If it is a peer's, that is the step's peer 0. */
 static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
@@ -91,8 +91,7 @@ static void call_function(const struct twill_request *run, const void *left, con
         created->function(left, right, result, n, run->layout.type, created->user);
 }
 
-/* Reduce two operands at a time. Only the last result goes to dst, which may be one of the
- * operands. */
+/* Reduce two operands at a time. Only the last result goes to dst, which may be an operand. */
 static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
                                size_t count)
 {
@@ -153,7 +152,8 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
     f->source[f->sources++] = start;
 }
 
-/* Collect the operands of adjacent blocks of a REDUCE, in order. Returns the elements of dst. */
+/* Set *f to the reduction of adjacent blocks of a REDUCE, with its operands in order. Returns the
+ * number of elements of dst. */
 static size_t gather_operands(const struct twill_request *run,
                               const struct twill_instance *instance, const struct twill_step *step,
                               uint32_t at, uint32_t blocks, struct reduction *f)
@@ -206,7 +206,7 @@ static unsigned stores_to(const struct twill_request *run, const struct twill_in
     return space == TWILL_SHARED && instance->streams ? TWILL_KERNEL_STREAM : 0;
 }
 
-/* Copy and, if this segment is measured, account the time. */
+/* Copy the bytes of a COPY and, if this segment is measured, add the ticks to the measurement. */
 static void copy_staged(struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step, unsigned char *dst, const unsigned char *src,
                         size_t bytes)
@@ -217,7 +217,7 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
         twill_staging_add(run, instance, twill_ticks() - begin);
 }
 
-/* Return whether a COPY must still multiply, as it does in a narrow sum over a single rank. */
+/* Return whether a COPY must still multiply by layout.after, as in a narrow sum over one rank. */
 static bool finishes_alone(const struct twill_request *run)
 {
     return run->layout.after != NULL && run->engine->world->size == 1;
@@ -273,7 +273,7 @@ static struct reduction section_of(const struct twill_request *run, const struct
 }
 
 /* Reduce with operands in other processes. They are fetched in chunks into scratch, which stays in
- * the cache, and reduced there. */
+ * the cache, and reduced there. Returns TWILL_OK, or the error of a fetch. */
 static twill_status reduce_fetched(struct twill_request *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
@@ -306,7 +306,7 @@ static twill_status reduce_all(struct twill_request *run, const struct twill_ins
     return TWILL_OK;
 }
 
-/* Return the destination of a COPY that follows a REDUCE. */
+/* Return the destination of the COPY step `copy`, which follows a REDUCE. */
 static unsigned char *taken_to(const struct twill_request *run,
                                const struct twill_instance *instance, const struct twill_step *copy,
                                uint32_t at, uint32_t blocks)
@@ -315,8 +315,9 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Reduce adjacent blocks and execute the COPYs that follow. The kernel itself stores to the
- * destinations of the first COPYs. If there are more than it can take, work by FUSED_BYTES. */
+/* Reduce adjacent blocks and execute the `copies` COPYs that follow. The kernel itself stores to
+ * the destinations of the first ones. If there are more than it can take, work by FUSED_BYTES.
+ * Returns TWILL_OK, or the error of a fetch. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
@@ -397,13 +398,13 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* --- SRC and DST copied through scratch by segments: scaled inputs, scaled sums of narrow floats,
  *     and the source of an in-place all-to-all, which the call overwrites ---------------------- */
 
-/* A segment of a shard, in the caller's buffer and in scratch. */
+/* Where a segment of a shard lies in the caller's buffer and in scratch, and its elements. */
 struct segment {
     unsigned char *user, *scratch;
     size_t count;
 };
 
-/* Return the present segment of a shard. */
+/* Return where the instance's segment of a shard of SRC or DST (`space`) lies. */
 static struct segment segment_of(const struct twill_request *run,
                                  const struct twill_instance *instance, unsigned space,
                                  uint32_t shard)

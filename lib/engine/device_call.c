@@ -26,9 +26,9 @@ static twill_status record_error(const struct twill_request *request, twill_stat
     return TWILL_ENGINE_FAIL(engine, status, "%s", said->message);
 }
 
-/* Look up a buffer. Memory of twill_alloc() never belongs to a device. Memory that CUDA, once
- * initialised, does not know is read by a system call the first time, because it may be device
- * memory that has been freed. */
+/* Set found->is_device to whether a buffer is device memory. Memory of twill_alloc() never is.
+ * Memory that CUDA, once initialised, does not know is read by a system call the first time,
+ * because it may be device memory that has been freed. Returns TWILL_OK or the error. */
 static twill_status find_buffer(struct twill_request *request, unsigned side, const void *at,
                                 size_t bytes, struct twill_device_memory *found)
 {
@@ -70,7 +70,8 @@ static void pin_bounce(struct twill_request *request, const struct twill_device_
 }
 
 /* Grow the bounce memory to at least `bytes`, without its contents. It is pinned when it is used
- * for the second time, because pinning takes about as long as the copies of a call. */
+ * for the second time, because pinning takes about as long as the copies of a call. Returns
+ * TWILL_OK or the error. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {
@@ -94,7 +95,7 @@ static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
     return TWILL_OK;
 }
 
-/* Copy `bytes` to the host at `host`, or from there if `out`. */
+/* Copy `bytes` bytes from device memory to host memory, or to the device if `out`. */
 static twill_status copy_memory(struct twill_request *request, void *host,
                                 const struct twill_device_memory *memory, size_t bytes, bool out)
 {

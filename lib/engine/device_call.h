@@ -8,13 +8,16 @@
 #include <string.h>
 
 #ifdef TWILL_WITH_CUDA
-/* Redirect the sides that are device memory to the request's bounce memory, and copy src there. */
+/* Redirect the sides of a collective that are device memory to the request's bounce memory, and
+ * copy src there. Returns TWILL_OK, also if there is no device memory, or the error. */
 twill_status twill_request_bounce_in(struct twill_request *request);
-/* Do the same for a point-to-point request. */
+/* Redirect a point-to-point call on device memory to bounce memory, and copy what is sent there.
+ * Returns TWILL_OK, also if there is no device memory, or the error. */
 twill_status twill_point_bounce_in(struct twill_request *request);
 /* Copy the result from bounce memory to the caller's device memory, if it belongs there. */
 twill_status twill_request_bounce_out(struct twill_request *request);
-/* Copy from call.src, or to call.dst, of a collective that is not run by itself. Host or device. */
+/* Copy from call.src of a recorded collective that is fused into another one, in host or device
+ * memory. twill_request_write() copies to its call.dst. Both return TWILL_OK or the error. */
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);
 #else

@@ -16,7 +16,7 @@ struct twill_observer;
 struct twill_single_copy;
 struct twill_time_split; /* lib/engine/time_split.h */
 
-/* The links from this rank to the others. */
+/* The links from this rank to the others. A part of an engine, and used by its holder. */
 struct twill_links {
     struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
     unsigned transports;
@@ -73,8 +73,9 @@ struct twill_engine_tuning {
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */
 enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_STAGING_KINDS };
 
-/* Measurements of one kind. cost[0] is for cached stores and cost[1] for streamed ones, in ticks
- * per 64 KiB of a segment. It is at least 1, or 0 if unknown. */
+/* Measurements of copies into SHARED of one enum twill_staging_kind (lib/engine/staging.c). cost[0]
+ * is for cached stores and cost[1] for streamed ones, in ticks per 64 KiB of a segment. It is at
+ * least 1, or 0 if unknown. */
 struct twill_staging {
     uint32_t begun; /* number of segments begun */
     uint32_t cost[2];
@@ -140,7 +141,6 @@ struct twill_engine_ports {
 struct twill_engine {
     TWILL_ENGINE_MEMBERS
 };
-
 /* Return the transport that reaches a peer. */
 static inline struct twill_transport *twill_engine_link(const struct twill_engine *engine,
                                                         uint32_t peer)
@@ -187,7 +187,8 @@ int twill_engine_advance(struct twill_engine *engine);
  * *step to the awaited event, which is "signal", "message", "entry" or "set-up message". */
 unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
                                 const char **step);
-/* Return TWILL_OK, or the error of a failed message that is behind one still under way. */
+/* Return TWILL_OK, or the error of a failed message of an instance in flight, which may be behind
+ * one that is still under way. */
 twill_status twill_engine_check_posted(struct twill_engine *engine);
 /* Return whether a request under way uses a transport that must be polled. */
 bool twill_engine_is_polled(const struct twill_engine *engine);
@@ -196,7 +197,8 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status);
 /* Publish to the ranks of this node which call this rank is in. `ticks` is when it was entered. */
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks);
-/* Replace *memory, of *held bytes, by `bytes` bytes or more if it is smaller. Contents are lost. */
+/* If *memory, of *held bytes, is smaller than `bytes` bytes, replace it by memory of that size
+ * without its contents. Returns TWILL_OK or the error, after which there is none. */
 twill_status twill_engine_reserve(struct twill_engine *engine, unsigned char **memory, size_t *held,
                                   size_t bytes);
 /* Add to engine->pending. Only the holder writes, so this need not be an atomic addition. */
@@ -205,9 +207,11 @@ static inline void twill_engine_count_pending(struct twill_engine *engine, unsig
     unsigned pending = atomic_load_explicit(&engine->pending, memory_order_relaxed);
     atomic_store_explicit(&engine->pending, pending + more, memory_order_release);
 }
-/* Complete the point-to-point requests whose messages are complete. Returns how many, or < 0. */
+/* Complete the point-to-point requests whose messages are complete. Returns how many, or the error
+ * of a message, below 0. */
 int twill_points_sweep(struct twill_engine *engine);
-/* lib/engine/staging.c. Publish what the context knows of these ranks' copies, before any call. */
+/* lib/engine/staging.c. Before any call, publish the costs of copies into SHARED that the context
+ * knows of the ranks of this node from earlier communicators. */
 void twill_staging_recall(struct twill_engine *engine);
 /* lib/engine/spread_ranks.c. Move the calling thread to its CPU if the present call is large. */
 void twill_spread_in_call(const struct twill_engine *engine);
@@ -225,14 +229,15 @@ static inline void twill_request_count_start(const struct twill_request *request
 
 #define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(), about 6 us */
 #define TWILL_SPLIT_EVERY 64u
-/* lib/engine/time_split.c. Split the time, in ticks, of a call or wait that has completed a
- * collective. `idle` is engine->usage.idle before it. The time counts `times` times. */
+/* lib/engine/time_split.c. Split the time of a call or wait that has completed a collective, from
+ * and to in ticks. `idle` is engine->usage.idle before it. The time counts `times` times, for calls
+ * that are not split. */
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 /* Print the report of TWILL_REPORT, when report_at calls are complete. */
 void twill_split_report_due(struct twill_engine *engine);
-/* Count the time of a blocking call or of a wait, from and to in ticks. Split it if it is long, or
- * if this is one of every TWILL_SPLIT_EVERY calls. `idle` is engine->usage.idle at its start. */
+/* Count the ticks of a blocking call (is_call) or of a wait. Split them if it is long, or if this
+ * is one of every TWILL_SPLIT_EVERY calls. `idle` is engine->usage.idle at its start. */
 static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t from, uint64_t to,
                                            uint64_t idle, bool is_call)
 {

@@ -7,7 +7,7 @@
 #include "lib/engine/plan.h"
 
 /* --- lib/engine/request_queue.c --- */
-/* Prepare zeroed memory as a request of an engine. Fails if out of memory. */
+/* Prepare zeroed memory as a request of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine);
 /* Free all requests of an engine, none of which is under way, and the memory of its slots. */
 void twill_requests_destroy(struct twill_engine *engine);
@@ -20,7 +20,6 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
     return TWILL_LIKELY(engine->issue.arrived >= epoch) ||
            twill_engine_poll_arrivals(engine, epoch);
 }
-
 /* lib/engine/trace_calls.c. Log the end of a request. Call it only if engine->traced. */
 void twill_log_end(const struct twill_request *request, twill_status status);
 
@@ -28,11 +27,12 @@ void twill_log_end(const struct twill_request *request, twill_status status);
 /* Advance the exchange of buffer addresses. Returns 1 once it is complete, 0 while ranks are
  * missing, and an error below 0. */
 int twill_addresses_exchange(struct twill_request *run);
-/* Store up to `most` ranks whose addresses are missing. Returns their number. */
+/* Store in ranks[] up to `most` ranks whose addresses are missing. Returns their number. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
-/* Find the plan for a choice, or make it at first use. The engine owns it. */
+/* Store in *plan the plan for a choice, and make it at first use. The engine owns it. Returns
+ * TWILL_OK or the error. twill_plans_destroy() frees all plans. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
                             struct twill_plan **plan);
 void twill_plans_destroy(struct twill_engine *engine);
@@ -43,13 +43,13 @@ void twill_plans_destroy(struct twill_engine *engine);
 #define TWILL_STAGING_MEASURED 4u    /* segments measured at the end of a group */
 #define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
 #define TWILL_STAGING_PERIOD   8192u /* segments between two trials, 1 GiB of two ranks */
-
-/* Return whether segments with `elements` elements per shard are copied through SHARED, are
- * counted, and are equally long on all ranks. */
+/* Return whether stores into SHARED are tried out for segments of `elements` elements per shard.
+ * They are if data goes through SHARED unreduced, is not small, and is equal on all ranks in
+ * length. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
 /* Set instance->staging, streams and is_measured for a segment that begins. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);
-/* Add `ticks` of copying to the measurement of this segment. */
+/* Add `ticks` of copying to the measurement of this segment's stores. */
 void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
                        uint64_t ticks);
 /* Record that a segment with instance->is_measured set has ended. */
@@ -58,9 +58,11 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
-/* Lay out the segments, scratch and fast path of a call whose plan is selected. */
+/* Lay out the segments, scratch and fast path of a call whose plan is selected, in run->layout and
+ * run->fast_path. Returns TWILL_OK or the error. */
 twill_status twill_run_lay_out(struct twill_request *run);
-/* Decide whether stores bypass the caches, which depends on where the buffers lie. */
+/* Set layout.store_flags so that stores to DST bypass the caches if it is large and the call does
+ * not reduce in place. */
 void twill_run_choose_stores(struct twill_request *run);
 
 /* Consecutive elements in memory. */
@@ -106,35 +108,37 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 }
 
 /* --- lib/engine/executor.c --- */
-/* Begin the next segment in the slot of its epoch, which must be free. Fails if out of memory. */
+/* Begin the next segment as instance `epoch` in that epoch's slot, which must be free. Returns
+ * TWILL_OK, or the error if out of memory. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
-/* Issue the steps of each lane up to the first that may wait. Only for calls without messages. */
+/* Issue an instance's steps in each lane up to the first that may wait. Not for messages. */
 void twill_run_advance_ready(struct twill_slot *slot);
 /* Issue all steps that do not block. Returns their number, 0 if blocked, or an error below 0. */
 int twill_run_advance(struct twill_slot *slot);
-/* Store up to `most` ranks that the instance waits for, and in *step what for. Returns how many. */
+/* Store in ranks[] up to `most` ranks that the instance waits for, and "signal" or "message" in
+ * *step. Returns how many. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 /* Return whether this rank and a peer on its node have both published their call of this run's
  * number. A rank publishes a call after its first stores, once its earlier calls have ended. */
 bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
-/* Handle a peer on this node with another signature. Returns the error that says how its call
- * differs, or 0 while that is unknown. `is_known` is what twill_run_is_written_down() returned
+/* Handle a peer on this node with another signature. Returns the error, below 0, that says how its
+ * call differs, or 0 while that is unknown. `is_known` is what twill_run_is_written_down() returned
  * before the signature was read. */
 int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known);
 
 /* --- lib/engine/fast_path.c --- */
-/* Set run->fast_path of a run that is laid out. */
+/* Set run->fast_path of a run that is laid out. Its kind may be TWILL_FAST_NONE. */
 void twill_run_find_fast_path(struct twill_request *run);
 /* --- lib/engine/compute.c: the steps that compute --- */
 /* Execute a REDUCE and, in the same pass, the COPYs of its result that follow it before `end`. Sets
- * *copies to the number of COPYs done. */
+ * *copies to the number of COPYs done. Returns TWILL_OK, or the error of a fetch. */
 twill_status twill_run_reduce_and_copy(struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_step *step, const struct twill_step *end,
                                        uint32_t *copies);
-/* Execute a COPY. Fails if a peer's memory cannot be fetched. */
+/* Execute a COPY. Returns TWILL_OK, or the error if a peer's memory cannot be fetched. */
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step);
 /* Reduce a chunk of a RECV_REDUCE message, the `bytes` bytes from `offset` on, for a transport. */
@@ -144,10 +148,11 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* --- lib/engine/buffer_addresses.c: buffers in peers' processes --- */
 /* Bytes that a reduction fetches of each remote operand at a time. */
 #define TWILL_FETCH_CHUNK ((size_t)128 << 10)
-
-/* Make the peers' buffers accessible, once the addresses are collected and the plan is selected. */
+/* Make the peers' buffers accessible, once the addresses are collected and the plan is selected.
+ * Returns TWILL_OK, or the error if one cannot be attached. */
 twill_status twill_run_attach_peers(struct twill_request *run);
-/* Copy `bytes` bytes from a peer's process. `from` is an address of twill_run_locate(). */
+/* Copy `bytes` bytes from a peer's process to `to`. `from` is an address of twill_run_locate().
+ * Returns TWILL_OK or the error. */
 twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
 /* Return whether an operand must be fetched from a peer's process. */
@@ -156,9 +161,8 @@ static inline bool twill_run_fetches(const struct twill_request *run, twill_oper
     return TWILL_UNLIKELY(run->plan->fetches) && twill_operand_is_peer(operand) &&
            twill_operand_space(operand) <= TWILL_DST;
 }
-
-/* Copy a segment of SRC into scratch, scaled if the operation scales, or a segment of DST out of
- * scratch, rounded if the type is a narrow float. */
+/* Copy a segment of SRC into scratch, scaled if the operation scales. twill_run_bounce_out() copies
+ * a segment of DST out of scratch, rounded if the type is a narrow float. */
 void twill_run_bounce_in(struct twill_request *run, const struct twill_instance *instance);
 void twill_run_bounce_out(struct twill_request *run, const struct twill_instance *instance);
 

@@ -13,7 +13,7 @@ _Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
 /* Results of a step other than errors. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
-/* Return the lane in node memory and messages for a schedule's lane of an instance. */
+/* Return the number of a schedule's lane in node memory and messages, which also has the slot. */
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
 {
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;
@@ -144,7 +144,8 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
         request->bytes);
 }
 
-/* Learn from complete messages which rank has entered the call last, and publish it on the node. */
+/* Set run->last to the latest entry into the call that a lane's complete messages carry, and
+ * publish it on the node if it is later than before. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
@@ -160,7 +161,7 @@ static void note_entries(struct twill_request *run, const struct twill_slot *slo
         twill_node_note_entry(run->engine->node, run->sequence, run->last);
 }
 
-/* Record that the messages of a lane are complete. */
+/* Record for a timeline that the messages of a lane are complete. */
 static void record_messages(struct twill_request *run, const struct twill_instance *instance,
                             unsigned lane)
 {
@@ -339,8 +340,8 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
     return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue the steps of a lane until one blocks or, if `nonblocking`, until one may block. Returns how
- * many, or < 0. */
+/* Issue the steps of a lane until one blocks or, if `nonblocking`, until one may block. Returns
+ * their number, or an error below 0. */
 static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {
@@ -365,7 +366,7 @@ static int advance_lane(struct twill_request *run, struct twill_instance *instan
     return moved + 1;
 }
 
-/* Grow the slot's memory to what an instance of this run needs. */
+/* Grow the slot's memory to what an instance of this run needs. Returns TWILL_OK or the error. */
 static twill_status reserve_slot(struct twill_request *run, struct twill_slot *slot)
 {
     struct twill_engine *engine = run->engine;
@@ -472,7 +473,8 @@ int twill_run_advance(struct twill_slot *slot)
     return moved + 1;
 }
 
-/* Store up to `most` ranks that a lane's next step waits for. Returns how many. */
+/* Store in ranks[] up to `most` ranks that a lane's next step waits for, and "signal" or "message"
+ * in *name. Returns how many. */
 static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uint32_t *ranks,
                                unsigned most, const char **name)
 {

@@ -26,7 +26,8 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 
-/* Find the step's source in the caller's buffer. Returns false if it is not there. */
+/* Set fast_path->side, at, from and bytes to the step's source in the caller's buffer. Returns
+ * false if it is not there or empty, and true otherwise. */
 static bool find_source(const struct twill_request *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
 {
@@ -93,8 +94,8 @@ void twill_run_find_fast_path(struct twill_request *run)
     run->fast_path = found;
 }
 
-/* Combine the hash of the call with that of all calls before. Even if no rank had to wait for
- * another in calls that differed, the next call in which one has to wait then detects that. */
+/* Set run->signature from the hash of the call and that of all calls before. Even if no rank had to
+ * wait for another in calls that differed, the next call in which one has to wait detects that. */
 static inline void compute_signature(const struct twill_engine *engine, struct twill_request *run)
 {
     run->signature =
@@ -191,7 +192,8 @@ static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
     return own.ticks;
 }
 
-/* Do the bookkeeping of a call whose signature is set. If `is_fast`, its stores are posted. */
+/* Do the bookkeeping of a call whose signature is set: begin, number and enqueue it. If `is_fast`,
+ * its stores are posted and the first segment begins here. */
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
 {

@@ -20,8 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Describe a sum of narrow floats. With TWILL_REPRODUCIBLE its partial results are always f32, as
- * the algorithm determines where they would be rounded. */
+/* Set the layout of a sum of narrow floats. With TWILL_REPRODUCIBLE its partial results are always
+ * f32, as the algorithm determines where they would be rounded. */
 static void describe_narrow(struct twill_request *run)
 {
     const struct twill_operation *created = run->layout.created;
@@ -122,7 +122,7 @@ void twill_run_describe(struct twill_request *run)
     dst->bounced = run->layout.type != call->type && dst->base != NULL;
 }
 
-/* Return the elements of the largest shard, as far as known. */
+/* Return the elements of the largest shard, as far as this rank knows. */
 static size_t largest_shard(const struct twill_request *run)
 {
     size_t most = run->layout.known != NULL ? 0 : run->call.count;
@@ -231,7 +231,8 @@ twill_status twill_run_lay_out(struct twill_request *run)
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 
-/* Return the first byte of a space for this instance's segment. */
+/* Return the first byte of a space (TWILL_SRC, ...) for this instance's segment, of local rank
+ * `local` if `of_peer`. */
 static unsigned char *base_of(const struct twill_request *run,
                               const struct twill_instance *instance, unsigned space, bool of_peer,
                               uint32_t local)
@@ -350,7 +351,7 @@ static bool lies_in_src(const struct twill_run_buffers *buffers)
     return to >= from && to + dst->bytes <= from + src->bytes;
 }
 
-/* Map the pages of a buffer, but only for a part of the timeout, as this rank sends nothing
+/* Map the pages of a buffer for about an eighth of the timeout at most, as this rank sends nothing
  * meanwhile. The stores map the rest. */
 static void populate(const struct twill_side *side, uint64_t timeout_ns)
 {

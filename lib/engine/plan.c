@@ -28,7 +28,7 @@ static bool is_message(const struct twill_step *step)
            step->op == TWILL_STEP_RECV_REDUCE;
 }
 
-/* Scratch that a schedule declares, in multiples of the message. */
+/* Copies of the message that schedules need as scratch, in TMP and in SHARED. */
 struct copies {
     size_t tmp, shared;
 };
@@ -40,8 +40,9 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
 }
 
-/* Count the scratch that the schedules declare. Nodes may differ in whether their buffers are
- * mapped but not in their segments, so take the larger need of both protocols. */
+/* Set *copies to the scratch that the schedules declare. Nodes may differ in whether buffers are
+ * mapped but not in segments, so take the larger need of both protocols. Returns TWILL_OK or the
+ * error. */
 static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)
 {
@@ -74,9 +75,10 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
     return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
 }
 
-/* Set the size of segments. As it must be the same on all ranks, it depends on the world and the
- * choice, not on this rank's schedule. Data that goes through SHARED should stay in the caches, and
- * messages between nodes should not be too small. Mapped and fetched buffers need no segments. */
+/* Set plan->segment_bytes and tmp_bytes. As segments must be the same on all ranks, they depend on
+ * the world and the choice, not on this rank's schedule. Data that goes through SHARED should stay
+ * in the caches, and messages between nodes should not be too small. Mapped and fetched buffers
+ * need no segments. */
 static void size_segments(const struct twill_engine *engine, struct twill_plan *plan,
                           const struct copies *copies)
 {
@@ -103,8 +105,9 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
-/* Size the largest message that must be received before it is reduced. A block is at most one cache
- * line longer than the even division, or four with partials. This allows for eight. */
+/* Set plan->bounce_bytes and late_bytes for the largest message that is received before it is
+ * reduced. A block is at most one cache line longer than the even division, or four with partials.
+ * This allows for eight. */
 static void size_bounces(const struct twill_engine *engine, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -131,7 +134,7 @@ static uint32_t messages_of(const struct twill_schedule *s, const struct twill_s
     return (first + step->blocks - 1u) / shard_blocks - first / shard_blocks + 1;
 }
 
-/* Set plan->most_posted. */
+/* Set plan->most_posted, the most messages that a lane posts between two WAITs. */
 static void count_messages(struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -147,7 +150,8 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-/* Connect to the peers of all messages, and note whether a transport must be polled. */
+/* Connect to the peers of all messages, and set plan->polled if a transport must be polled. Returns
+ * TWILL_OK or the error. */
 static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
@@ -170,9 +174,9 @@ static bool writes_to_peers(const struct twill_schedule *s)
     return writes;
 }
 
-/* Decide whether two ranks swap the halves of SHARED every time round (twill_node_area_index()).
- * This pays if they only read each other's SHARED. If one writes results to the other's, lines
- * return anyway. Both ranks look at both schedules, so they decide the same. */
+/* Set plan->alternates if two ranks swap the halves of SHARED every time round
+ * (twill_node_area_index()). This pays if they only read each other's SHARED. If one writes results
+ * to the other's, lines return anyway. Both ranks look at both schedules and decide the same. */
 static twill_status decide_alternation(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
@@ -197,7 +201,7 @@ static uint32_t entry_steps_of(const struct twill_engine *engine, const struct t
     return twill_schedule_entry_steps(&plan->schedule, engine->rank, engine->world->size);
 }
 
-/* Size and connect all that runs of a plan need. */
+/* Set all sizes of a plan and connect to its peers. Returns TWILL_OK or the error. */
 static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct copies copies;
@@ -213,7 +217,8 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
 }
 
 #ifndef NDEBUG
-/* Verify all ranks' schedules before the first use, in debug builds with up to 32 ranks. */
+/* Verify the schedules of all ranks before the first use, in debug builds with up to 32 ranks.
+ * Returns TWILL_OK, or the error if one is wrong. */
 static twill_status verify_schedules(struct twill_engine *engine, const struct twill_choice *choice)
 {
     const struct twill_world *world = engine->world;
@@ -232,7 +237,7 @@ static twill_status verify_schedules(struct twill_engine *engine, const struct t
 }
 #endif
 
-/* Make a plan and add it to the cache. */
+/* Make a plan, add it to the cache and store it in *made. Returns TWILL_OK or the error. */
 static twill_status make_plan(struct twill_engine *engine, const struct twill_choice *choice,
                               struct twill_plan **made)
 {

@@ -63,7 +63,7 @@ struct twill_posted {
     bool late;     /* reduce only once the whole message has arrived */
 };
 
-/* A segment in flight. */
+/* A segment in flight. It lies in the slot of its epoch, and is reused when `active` is false. */
 struct twill_instance {
     bool active;
     uint64_t epoch;
@@ -110,7 +110,8 @@ enum twill_exchange_state {
     TWILL_EXCHANGE_COLLECTED, /* over, as all are known or this rank's buffers allow no access */
 };
 
-/* The exchange of buffer addresses among the ranks of a node (lib/engine/buffer_addresses.c). */
+/* State of one call in the exchange of buffer addresses among the ranks of a node
+ * (lib/engine/buffer_addresses.c). */
 struct twill_address_exchange {
     enum twill_exchange_state state;
     unsigned access;  /* set of enum twill_access that is exchanged for */
@@ -120,7 +121,6 @@ struct twill_address_exchange {
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */
     unsigned allowed_before;         /* and what those buffers allowed */
 };
-
 /* Return whether no addresses are missing, or none are needed. */
 static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)
 {
@@ -261,7 +261,6 @@ static inline struct twill_request *twill_slab_request(struct twill_request_slab
 {
     return (struct twill_request *)(void *)(slab->storage + (size_t)i * TWILL_GENERATIONS);
 }
-
 /* Return the request of a handle, which must not be NULL. Returns NULL if the request has been
  * waited for, freed, or destroyed with its communicator. A handle is the request's address with the
  * low bits of its generation. The memory stays readable in each case. */
@@ -271,7 +270,6 @@ static inline struct twill_request *twill_request_find(twill_request *handle)
     struct twill_request *request = (struct twill_request *)(word - word % TWILL_GENERATIONS);
     return TWILL_LIKELY(request->handle.given == handle) ? request : NULL;
 }
-
 /* Pack collective, vector flag, type and operation into the word that ranks compare. */
 static inline uint32_t twill_call_what(const struct twill_call *call)
 {
@@ -340,15 +338,16 @@ void twill_run_number(struct twill_request *run);
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,
  * on one node only after the fast path has sent what peers wait for. */
 void twill_request_begin(struct twill_request *request, uint64_t entered);
-/* lib/engine/choose_plan.c. Select the plan. Returns 1 once it is selected, 0 while peers' buffer
- * addresses are missing, and an error below 0. */
+/* lib/engine/choose_plan.c. Select run->plan and lay the run out. Returns 1 once it is selected, 0
+ * while peers' buffer addresses are missing, and an error below 0. */
 int twill_run_choose(struct twill_request *run);
-/* lib/engine/executor.c. Grow the memory of all free slots, for later calls of this shape. */
+/* lib/engine/executor.c. Grow the memory of all free slots, so that later calls of this shape need
+ * not. Returns TWILL_OK or the error. */
 twill_status twill_run_reserve_slots(struct twill_request *run);
 /* Restart the address exchange for the same call with other buffers. Keep the plan to compare. */
 void twill_addresses_restart(struct twill_request *run);
-/* Find out whether the ranks of this node exchange addresses, and whether those of any node do. The
- * latter is the same on all ranks. */
+/* Set *exchanges to whether the ranks of this node exchange buffer addresses, and *any_exchanges to
+ * whether those of any node do, which is the same on all ranks. Returns TWILL_OK or the error. */
 twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges,
                                     bool *any_exchanges);
 /* lib/engine/buffer_addresses.c. Release what was attached of peers' memory. */

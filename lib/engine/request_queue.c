@@ -14,7 +14,8 @@ static void set_state(struct twill_request *request, enum twill_request_state st
     atomic_store_explicit(&request->state, state, memory_order_release);
 }
 
-/* Hand a request to its waiter. If other threads could advance it, uncount it. */
+/* Set a request's status and complete it, after which its waiter may reuse it. If other threads
+ * could advance it, it no longer counts as pending. */
 static void set_complete(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
@@ -138,7 +139,8 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status)
 }
 
 /* --- point to point: which requests have completed (begun by lib/api/point_to_point.c) -------- */
-/* Return the error that a message does not match its peer's. */
+/* Set the engine's error to say that a message (TWILL_OUT or TWILL_IN) does not match its peer's.
+ * Returns TWILL_ERR_MISMATCH. */
 static twill_status point_differs(struct twill_request *request, int way)
 {
     struct twill_engine *engine = request->engine;
@@ -203,7 +205,8 @@ bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
     return engine->issue.arrived >= epoch;
 }
 
-/* Store up to `most` ranks of the node that keep the next instance waiting. Returns how many. */
+/* Store in ranks[] up to `most` ranks of the node that keep the next instance from beginning.
+ * Returns how many. */
 static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks, unsigned most)
 {
     const struct twill_request *run =
@@ -253,7 +256,7 @@ static int begin_segments(struct twill_engine *engine)
     return started;
 }
 
-/* Advance all transports and point-to-point requests. Returns the steps, or < 0. */
+/* Advance transports and complete messages. Returns the number of steps, or an error below 0. */
 static int advance_transports(struct twill_engine *engine)
 {
     int moved = 0;
@@ -300,7 +303,8 @@ int twill_engine_advance(struct twill_engine *engine)
     return moved;
 }
 
-/* Store up to `most` peers of pending transfers, and `name` in *step. Returns how many. */
+/* Store in ranks[] up to `most` peers of pending transfers, and `name` in *step if there are any.
+ * Returns how many. */
 static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
                                    unsigned most, const char *name, const char **step)
 {
@@ -419,7 +423,8 @@ static void close_request(struct twill_request *request)
     *request = (struct twill_request){.handle.generation = request->handle.generation + 1};
 }
 
-/* Get more requests from the context's pool, which other threads may use at the same time. */
+/* Get a slab of unused requests from the context's pool, which other threads may use at the same
+ * time. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 static twill_status take_slab(struct twill_engine *engine)
 {
     struct twill_context *context = engine->context;

@@ -32,8 +32,8 @@ void twill_spread_prepare(struct twill_engine *engine)
     *engine->tuning.share = share;
 }
 
-/* Let the thread run again where it could before. It is allowed all CPUs if that comes to the same.
- * With a mask, which it may not have had before, it would not follow if its cpuset grew. */
+/* Let the calling thread run again on CPUs `before`. It is allowed all CPUs if that comes to the
+ * same. With a mask, which it may not have had, it would not follow if its cpuset grew. */
 static void release_thread(const cpu_set_t *before)
 {
     cpu_set_t all, now;

@@ -29,8 +29,7 @@ struct twill_cpu_share {
     uint64_t next, hold, hold_least, hold_most;
     bool moved; /* moved in a small call since another job had the core */
 };
-
-/* Find the share of a communicator whose ranks are known. */
+/* Set engine->tuning.share for a communicator whose ranks and their CPUs are known. */
 void twill_spread_prepare(struct twill_engine *engine);
 /* Move the calling thread to its CPU. Does nothing if the thread is there, or may run on more or
  * fewer CPUs than when the share was found. Returns whether it was moved. */
@@ -39,9 +38,11 @@ bool twill_spread_move(const struct twill_cpu_share *share);
 /* --- in small calls, by how long a yield took --- */
 /* Set the rate of the clock, in ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* Record that another waiting rank had the core. If the last look was long ago, move the thread. */
+/* Record that another waiting rank had the core at `now`, in ticks. If the last look was long ago,
+ * move the thread. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
-/* Record that another job had the core. Look later, after twice the time if a move led to it. */
+/* Record that another job had the core at `now`. Look later, after twice the time if a move led to
+ * it. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);
 
 #endif

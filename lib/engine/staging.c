@@ -46,8 +46,8 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-/* Set worst[] to the highest cost of each way among the ranks of the node. Returns whether all
- * ranks have published both. */
+/* Set worst[] to the highest cost, cached and streamed, among the ranks of the node. Returns
+ * whether all ranks have published both. */
 static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
                        uint32_t worst[2])
 {
@@ -79,7 +79,7 @@ static uint64_t hash_of_local_ranks(const struct twill_engine *engine)
     return twill_max(sum, UINT64_C(1));
 }
 
-/* Costs that the context keeps (struct twill_staging). */
+/* The costs that the context keeps for one set of ranks of the node (struct twill_staging). */
 struct known {
     uint64_t ranks; /* hash of the ranks of the node, or 0 if unused */
     uint32_t cost[TWILL_STAGING_KINDS][2];
@@ -117,7 +117,7 @@ void twill_staging_recall(struct twill_engine *engine)
             twill_node_put_staging_cost(engine->node, kind, way, known.cost[kind][way]);
 }
 
-/* Keep the costs of a kind, both of which are known, in the context. */
+/* Keep the costs of a kind, both of which are known, in the context, for later communicators. */
 static void remember_costs(struct twill_engine *engine, enum twill_staging_kind kind)
 {
     struct twill_context *context = engine->context;

@@ -29,8 +29,8 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
     return all;
 }
 
-/* Find the last entry into the call that ended last. A peer that starts a nonblocking call stores
- * what others wait for just before it publishes its entry, so look again for a while. */
+/* Return the last known entry into the call that ended last. A peer that starts a nonblocking call
+ * stores what others wait for just before it publishes its entry, so look again for a while. */
 static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
                                          uint64_t to)
 {
@@ -67,7 +67,8 @@ static struct twill_lateness lateness_of(const struct twill_engine *engine, uint
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
-/* Return the rank whose late entries have cost the index-th most, counted from 0, or UINT32_MAX. */
+/* Return the rank whose late entries have cost the index-th most in a reader's period, counted from
+ * 0, or UINT32_MAX if there is none. */
 static uint32_t rank_by_cost(const struct twill_engine *engine, size_t index,
                              enum twill_split_reader reader)
 {
@@ -91,7 +92,7 @@ static double percent(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* Describe a reader's period. Returns the length of the text. */
+/* Write to text[bytes] where the time of a reader's period went. Returns the length of the text. */
 static size_t describe_period(const struct twill_engine *engine, enum twill_split_reader reader,
                               char *text, size_t bytes)
 {

@@ -37,22 +37,22 @@ struct twill_time_split {
     uint64_t *observed;          /* where waiting is also added, for metrics, or NULL */
     char line[256];              /* text that twill_comm_times() returns */
 };
-
-/* Allocate or free the split of an engine. Closing prints the last report. */
+/* Allocate the split of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. twill_split_close() frees
+ * it after printing the last report. */
 twill_status twill_split_open(struct twill_engine *engine);
 void twill_split_close(struct twill_engine *engine);
 /* Log one line with the shares of the report period that ends now, after the text `what`, and begin
- * the next period. The second function does so for the communicator's whole life. The period of
- * twill_comm_times() continues. The communicator's holder calls them. */
+ * the next period. twill_split_report_all() logs those of the communicator's whole life. The period
+ * of twill_comm_times() continues. The communicator's holder calls them. */
 void twill_split_report(struct twill_engine *engine, const char *what);
 void twill_split_report_all(struct twill_engine *engine, const char *what);
-/* Raise *last to the latest entry into a call among the ranks of this node that have published
- * theirs. Returns whether all have. */
+/* Raise *last to the latest entry into call number `sequence` among the ranks of this node that
+ * have published theirs. Returns whether all have. */
 bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
-/* Return line `index` of twill_comm_times(), or NULL past the last. twill_split_begin() begins a
- * reader's period. */
+/* Return line `index` of twill_comm_times(), or NULL past the last. */
 const char *twill_split_line(struct twill_engine *engine, size_t index);
+/* Begin a new period of a reader. */
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);
 
 #endif

@@ -30,14 +30,12 @@ static inline void twill_trace_call(const struct twill_request *request, enum tw
                                                 .detail = (uint16_t)-status,
                                                 .kind = (uint8_t)kind});
 }
-
 /* Record that a call has begun, at request->ticks. */
 static inline void twill_trace_call_begin(const struct twill_request *request)
 {
     twill_trace_call(request, TWILL_TRACE_CALL_BEGIN, request->ticks, TWILL_OK);
     TWILL_PROBE(call_begin, request->engine->number, request->sequence, request->bytes);
 }
-
 /* Record that a call has ended, and set request->ended. */
 static inline void twill_trace_call_end(struct twill_request *request, twill_status status)
 {
@@ -45,11 +43,10 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
     twill_trace_call(request, TWILL_TRACE_CALL_END, request->ended, status);
     TWILL_PROBE(call_end, request->engine->number, request->sequence, status);
 }
-
-/* Record the beginning or end of a point-to-point call. */
+/* Record the beginning of a point-to-point call. twill_trace_point_end() records its end. */
 void twill_trace_point_begin(const struct twill_request *request);
 void twill_trace_point_end(const struct twill_request *request, twill_status status);
-/* Record that a wait for `peer` began `ns` nanoseconds ago, or that it has ended. */
+/* Record that a wait for `peer` began `ns` nanoseconds ago. twill_trace_wait_end() ends it. */
 void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, uint64_t ns);
 void twill_trace_wait_end(const struct twill_engine *engine);
 /* Record that the communicator has failed with `status`, as rank `from` has found. */

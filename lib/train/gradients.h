@@ -68,7 +68,6 @@ struct twill_searches {
     } * candidates;
     struct twill_step_search codes; /* options.compression_automatic: over enum twill_wire_choice */
 };
-
 /* Begin the searches that the options ask for. */
 twill_status twill_searches_begin(struct twill_gradients *set);
 /* Note the time of the step that ends. When it is time, change to the next candidate or, at the end

@@ -186,7 +186,6 @@ size_t twill_set_entries_describe(const struct twill_gradients *set, char *text,
     return used;
 }
 
-/* --- TWILL_GRADIENTS ------------------------------------------------------------------------- */
 /* Return the index of a text in names[], or -1 if it is not there. */
 static int find_name(const char *const *names, size_t count, const char *text)
 {

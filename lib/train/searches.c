@@ -24,8 +24,6 @@ _Static_assert(TWILL_FUSED_TO_MOST == (size_t)64 << 20, "the largest of bucket_s
 static const char *const choice_names[TWILL_WIRE_CHOICES] = {"buckets where the price says it pays",
                                                              "all buckets", "no bucket"};
 
-/* --- bucket sizes ----------------------------------------------------------------------------- */
-
 static void add_candidate(struct twill_searches *searches, size_t bucket, size_t first,
                           size_t segment)
 {
@@ -86,7 +84,6 @@ static twill_status choose_sizes(struct twill_gradients *set)
     return use_sizes(set, best);
 }
 
-/* --- compression ------------------------------------------------------------------------------ */
 /* Use a choice of compression, dividing the tensors anew if it is another one. */
 static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choice choice)
 {

@@ -474,8 +474,6 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     return twill_reducers_check(set, twill_searches_end_step(set));
 }
 
-/* --- dense layers ----------------------------------------------------------------------------- */
-
 twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor *tensor,
                                        size_t rows, size_t columns, size_t samples, int *index)
 {
@@ -556,7 +554,6 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
     return mark_any(set, index);
 }
 
-/* --- one step late ---------------------------------------------------------------------------- */
 /* This is the pipelined mode of Cray's PE ML Plugin, in which a step delivers the result of the
  * step before. Steps use the two generations of buckets alternately, even while lateness is off.
  *

@@ -59,7 +59,6 @@ struct state_import {
     struct residuals residuals; /* that this rank brings */
 };
 
-/* --- residuals -------------------------------------------------------------------------------- */
 /* A rank's residual is what its codes have lacked, so only the sum over the ranks matters. A rank
  * that imports the state of ranks that are gone adds their residuals to its own. They are exported
  * in units of the result, as the factor before encoding depends on the number of ranks. */

@@ -325,7 +325,6 @@ static void decode_unit(struct twill_gradients *set, struct twill_update_unit *u
     unit->decoded = true;
 }
 
-/* --- clipping --------------------------------------------------------------------------------- */
 /* Clipping by the norm of all gradients of a step (Pascanu, Mikolov and Bengio 2013). Each rank
  * adds the squares of its shards as they are reduced, separately for each reducer. The queues of a
  * reducer on all ranks exchange their sums, and each waits for the sums of the other reducers

@@ -56,7 +56,6 @@ struct twill_state_place {
     struct twill_update_segment *segment;
     size_t at; /* index of its first element in the arrays of the segment */
 };
-
 /* List the ranges of this rank's shards. Returns their number, also if `places` is NULL. */
 uint32_t twill_state_places(const struct twill_gradients *set, struct twill_state_place *places);
 /* Return array k of one of this rank's ranges, the master weights after those of the rule. */
@@ -66,7 +65,6 @@ float *twill_state_array(const struct twill_gradients *set, const struct twill_s
 uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
 
 #define TWILL_RESIDUAL_RANKS (1u << 24) /* most ranks of an export */
-
 /* Return the number of elements of this rank's residual, or 0 if it has none. */
 size_t twill_residual_floats(const struct twill_gradients *set);
 #endif

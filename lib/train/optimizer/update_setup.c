@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- the optimizer --------------------------------------------------------------------------- */
 /* Return TWILL_OK between steps. Within a step, refuse the call and name a tensor marked ready. */
 static twill_status check_no_marks(struct twill_gradients *set, const char *call)
 {
@@ -108,8 +107,6 @@ void twill_update_note_import(struct twill_gradients *set, uint64_t steps)
                 update->loads - (set->bucket[b].type == TWILL_F32); /* without the weights */
     }
 }
-
-/* --- parameters ------------------------------------------------------------------------------ */
 
 static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_bytes,
                        size_t a_bytes)
@@ -231,7 +228,6 @@ void twill_update_close(struct twill_gradients *set)
     set->update = NULL;
 }
 
-/* --- buckets --------------------------------------------------------------------------------- */
 /* Divide `count` elements into a shard for each rank, update->counts. Returns this rank's start. */
 static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
 {

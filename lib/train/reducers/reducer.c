@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-/* --- set-up ---------------------------------------------------------------------------------- */
 /* Create a communicator of the parent's ranks. With threads, it has its own endpoint. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
@@ -244,8 +243,6 @@ void twill_reducers_finish(struct twill_gradients *set)
     }
 }
 
-/* --- the lock -------------------------------------------------------------------------------- */
-
 bool twill_reducer_try_lock(struct twill_reducer *reducer)
 {
     return !atomic_load_explicit(&reducer->locked, memory_order_relaxed) &&
@@ -290,8 +287,6 @@ void twill_reducer_kick(struct twill_reducer *reducer)
     if (atomic_load(&reducer->wanted)) /* the holder may sleep in its wait */
         twill_extend_ring(reducer->comm, (uint32_t)twill_comm_rank(reducer->comm));
 }
-
-/* --- progress -------------------------------------------------------------------------------- */
 
 bool twill_bucket_is_ready(const struct twill_bucket *bucket)
 {
@@ -428,7 +423,6 @@ twill_status twill_reducer_progress(struct twill_reducer *reducer)
     return twill_reducer_advance(reducer);
 }
 
-/* --- waiting --------------------------------------------------------------------------------- */
 /* The events that end a wait. */
 struct awaited {
     const struct twill_reducer *reducer;

@@ -63,7 +63,6 @@ struct twill_reducer {
     bool exchanging;           /* the exchange is under way */
     uint64_t exchange_from_ns; /* twill_now() before which no other exchange begins */
 };
-
 /* Create all communicators of the set. Collective. If a later step of the commit fails on a rank,
  * the others learn it on these, so the caller's communicator stays intact. */
 twill_status twill_reducers_open(struct twill_gradients *set);

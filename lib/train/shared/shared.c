@@ -29,8 +29,6 @@ twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, s
     return status;
 }
 
-/* --- options ---------------------------------------------------------------------------------- */
-
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
                                        struct twill_error *error)
 {
@@ -54,8 +52,6 @@ twill_status twill_compression_check(twill_compression compression, double ratio
                           "options.compression_threshold %g is not a magnitude", threshold);
     return TWILL_OK;
 }
-
-/* --- codes ------------------------------------------------------------------------------------ */
 
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
@@ -140,8 +136,6 @@ void twill_add_list(void *to, size_t count, const unsigned char *list, size_t en
     if (n <= entries)
         (void)twill_scatter_add(to, count, index, value, n, scale);
 }
-
-/* --- a search over the first steps ------------------------------------------------------------ */
 
 twill_status twill_search_begin(struct twill_step_search *search, unsigned candidates,
                                 struct twill_error *error)

@@ -103,7 +103,6 @@ struct twill_step_search {
     uint64_t step_began;     /* twill_now(), or 0 before the first step */
     double *seconds;         /* [candidates] shortest step, at the end that of the slowest rank */
 };
-
 /* Begin or free a search. */
 twill_status twill_search_begin(struct twill_step_search *search, unsigned candidates,
                                 struct twill_error *error);
