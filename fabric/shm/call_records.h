@@ -56,8 +56,8 @@ static inline bool twill_node_read_call(const struct twill_node *node, uint32_t 
     return call->sequence == sequence &&
            atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
-/* Read the last call that local rank l has entered, and when. Returns false if l has made no call,
- * or is entering another one just now. */
+/* Read the last call that local rank l has entered, and when (*entered, in ticks). Returns false if
+ * l has made no call, or is entering another one just now. */
 static inline bool twill_node_read_last_call(const struct twill_node *node, uint32_t l,
                                              struct twill_call_record *call, uint64_t *entered)
 {
@@ -68,7 +68,7 @@ static inline bool twill_node_read_last_call(const struct twill_node *node, uint
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == sequence;
 }
 
-/* Publish the last entry into a call that this rank knows of. */
+/* Publish which rank, as far as this one knows, entered call number `sequence` last, and when. */
 static inline void twill_node_note_entry(struct twill_node *node, uint64_t sequence,
                                          struct twill_last_entry last)
 {
@@ -78,8 +78,9 @@ static inline void twill_node_note_entry(struct twill_node *node, uint64_t seque
     atomic_store_explicit(&entry->rank, last.rank, memory_order_release);
     atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
 }
-/* Read the last entry into a call that local rank l knows of. Returns false if l has not entered
- * it, or is writing just now. Sets last->ticks to 0 if the record was overwritten. */
+/* Read what local rank l has published about the last entry into call number `sequence`. Returns
+ * false if l has not entered that call, or is writing the record just now. Returns true with
+ * last->ticks 0 if a later call has overwritten the record, else true with the entry in *last. */
 static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t l,
                                          uint64_t sequence, struct twill_last_entry *last)
 {
@@ -93,7 +94,7 @@ static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t
            (found == sequence &&
             atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence);
 }
-/* Publish that this rank has been waiting for a rank of the communicator in its current call. */
+/* Publish that this rank has long been waiting for `rank`, until it enters its next call. */
 static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
 {
     atomic_store_explicit(&node->area[node->me]->call.waits_for, rank + 1, memory_order_release);
@@ -145,7 +146,7 @@ struct twill_buffer_addresses {
     uint32_t signature;
 };
 
-/* Publish this rank's addresses for a call, and wake the others. */
+/* Publish this rank's addresses for call number `sequence`, and wake the others. */
 static inline void twill_node_put_addresses(struct twill_node *node, uint64_t sequence,
                                             const struct twill_buffer_addresses *addresses)
 {
@@ -158,7 +159,7 @@ static inline void twill_node_put_addresses(struct twill_node *node, uint64_t se
     atomic_store_explicit(&line->sequence, sequence, memory_order_release);
     twill_node_ring_doorbells(node);
 }
-/* Read the addresses of local rank l for a call. Returns false if l has not published them. */
+/* Read local rank l's addresses for call `sequence`. Returns false if it has not published them. */
 static inline bool twill_node_get_addresses(const struct twill_node *node, uint32_t l,
                                             uint64_t sequence,
                                             struct twill_buffer_addresses *addresses)

@@ -48,7 +48,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-/* Store the descriptors of a message in fds[], and close those beyond `most`. */
+/* Append the descriptors in `c` to fds[], which holds *taken of them, and close any over `most`. */
 static void take_descriptors(const struct cmsghdr *c, int *fds, size_t most, size_t *taken)
 {
     for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {

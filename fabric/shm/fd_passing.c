@@ -115,9 +115,10 @@ static bool same_user(int socket)
     return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-/* Connect to the listener of a peer. If *fd is -1 with FINE, it must be tried again. Returns
- * REFUSED if the peer has died, has given up, or is in another network namespace. Returns
- * OTHER_USER if the listener is not ours: anyone may take a name that its owner has closed. */
+/* Connect *fd to the listener of a peer. Returns FINE with *fd -1 if it must be tried again.
+ * Returns REFUSED if the peer has died, has given up, or is in another network namespace. Returns
+ * OTHER_USER if the listener is not ours, as anyone may take a name that its owner has closed.
+ * Returns the shortage if no socket could be opened. */
 static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
                                    const struct twill_fd_passing_peer *peer, int *fd)
 {
@@ -137,8 +138,9 @@ static enum twill_share_cause dial(const struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* Connect and authenticate, or leave it for later. A full backlog may stay full until its owner,
- * who might be waiting for us elsewhere, comes to the exchange. */
+/* Connect to a peer, send our hello and set peer->identified. Also returns FINE if a part of that
+ * is left for later: a full backlog may stay full until its owner comes to the exchange. Otherwise
+ * returns the cause, and sets `lost` if that is REFUSED. */
 static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
@@ -155,8 +157,8 @@ static enum twill_share_cause connect_peer(struct twill_fd_passing *fd_passing,
     return cause;
 }
 
-/* Check that the peers that are to connect to this rank still listen. Another user's process may
- * have taken the name of a peer that does not. Returns FINE, REFUSED or OTHER_USER. */
+/* Check that the peers that are to connect to this rank still listen. Returns FINE if they do,
+ * REFUSED with `lost` set if one does not, or OTHER_USER if another user has taken its name. */
 static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
 {
     for (size_t i = 0; i < fd_passing->peer_count; i++) {
@@ -175,7 +177,7 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
     return TWILL_SHARE_FINE;
 }
 
-/* Receive a hello and its files, -1 where there is none. Returns the bytes received. */
+/* Receive a hello and its files, -1 where there is none. Returns as twill_fds_receive() does. */
 static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
 {
     return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);
@@ -221,7 +223,8 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
     return TWILL_SHARE_FINE;
 }
 
-/* Receive the peer's file, if it has arrived, and hand it to take(). Returns FINE or the cause. */
+/* Receive the peer's files and hand them to take(). Returns FINE, also if they have not arrived, or
+ * the cause. */
 static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
@@ -246,7 +249,6 @@ static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
     return fd_passing->take(fd_passing->user, peer, fds);
 }
 
-/* --- the exchange ---------------------------------------------------------------------------- */
 /* State of one exchange, local to twill_fd_passing_exchange(). */
 struct exchange {
     struct twill_fd_passing *fd_passing;
@@ -258,8 +260,8 @@ struct exchange {
     bool starved;               /* no descriptor was left for another connection */
 };
 
-/* Return whether to wait for a missing descriptor. A connection that is open now will return its
- * own, and the deadline ends one that never does. */
+/* Return whether to wait for a missing descriptor, and set `starved` if so. A connection that is
+ * open now will return its own, and the deadline ends one that never does. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
 {
     bool scarce = cause == TWILL_SHARE_DESCRIPTORS || cause == TWILL_SHARE_MEMORY;
@@ -345,7 +347,8 @@ static bool is_served(const struct twill_fd_passing_peer *peer)
     return peer->received && peer->sent;
 }
 
-/* Connect to a peer, unless there are too many connections or too few descriptors for now. */
+/* Connect to a peer, unless there are too many connections or too few descriptors for now. Returns
+ * FINE also if it must be tried again, or the cause. */
 static enum twill_share_cause open_connection(struct exchange *exchange,
                                               struct twill_fd_passing_peer *peer)
 {
@@ -395,7 +398,7 @@ static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *mis
     return TWILL_SHARE_FINE;
 }
 
-/* Wait for messages, for a short time only if something is to be sent. */
+/* Wait until something arrives, for TWILL_FD_RETRY_MS if `sending`, else for TWILL_ATTEND_NS. */
 static void await_traffic(struct exchange *exchange, bool sending)
 {
     const struct twill_fd_passing *fd_passing = exchange->fd_passing;
@@ -412,7 +415,8 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
-/* Answer the ranks that wait for this one, if it is time. Returns false to end the exchange. */
+/* Answer the ranks that wait for this one, if twill_now() has reached *next, and set that to the
+ * next time. Returns false if the exchange must end. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();
@@ -511,8 +515,6 @@ void twill_fd_passing_close(struct twill_fd_passing *fd_passing)
         fd_passing->peers[i].socket = -1;
     }
 }
-
-/* --- texts ------------------------------------------------------------------------------------ */
 
 const char *twill_share_cause_text(int32_t cause)
 {

@@ -52,7 +52,8 @@ enum twill_fd_passing_phase {
     TWILL_FD_PASSING_PHASES
 };
 
-/* The exchange of one rank: listen, fill in `file` to `peer_count`, exchange, close. */
+/* State of one rank's exchange of files. Its owner calls twill_fd_passing_listen(), fills in the
+ * members from `file` to `peer_count`, and calls twill_fd_passing_exchange() and _close(). */
 struct twill_fd_passing {
     struct twill_oob *oob;
     uint64_t name, key;
@@ -70,7 +71,7 @@ struct twill_fd_passing {
     enum twill_fd_passing_phase phase; /* how far the exchange with that peer had come */
 };
 
-/* Initialise and listen, under a random name and with a random key. Returns FINE or the cause. */
+/* Initialise *fd_passing and listen, with a random name and key. Returns FINE or the cause. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob);
 /* Exchange files with all peers, a few at a time, so that the descriptors needed do not grow with

@@ -31,8 +31,8 @@ enum twill_share_cause twill_mapping_memfd(int *fd, const char *name);
 /* Create a memfd of this size and lock it, which shows its owner to readers outside the job.
  * Returns TWILL_SHARE_FINE, or the cause with *fd -1. */
 enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t bytes);
-/* Map the owner's memory. Returns NULL and sets errno on failure. When the users are known, drop
- * TWILL_MAPPING_USERS_UNKNOWN minus their number. */
+/* Map `bytes` of fd, or anonymous memory if it is -1. Returns NULL and sets errno on failure. The
+ * mapping has TWILL_MAPPING_USERS_UNKNOWN users. Drop the difference once their number is known. */
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes);
 /* Populate the pages of these bytes at once instead of by a fault each. */
 void twill_mapping_populate(void *at, size_t bytes);

@@ -23,8 +23,8 @@ struct twill_board_entry {
     uint64_t word[TWILL_BOARD_WORDS]; /* constant once posted */
 } TWILL_ALIGNED(128);
 
-/* Return the entry of a key other than 0, or NULL if the board has no place for it. Sets *mine to
- * true if the entry was free. Then this rank must compute it and call twill_board_post(). */
+/* Return the entry of `key` (not 0), or NULL if the board has no place for it. Sets *mine to true
+ * if the entry was free. Then this rank must compute it and call twill_board_post(). */
 struct twill_board_entry *twill_board_find(const struct twill_node *node, uint64_t key, bool *mine);
 /* Post this rank's entry, or abandon it if `words` is NULL, and wake those that wait. */
 void twill_board_post(struct twill_board_entry *entry, const uint64_t words[TWILL_BOARD_WORDS]);

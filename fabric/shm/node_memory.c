@@ -45,7 +45,7 @@ static bool same_layout(const struct twill_layout_line *a, const struct twill_la
            a->shared_bytes == b->shared_bytes && a->pair_bytes == b->pair_bytes;
 }
 
-/* Check that all ranks of a label use one layout. All ranks come to the same result. */
+/* Fail with TWILL_ERR_MISMATCH, on all ranks alike, if ranks of one label use different layouts. */
 static twill_status check_layouts(const struct twill_node *node, const struct twill_oob *oob,
                                   const uint32_t *label, struct twill_error *error)
 {
@@ -225,8 +225,7 @@ void twill_node_close(struct twill_node *node)
     free(node);
 }
 
-/* --- doorbells: not FUTEX_PRIVATE, as the waker may be another process ----------------------- */
-
+/* The futexes of doorbells are not FUTEX_PRIVATE, as the waker may be another process. */
 void twill_node_wake(struct twill_node *node, uint32_t l)
 {
     struct twill_doorbell_line *doorbell = &node->area[l]->doorbell;
@@ -258,8 +257,6 @@ void twill_node_sleep_end(struct twill_node *node)
     atomic_store_explicit(&node->area[node->me]->doorbell.sleeping, 0, memory_order_relaxed);
 }
 
-/* --- failures -------------------------------------------------------------------------------- */
-
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message)
 {
@@ -274,8 +271,8 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
     twill_node_ring_doorbells(node);
 }
 
-/* Sequentially consistent, as is the load, so that of two ranks that shut out each other at least
- * one sees it before it continues. */
+/* The store is sequentially consistent, as is the load in twill_node_is_excluded(). If two ranks
+ * shut out each other, at least one of them sees it before it continues. */
 void twill_node_exclude(struct twill_node *node, uint32_t l)
 {
     atomic_store(&node->area[l]->abort.excluded, 1);

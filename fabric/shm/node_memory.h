@@ -104,7 +104,7 @@ struct twill_doorbell_line {
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
 
-/* The cost to a rank of copying through SHARED (lib/engine/staging.c). */
+/* Ticks that copying 64 KiB through SHARED takes a rank, 0 if unknown (lib/engine/staging.c). */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
@@ -172,10 +172,12 @@ struct twill_node {
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, until concluded */
 };
 
-/* Create the node memory in three steps around two exchanges, as a region is (shared_region.h), all
- * with the same `oob`. shared_bytes is the size of one copy of SHARED, pair_bytes that of the shm
- * transport's memory with each rank. `placer` places this rank's memory and may be NULL. If ranks
- * cannot share memory, twill_node_conclude() changes label[] and sets *why. */
+/* Create the node memory by these three calls, with an exchange of `batch` after each of the first
+ * two, as for a region (shared_region.h). label[] has a node number for each rank. shared_bytes is
+ * the size of one copy of SHARED, pair_bytes that of the shm transport's memory with each rank.
+ * `placer` places this rank's memory and may be NULL. If ranks cannot share memory,
+ * twill_node_conclude() changes label[] and sets *why. After a failure of any of them the caller
+ * still calls twill_node_close(). */
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_oob_batch *batch, struct twill_error *error);
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
@@ -190,7 +192,7 @@ void twill_node_close(struct twill_node *node);
  * `threads` of its `ranks` on a node. */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
-/* Record the owner of the area, between attach and conclude. */
+/* Copy *owner into this rank's area, between twill_node_attach() and twill_node_conclude(). */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
 /* Set node->trace_at by what another process has written into the area of the only rank. Returns
@@ -219,8 +221,10 @@ static inline void twill_node_ring_doorbells(struct twill_node *node)
         if (l != node->me)
             twill_node_ring_doorbell(node, l);
 }
-/* Sleep until the doorbell rings, or at most timeout_ns. Call sleep_begin(), which returns `word`,
- * then poll once more, then sleep(word) and sleep_end(). */
+/* These three calls let this rank sleep until its doorbell rings, or for timeout_ns at most.
+ * sleep_begin() announces that and returns the number of rings so far. The caller then polls once
+ * more and passes that number to sleep() as `word`, which returns at once if the doorbell has rung
+ * since. sleep_end() withdraws the announcement. */
 uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 void twill_node_sleep_end(struct twill_node *node);
@@ -273,14 +277,14 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
-/* Publish this rank's cost of copying. */
+/* Publish this rank's cost of copying in cost[kind][way] of struct twill_staging_line. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
 {
     atomic_store_explicit(&node->area[node->me]->staging.cost[kind][way], cost,
                           memory_order_relaxed);
 }
-/* Return the cost that local rank l has published, or 0 if none. */
+/* Return the cost of copying that local rank l has published, or 0 if none. */
 static inline uint32_t twill_node_staging_cost(const struct twill_node *node, uint32_t l,
                                                unsigned kind, unsigned way)
 {
@@ -329,7 +333,7 @@ twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_
     const struct twill_immediate *line = twill_node_imm_at(node, l, lane, epoch);
     return atomic_load_explicit(&line->epoch, memory_order_acquire) == epoch ? line : NULL;
 }
-/* Publish that this rank starts an instance. */
+/* Publish that this rank starts instance `epoch` of a call with the hash `signature`. */
 static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uint32_t signature)
 {
     struct twill_started_line *started = &node->area[node->me]->started;
@@ -337,7 +341,7 @@ static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uin
                           memory_order_relaxed);
     atomic_store_explicit(&started->epoch, epoch, memory_order_release);
 }
-/* Return the last instance that local rank l has started. */
+/* Return the epoch of the last instance that local rank l has started, or 0 if it started none. */
 static inline uint64_t twill_node_started(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->started.epoch, memory_order_acquire);
@@ -350,7 +354,8 @@ static inline uint32_t twill_node_signature(const struct twill_node *node, uint3
     return atomic_load_explicit(&node->area[l]->started.signature[epoch % TWILL_LINES],
                                 memory_order_relaxed);
 }
-/* Publish on this node that the communicator failed. Only the first failure of a rank is kept. */
+/* Publish on this node that the communicator failed in call number `sequence` with `status`, as
+ * rank `from` of the communicator reports it. A rank's later failures are ignored. */
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message);
 /* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */

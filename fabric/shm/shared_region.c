@@ -76,9 +76,8 @@ static bool is_thread(const struct share *share, int rank)
            in_one_process(&share->info[rank].host, &share->own_info.host);
 }
 
-/* --- memory ---------------------------------------------------------------------------------- */
-/* Create this rank's memory, in a file if it is `shared`. Returns why it cannot be shared. If there
- * is no memory at all, region->mine is NULL and errno is set. */
+/* Create this rank's memory, in a file if it is `shared`. Returns FINE, or why it is in no file and
+ * so cannot be shared. If there is no memory at all, region->mine is NULL and errno is set. */
 static enum twill_share_cause make_memory(struct twill_shm_region *region, const char *name,
                                           const struct twill_shm_region_given *given, bool shared)
 {
@@ -109,7 +108,7 @@ static void hide_token(const struct twill_shm_region *region)
         show_token(region, 0);
 }
 
-/* Drop users of the own memory. The last one unmaps it. */
+/* Drop users of the own memory, unless it was given. The last one unmaps it. */
 static void drop_mine(const struct twill_shm_region *region, int64_t users)
 {
     if (!region->given)
@@ -147,14 +146,14 @@ static bool is_life_locked(const struct twill_mapping *life, uint32_t rank)
     return fcntl(life->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* --- files ------------------------------------------------------------------------------------ */
 /* Return the token of a rank. */
 static uint64_t token_of(const struct share_info *info)
 {
     return info->key | 1; /* never 0, as new memory is */
 }
 
-/* Map the part of a peer's file that this rank uses, and check that the peer writes to it. */
+/* Map the part of a peer's file that this rank uses, and check that the peer writes to it. Returns
+ * FINE, MAP or TOKEN. */
 static enum twill_share_cause map_peer(struct share *share,
                                        const struct twill_fd_passing_peer *peer, int file)
 {
@@ -182,8 +181,8 @@ static enum twill_share_cause map_peer(struct share *share,
     return TWILL_SHARE_FINE;
 }
 
-/* Hold a descriptor of the life file for all ranks of this process, of which this is the first, and
- * lock their bytes. Closes the descriptor on failure. */
+/* Own `fd`, a descriptor of the life file, for all ranks of this process, of which this is the
+ * first, and lock their bytes. Returns FINE, or MAP with `fd` closed if there is no memory. */
 static enum twill_share_cause hold_life(struct share *share, int fd)
 {
     struct twill_shm_region *region = share->region;
@@ -203,7 +202,8 @@ static enum twill_share_cause hold_life(struct share *share, int fd)
     return TWILL_SHARE_FINE;
 }
 
-/* Create the life file, or ask for it. Returns FINE or the cause. */
+/* Create the life file if this is the lowest rank of its label. Otherwise let the exchange ask that
+ * rank for it, if this is the first rank of its process. Returns FINE or the cause. */
 static enum twill_share_cause begin_life(struct share *share)
 {
     uint32_t me = (uint32_t)share->region->rank;
@@ -250,7 +250,7 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
     return cause;
 }
 
-/* List the ranks of our label in other processes as peers of the exchange of files. */
+/* Set up the exchange of files, with the ranks of our label in other processes as peers. */
 static twill_status list_peers(struct share *share, struct twill_error *error)
 {
     struct twill_shm_region *region = share->region;
@@ -273,7 +273,8 @@ static twill_status list_peers(struct share *share, struct twill_error *error)
 }
 
 /* Share this rank's memory with the other processes of the label, map theirs, and lock the bytes of
- * this process's ranks in the life file. *cause says why that cannot be. */
+ * this process's ranks in the life file. Sets *cause to FINE or to why memory cannot be shared.
+ * Fails only if out of memory. */
 static twill_status share_files(struct share *share, enum twill_share_cause *cause,
                                 struct twill_error *error)
 {
@@ -285,7 +286,6 @@ static twill_status share_files(struct share *share, enum twill_share_cause *cau
     return TWILL_OK;
 }
 
-/* --- the two exchanges ----------------------------------------------------------------------- */
 /* Set first[r] to the lowest rank with the label of rank r. */
 static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
 {
@@ -380,7 +380,8 @@ static void adopt_threads(struct share *share)
     adopt_life(share, users);
 }
 
-/* Check the results, record why labels cannot share. All ranks get the same result, even errors. */
+/* Check the results of all ranks and record for each label why it cannot share. Fails, on all ranks
+ * alike, if ranks of a label share different numbers of bytes, or a rank's exchange timed out. */
 static twill_status check_results(struct share *share, struct twill_error *error)
 {
     const struct share_result *result = share->result;
@@ -406,7 +407,6 @@ static twill_status check_results(struct share *share, struct twill_error *error
     return TWILL_OK;
 }
 
-/* --- public functions ------------------------------------------------------------------------ */
 static void close_peers(struct twill_shm_region *region)
 {
     if (region->next >= 0)

@@ -138,8 +138,8 @@ static void withdraw_offer(struct shm_channel *channel)
     channel->offered = 0;
 }
 
-/* Complete the first message if it was read. If it was refused, let the rest be streamed. Returns
- * false while it is being read, with its progress in request->moved. */
+/* Complete the offered message if it was read, or let the rest be streamed if it was refused, and
+ * return true. Returns false while it is being read, with its progress in request->moved. */
 static bool conclude_offer(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -177,7 +177,9 @@ static void refuse(struct shm_channel *channel)
     return_slot(channel);
 }
 
-/* Read the next bytes of an offered message. Returns 0 if its sender ended or gave up, else 1. */
+/* Read the next bytes of an offered message that lies at address `from` of its sender. The last
+ * ones complete the RECV. Refuses the message if it cannot be read. Returns 0 if the sender ended
+ * or gave up, else 1. */
 static int fetch_some(struct shm_channel *channel, const struct twill_line *line, uint64_t from)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -225,7 +227,6 @@ static int receive_offer(struct shm_channel *channel, const struct twill_line *l
     return 1;
 }
 
-/* --- the ring -------------------------------------------------------------------------------- */
 /* Return how many bytes of a message fit its line. */
 static size_t line_payload(const struct shm_channel *channel)
 {
@@ -261,7 +262,8 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits into the ring. Returns above 0 if anything moved, also at the receiver. */
+/* Send as much as fits into the ring. Returns 0 if nothing moved, or more if data was sent or the
+ * receiver has read more of an offered message. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -383,8 +385,6 @@ static int pull_channel(struct shm_channel *channel)
     return moved;
 }
 
-/* --- progress -------------------------------------------------------------------------------- */
-
 static bool channel_is_idle(const struct shm_channel *channel)
 {
     return channel->queue.head == NULL && channel->to_discard == 0;
@@ -408,7 +408,8 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
     channel->active = 0;
 }
 
-/* Send or receive, and wake the peer if anything moved. Returns above 0 if so, 0, or a status. */
+/* Send or receive, and wake the peer if anything moved. Returns how many slots or messages moved, 0
+ * if none, or a negative status. */
 static int advance_channel(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
@@ -481,8 +482,6 @@ static void shm_cancel(struct twill_transport *transport)
         deactivate(shm, channel);
     }
 }
-
-/* --- set-up ---------------------------------------------------------------------------------- */
 
 static bool shm_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {

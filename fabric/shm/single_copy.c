@@ -37,7 +37,6 @@ struct negotiation {
     struct probe_result own_result, *result;       /* [ranks] */
 };
 
-/* --- trying ---------------------------------------------------------------------------------- */
 /* Read a peer's token by a method. Returns 0 if it is right, else an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)
@@ -78,8 +77,6 @@ static void try_method(struct twill_single_copy *single_copy, unsigned method,
     }
 }
 
-/* --- agreeing -------------------------------------------------------------------------------- */
-
 static void close_method(struct twill_single_copy *single_copy, unsigned method)
 {
     if (single_copy->state[method] != NULL)
@@ -87,7 +84,8 @@ static void close_method(struct twill_single_copy *single_copy, unsigned method)
     single_copy->state[method] = NULL;
 }
 
-/* Write why a method is not used: the first rank it failed on, and its error. */
+/* Write why a method is not used: the first rank it failed on, and its error. Returns the length of
+ * the whole text, as snprintf() does. */
 static int describe_closed(const struct probe_result *results, uint32_t size, unsigned method,
                            char *text, size_t bytes)
 {
@@ -131,8 +129,6 @@ static void agree_access(struct twill_single_copy *single_copy, const struct pro
         }
     }
 }
-
-/* --- opening --------------------------------------------------------------------------------- */
 
 static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
                          enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
@@ -293,8 +289,6 @@ void twill_single_copy_close(struct twill_single_copy *single_copy)
     free(single_copy->pid);
     free(single_copy);
 }
-
-/* --- using ----------------------------------------------------------------------------------- */
 
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy)
 {

@@ -27,15 +27,16 @@ struct twill_region;
 /* Return whether methods are to be tried, equally on all ranks. If not, how[] gives the reason. */
 bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
                                char *how, size_t how_bytes);
-/* Try all methods between the ranks of `world`, of which this is rank `me`, in three steps around
- * two exchanges. The caller closes *single_copy also after a failure.
+/* Try all methods between the ranks of `world`, of which this is rank `me`, by these three calls
+ * and an exchange of `batch` after each of the first two. The caller closes *single_copy also after
+ * a failure.
  *
  *   offer      draw a token               exchange: process, address of the token
  *   probe      read every peer's token    exchange: results
  *   conclude   keep what works everywhere
  *
- * If no method works between all ranks, conclude sets *single_copy to NULL. how[] describes the
- * result, or the reason. */
+ * If no method works between all ranks, conclude sets *single_copy to NULL. It writes to how[] for
+ * each method whether it is used, or why not. */
 twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
                                      const struct twill_world *world,
                                      enum twill_single_copy_kind setting,
@@ -44,10 +45,12 @@ void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
                              const struct twill_world *world, struct twill_oob_batch *batch);
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
-/* Return whether the result for any subset of these ranks is known without asking them, equally on
- * all of them. If so, twill_single_copy_derive() creates the subset's object from `of`, locally.
- * The ranks of `world`, where this is rank `me`, are the ranks ranks[] of of_world. */
+/* Return whether the result for any subset of these ranks is known without asking them. The answer
+ * is equal on all of them. `of` may be NULL, for which it is false. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
+/* Create the object of a subset from `of`, which is_known(), without communication. Rank r of the
+ * subset's `world`, where this is rank `me`, is rank ranks[r] of of_world. Sets *single_copy to
+ * NULL if no two of its ranks share a node, and after a failure. */
 twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_single_copy *of,
                                       const struct twill_world *of_world, const uint32_t *ranks,
@@ -63,13 +66,13 @@ bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
 /* Copy from address `from` of a peer. Returns 0 or an errno, ESRCH if its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,
                             uint64_t from, size_t bytes);
-/* Map [from, from + bytes) of a peer and set *at to its place. Returns 0 or an errno. */
+/* Map [from, from + bytes) of a peer and set *at to its place here. The caller gives *region to
+ * twill_region_release() when it no longer uses that. Returns 0 or an errno. */
 int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
                              size_t bytes, struct twill_region **region, void **at);
 /* Stop using mapped pages. `region` may be NULL. */
 void twill_region_release(struct twill_region *region);
 
-/* --- the methods ----------------------------------------------------------------------------- */
 /* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
     uint64_t pid, segment; /* for cma and for xpmem, 0 if none */

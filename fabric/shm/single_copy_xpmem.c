@@ -71,7 +71,6 @@ struct xpmem {
     struct xpmem_peer *peer;
 };
 
-/* --- the library ----------------------------------------------------------------------------- */
 /* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0 or an errno. */
 static int load_xpmem(struct xpmem_library *library)
 {
@@ -100,8 +99,6 @@ static int cause_of_failure(void)
 {
     return errno != 0 ? errno : EIO;
 }
-
-/* --- attachments ----------------------------------------------------------------------------- */
 
 static void give_up_region(struct xpmem *x, struct twill_region **link)
 {
@@ -143,7 +140,8 @@ static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, 
     return NULL;
 }
 
-/* Attach whole pages, giving up idle attachments if that is refused. Returns 0 or an errno. */
+/* Attach region->bytes at region->from of a peer and set region->at. If that is refused, give up
+ * idle attachments of any peer and try again. Returns 0 or an errno. */
 static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_region *region)
 {
     struct xpmem_address address = {peer->apid, (off_t)region->from};
@@ -195,8 +193,6 @@ void twill_region_release(struct twill_region *region)
     if (region != NULL)
         region->users--;
 }
-
-/* --- the method ------------------------------------------------------------------------------ */
 
 static void xpmem_close(void *state)
 {
