@@ -154,8 +154,6 @@ size_t twill_request_bytes(const struct twill_world *world,
 /* Return the largest message, in bytes, whose blocks fit into IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
 
-/* --- early_choice.c --------------------------------------------------------------------------- */
-
 /* Make the choice that all candidates would give for this request (see twill_candidates_create()),
  * by the model. Sets choice->algorithm and the protocol of the shape. *decided becomes false where
  * only all candidates can tell. `records` has the choices of other ranks, or is NULL. */

@@ -61,8 +61,6 @@ static void buffers_close(struct fabric_run *run)
     }
 }
 
-/* --- output: OSU's table, CSV and JSON -------------------------------------------------------- */
-
 static bool has_latency(const struct fabric_run *run)
 {
     return run->options.measurement == FABRIC_LATENCY;
