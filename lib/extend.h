@@ -38,7 +38,6 @@ struct twill_extend_process {
 struct twill_extend_process twill_extend_process(twill_context *context);
 /* Return whether this is a forked child of the process that has made the context. */
 bool twill_extend_is_forked(const twill_context *context);
-
 /* Properties of a communicator. The pointers are valid as long as the communicator, and the timeout
  * is the present one. Reading them does not claim the communicator. */
 struct twill_extend_comm {

@@ -69,7 +69,6 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     return TWILL_OK;
 }
 
-/* Return whether this rank's buffer holds the shards of all ranks. */
 static bool has_shards(const struct twill_request *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||

@@ -8,7 +8,6 @@
 
 struct twill_internode_choice;
 struct twill_rails_opening;
-
 #define TWILL_MAILBOX_REPORTS 4u
 #define TWILL_AWAITED_MOST    16u /* ranks that are looked at, of those that a call waits for */
 

@@ -179,7 +179,6 @@ static void find_survivors(struct attempt *a, const struct twill_decision *decis
            twill_consensus_words(a->comm->world->size) * sizeof(*a->failed));
 }
 
-/* Close what an attempt has made, as the other survivors also do. */
 static void drop_made(struct attempt *a)
 {
     if (a->made != NULL)

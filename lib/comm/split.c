@@ -131,7 +131,6 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
     return TWILL_OK;
 }
 
-/* Gather the requests of all ranks, over the parent. */
 static twill_status gather_entries(struct twill_comm *comm, const struct split_entry *mine,
                                    struct split_entry *entry, struct twill_error *error)
 {

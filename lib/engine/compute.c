@@ -12,8 +12,7 @@
 #define FUSED_BYTES ((size_t)32 << 10)
 /* Bytes for intermediate results of a caller's function, at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
-
-#define HERE UINT32_MAX
+#define HERE          UINT32_MAX
 
 /* A reduction of source[], in order, into each of dst[]. */
 struct reduction {
@@ -296,7 +295,6 @@ static twill_status reduce_fetched(struct twill_request *run, const struct twill
     return TWILL_OK;
 }
 
-/* Reduce `count` elements, fetching operands first if necessary. */
 static twill_status reduce_all(struct twill_request *run, const struct twill_instance *instance,
                                const struct reduction *f, size_t count)
 {

@@ -64,7 +64,6 @@ twill_status twill_run_lay_out(struct twill_request *run);
 /* Set layout.store_flags so that stores to DST bypass the caches if it is large and the call does
  * not reduce in place. */
 void twill_run_choose_stores(struct twill_request *run);
-
 /* Consecutive elements in memory. */
 struct twill_elements {
     unsigned char *start;

@@ -161,7 +161,6 @@ static void note_entries(struct twill_request *run, const struct twill_slot *slo
         twill_node_note_entry(run->engine->node, run->sequence, run->last);
 }
 
-/* Record for a timeline that the messages of a lane are complete. */
 static void record_messages(struct twill_request *run, const struct twill_instance *instance,
                             unsigned lane)
 {

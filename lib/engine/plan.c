@@ -33,7 +33,6 @@ struct copies {
     size_t tmp, shared;
 };
 
-/* Raise the copies to what a schedule declares. */
 static void plan_count_copies(struct copies *copies, const struct twill_schedule *s)
 {
     copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
@@ -164,7 +163,6 @@ static twill_status connect_peers(struct twill_engine *engine, struct twill_plan
     return TWILL_OK;
 }
 
-/* Return whether a schedule writes to SHARED of peers. */
 static bool writes_to_peers(const struct twill_schedule *s)
 {
     bool writes = false;

@@ -21,7 +21,6 @@ struct twill_operation; /* lib/job/operation.h */
 struct twill_plan;      /* lib/engine/plan.h */
 struct twill_region;
 struct twill_request;
-
 /* Element counts and offsets of the shards of a vector call. Shards are adjacent if it is NULL. */
 struct twill_counts {
     const size_t *count, *offset;

@@ -112,7 +112,6 @@ static void complete_request(struct twill_request *request, twill_status status)
     set_complete(request, status);
 }
 
-/* Complete a list of requests with `status`, an error. */
 static void fail_list(struct twill_request *first, twill_status status)
 {
     while (first != NULL) {

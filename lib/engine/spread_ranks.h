@@ -19,7 +19,6 @@
 #include <stdint.h>
 
 struct twill_engine;
-
 /* The ranks of a communicator that may run on the same CPUs as this one. */
 struct twill_cpu_share {
     uint32_t index, ranks; /* number of this rank among them, and their number */

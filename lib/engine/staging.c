@@ -33,7 +33,6 @@
 #define STAGING_GAIN 16u
 /* Segments after a trial during which ranks publish their costs. */
 #define STAGING_SETTLES 64u
-
 enum { WAY_CACHED, WAY_STREAMED };
 /* Values of TWILL_TUNE=staging. */
 enum { SET_AUTO, SET_CACHED, SET_STREAMED };

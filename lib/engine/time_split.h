@@ -13,7 +13,6 @@
 #include "fabric/entry_times.h"
 
 struct twill_engine;
-
 /* The cost of one rank's late entries for this rank. */
 struct twill_lateness {
     uint64_t calls; /* number in which it was last and this rank waited */

@@ -18,7 +18,6 @@ void twill_trace_open(struct twill_engine *engine, bool is_first)
         twill_mapping_populate(engine->trace.ring, offsetof(struct twill_trace_ring, other));
 }
 
-/* Record an event of a point-to-point request. */
 static void emit_point(const struct twill_request *request, enum twill_trace_kind kind,
                        uint64_t tick, int detail)
 {

@@ -11,13 +11,14 @@
 #define DESCRIBED_BYTES TWILL_ENTRY_BYTES /* bytes of a tensor or an option in a message */
 #define VALUES_MOST     4u                /* most different values that a message lists */
 
-/* Return the caller's communicator until the set has its own. */
+/* Return the communicator over which the ranks compare, the caller's until the set has its own. */
 static twill_comm *comm_to_compare(const struct twill_gradients *set)
 {
     return set->comm != NULL ? set->comm : set->parent;
 }
 
-/* Return TWILL_OK, or the failure of a collective on that communicator. */
+/* Return `status` of a collective on comm_to_compare(). An error is recorded, and breaks a set that
+ * has its own communicator. */
 static twill_status check_call(struct twill_gradients *set, twill_status status)
 {
     if (status == TWILL_OK)
@@ -27,7 +28,7 @@ static twill_status check_call(struct twill_gradients *set, twill_status status)
     return TWILL_FAIL(&set->error, status, "%s", twill_comm_message(set->parent));
 }
 
-/* Break the set on all ranks, which all know the reason. Returns TWILL_ERR_MISMATCH. */
+/* Break the set with this message. All ranks do so. Returns TWILL_ERR_MISMATCH. */
 static twill_status fail_alike(struct twill_gradients *set, const char *text)
 {
     (void)TWILL_FAIL(&set->error, TWILL_ERR_MISMATCH, "%s", text);
@@ -48,7 +49,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return twill_hash_mix(hash, word ^ (uint64_t)bytes << 56);
 }
 
-/* Set *found to the first of n hashes that is not the same on all ranks, or to n. */
+/* Set *found to the index of the first of n hashes that is not the same on all ranks, or to n.
+ * Collective. Returns TWILL_OK or the error. */
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {
@@ -62,7 +64,6 @@ static twill_status find_difference(struct twill_gradients *set, const uint64_t 
     return check_call(set, status);
 }
 
-/* Append to a text, which may be cut. */
 static void append(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(3, 4);
 static void append(char *text, size_t bytes, const char *format, ...)
 {
@@ -97,7 +98,8 @@ static void group_ranks(char *text, size_t bytes, const char *described, int siz
     }
 }
 
-/* Gather one text from each rank, and fail on all ranks with those that differ. */
+/* Gather one text from each rank, and break the set on all ranks with a message that lists them as
+ * values of `what`. Returns TWILL_ERR_MISMATCH, or the error of the collective. */
 static twill_status explain_difference(struct twill_gradients *set, const char *what,
                                        const char *mine)
 {
@@ -120,7 +122,7 @@ static twill_status explain_difference(struct twill_gradients *set, const char *
     return status;
 }
 
-/* Store the hashes of all entries in hash[TWILL_SET_ENTRIES], and return the hash of these. */
+/* Store the hash of each option and hyperparameter in hash[], and return a hash of these. */
 static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];
@@ -131,7 +133,7 @@ static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
     return hash_bytes(1, hash, TWILL_SET_ENTRIES * sizeof(*hash));
 }
 
-/* Fail with the name of the first entry that is not the same on all ranks. There must be one. */
+/* Fail on all ranks with the name of the first option that is not the same, which must exist. */
 static twill_status explain_entries(struct twill_gradients *set, const uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];
@@ -162,7 +164,8 @@ static void describe_tensor(const struct twill_train_tensor *tensor, char text[D
              tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? "" : ", compressed");
 }
 
-/* Compare the first `least` tensors one by one, and then the number of tensors. */
+/* Compare the first `least` tensors one by one over the ranks, and then the number of tensors.
+ * Returns TWILL_OK, TWILL_ERR_MISMATCH on all ranks, or another error. */
 static twill_status compare_each(struct twill_gradients *set, uint64_t least)
 {
     char text[DESCRIBED_BYTES] = "", what[48];

@@ -108,7 +108,6 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
     return TWILL_OK;
 }
 
-/* Divide the tensors into buckets, and prepare these. */
 static twill_status prepare_buckets(struct twill_gradients *set)
 {
     twill_gradients_await_markers(set);
@@ -155,7 +154,6 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Do the steps of a commit. Collective. */
 static twill_status commit_set(struct twill_gradients *set)
 {
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));

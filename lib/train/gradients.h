@@ -18,8 +18,9 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
 /* Wait until no reduction is under way on any reducer, so that all ranks have started the same
  * ones. Delivers nothing. Between steps. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
-/* Complete the result that is outstanding, so that buckets may be divided anew. It stays in the
- * memory of its tensors, and the next step delivers it. Collective, if twill_set_may_divide(). */
+/* Complete the result that is outstanding after a late step, so that buckets may be divided anew.
+ * It stays in the memory of its tensors, and the next step delivers it. Collective, if
+ * twill_set_may_divide(). Returns TWILL_OK, also if none is outstanding, or the error. */
 twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
@@ -29,20 +30,21 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
 /* Return the name that TWILL_GRADIENTS has for a twill_compression, or "?". */
 const char *twill_compression_name(twill_compression compression);
-
 #define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* bytes of "name=value" */
 /* Print entry `index` as "name=value", or "no optimizer" for a hyperparameter of a set without one.
  * Equal texts mean equal values. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
-/* Print options as TWILL_GRADIENTS accepts them. These are sizes, order, threads, and options that
- * differ from their defaults. Returns the length. `bytes` must suffice. */
+/* Print options to text[bytes] as TWILL_GRADIENTS accepts them. These are sizes, order, threads,
+ * and options that differ from their defaults. Returns the length. `bytes` must suffice. */
 size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
-/* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options. */
+/* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options.
+ * Returns TWILL_OK, or the error of an entry. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
-/* Set the set's options, apply TWILL_GRADIENTS to them, and check them. NULL means the defaults. */
+/* Copy `options`, or the defaults if that is NULL, to the set, apply TWILL_GRADIENTS to them, and
+ * check them. Returns TWILL_OK or the error. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          const twill_gradients_options *options,
                                          struct twill_error *error);
@@ -56,11 +58,13 @@ void twill_gradients_report(struct twill_gradients *set, bool all);
 /* Compare the registered tensors and options over the ranks. Collective. Breaks the set and returns
  * TWILL_ERR_MISMATCH on all ranks if they differ. */
 twill_status twill_gradients_compare_tensors(struct twill_gradients *set);
-/* Do the same for the parameters, or the gradients if there are none. */
+/* Compare the parameters over the ranks, or the gradients of tensors without. Collective. Breaks
+ * the set and returns TWILL_ERR_MISMATCH on all ranks if they differ. */
 twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
 
 /* --- lib/train/searches.c --- */
-/* The searches of a set, which run one after the other. */
+/* The searches of a set for its fastest sizes and compression, which run one after the other. Made
+ * by twill_searches_begin(). Between steps, only the thread that ends the step uses it. */
 struct twill_searches {
     struct twill_step_search sizes; /* options.autotune: over `candidates` */
     struct twill_bucket_sizes {
@@ -68,7 +72,7 @@ struct twill_searches {
     } * candidates;
     struct twill_step_search codes; /* options.compression_automatic: over enum twill_wire_choice */
 };
-/* Begin the searches that the options ask for. */
+/* Make set->searches and begin what the options ask for. Returns TWILL_OK or the error. */
 twill_status twill_searches_begin(struct twill_gradients *set);
 /* Note the time of the step that ends. When it is time, change to the next candidate or, at the end
  * of a search, to the fastest. */

@@ -203,7 +203,7 @@ static bool parse_real(const char *text, double *value)
     return end != text && *end == '\0' && isfinite(*value);
 }
 
-/* Set the member of an entry. Returns false if the value cannot be parsed. */
+/* Set the option of an entry. Returns false if the value cannot be parsed, and true otherwise. */
 static bool apply_value(twill_gradients_options *options, const struct set_entry *entry,
                         const char *value)
 {
@@ -235,7 +235,7 @@ static twill_status refuse_name(const char *name, struct twill_error *error)
                       "TWILL_GRADIENTS: there is no entry \"%s\"; there are %s", name, known);
 }
 
-/* Apply an entry "name=value". Changes its text. */
+/* Apply an entry "name=value" to the options. Changes its text. Returns TWILL_OK or the error. */
 static twill_status apply_entry(twill_gradients_options *options, char *text,
                                 struct twill_error *error)
 {

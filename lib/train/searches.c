@@ -62,14 +62,13 @@ static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
     return twill_gradients_prepare(set);
 }
 
-/* Agree on the seconds of a search. Collective. */
+/* Replace the seconds of all candidates by those of the slowest rank. Collective. */
 static twill_status agree(struct twill_gradients *set, struct twill_step_search *search)
 {
     TWILL_TRY(NULL, twill_gradients_carry(set)); /* late reductions use the same communicator */
     return twill_set_check(set, set->comm, twill_search_agree(search, set->comm));
 }
 
-/* Agree on the fastest candidate and use it. */
 static twill_status choose_sizes(struct twill_gradients *set)
 {
     struct twill_step_search *search = &set->searches->sizes;
@@ -93,7 +92,6 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     return twill_gradients_prepare(set);
 }
 
-/* Agree on the fastest choice and use it. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->searches->codes;

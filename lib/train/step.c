@@ -21,7 +21,6 @@ static twill_status check_index(struct twill_gradients *set, const char *call, i
     return TWILL_OK;
 }
 
-/* Add the time since `from` to the time that the caller spent in the set's calls. */
 static void count_exposed(struct twill_gradients *set, uint64_t from)
 {
     atomic_fetch_add_explicit(&set->usage.ns_exposed, twill_now() - from, memory_order_relaxed);
@@ -40,7 +39,7 @@ static bool is_unmapped(const struct twill_train_tensor *tensor)
            mincore((void *)((last - 1) & -page), 1, &resident) != 0;
 }
 
-/* Return the bucket that a step uses for bucket b of generation 0. */
+/* Return the bucket that a step uses, in its generation, for bucket b of generation 0. */
 static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
@@ -55,7 +54,7 @@ static twill_status refuse_second_mark(struct twill_gradients *set,
                             tensor->name);
 }
 
-/* Check that a tensor may be marked ready, and find its bucket of this step. */
+/* Check that a tensor may be marked ready, and set *bucket. Returns TWILL_OK or the error. */
 static twill_status check_ready(struct twill_gradients *set, const char *call, int index,
                                 struct twill_bucket **bucket)
 {
@@ -67,7 +66,8 @@ static twill_status check_ready(struct twill_gradients *set, const char *call, i
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
 
-/* Mark a tensor ready. The calling thread is counted in set->markers. */
+/* Mark a tensor ready, and its bucket if it was the last one. The calling thread is counted in
+ * set->markers. Returns TWILL_OK or the error. */
 static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
     struct twill_train_tensor *tensor = &set->tensor[index];
@@ -90,7 +90,6 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
-/* Mark a tensor ready, and count the thread and its time. */
 static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
@@ -158,7 +157,8 @@ static bool is_delivered(const struct twill_gradients *set, const struct twill_b
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
 
-/* Time out and name the tensors of a bucket that were not marked ready. The reducer is locked. */
+/* Break the set with TWILL_ERR_TIMEOUT and a message that names the tensors of a bucket that were
+ * not marked ready. The caller holds the reducer's lock. Returns the status. */
 static twill_status time_out(struct twill_reducer *reducer, const struct twill_bucket *bucket)
 {
     struct twill_gradients *set = reducer->set;
@@ -208,8 +208,9 @@ static bool is_over(const struct bucket_wait *wait)
     return atomic_load(&wait->bucket->filled) != wait->step / wait->reducer->set->generations;
 }
 
-/* Time out, unless the wait is for a reduction and the reducer has something under way, which has
- * its own deadline. The caller holds the reducer's lock. */
+/* Break the set with a timeout, unless the wait is over or is for a reduction and the reducer has
+ * something under way, which has its own deadline. The caller holds the reducer's lock. Returns
+ * TWILL_OK if it has not timed out. */
 static twill_status time_out_wait(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -219,7 +220,8 @@ static twill_status time_out_wait(const struct bucket_wait *wait)
     return time_out(reducer, wait->for_marks ? wait->bucket : first_missing(reducer, wait->bucket));
 }
 
-/* Wait while the reducer's thread reduces. The timeout starts anew when one of its buckets ends. */
+/* Wait while the reducer's thread reduces. The timeout starts anew when one of its buckets ends.
+ * Returns TWILL_OK or the set's failure. */
 static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -243,7 +245,7 @@ static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
     }
 }
 
-/* Wait and advance the reducer meanwhile. */
+/* Wait, advancing the reducer in this thread. Returns TWILL_OK or the set's failure. */
 static twill_status wait_in_reducer(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -265,7 +267,8 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
     return status;
 }
 
-/* Wait until a bucket is reduced or, with `for_marks`, until its tensors are marked. */
+/* Wait until a bucket is reduced or, with `for_marks`, until its tensors are marked in step number
+ * `step`. Returns TWILL_OK or the set's failure. */
 static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
                              bool for_marks, uint64_t step)
 {
@@ -273,7 +276,6 @@ static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *b
     return wait.reducer->own.running ? wait_for_reducer_thread(&wait) : wait_in_reducer(&wait);
 }
 
-/* Wait until a bucket is reduced in this step. */
 static twill_status await_reduction(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     return wait_for(set, bucket, false, 0);
@@ -428,7 +430,7 @@ static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t st
     return TWILL_OK;
 }
 
-/* Fill a generation's memory with zeros, as there is no result to deliver. */
+/* Fill the memory of a generation (0 or 1) with zeros, as there is no result to deliver. */
 static void clear_generation(struct twill_gradients *set, uint32_t generation)
 {
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -571,7 +573,7 @@ void *twill_gradients_result(const twill_gradients *set, int index)
     return set->committed ? twill_tensor_place(set, tensor, set->late.delivered) : NULL;
 }
 
-/* Check that a call between steps may be made on a set that can be late. */
+/* Return TWILL_OK, or the error if the set cannot be late or the call cannot be made now. */
 static twill_status check_late(struct twill_gradients *set, const char *call)
 {
     TWILL_TRY(NULL, twill_set_check_usable(set, call));

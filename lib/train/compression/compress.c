@@ -11,7 +11,7 @@
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
 
-/* Set the factors before and after encoding. */
+/* Set the factors by which gradients are multiplied before encoding and after decoding. */
 static void choose_factors(struct twill_gradients *set)
 {
     struct twill_compressor *c = set->compressor;
@@ -37,7 +37,7 @@ static void add_blocks(const void *left, const void *right, void *result, size_t
     twill_quantized_add(c->coder.kernels, c->coder.format, result, src, 2, count, c->coder.threads);
 }
 
-/* Create the operation that reduces codes, unless they are lists. */
+/* Create c->op, which reduces codes, unless they are lists. Returns TWILL_OK or the error. */
 static twill_status make_code_operation(struct twill_gradients *set)
 {
     struct twill_compressor *c = set->compressor;
@@ -52,8 +52,8 @@ static twill_status make_code_operation(struct twill_gradients *set)
     return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
-/* Place residuals in the order of set->backward, also for tensors that have no place in the arena.
- * Returns the number of elements. */
+/* Place the residual of each tensor, in the order of set->backward, also of those without a place
+ * in the arena. Returns the number of elements. */
 static size_t place_residuals(struct twill_gradients *set)
 {
     size_t bytes = 0;
@@ -114,7 +114,7 @@ static size_t list_head(const struct twill_gradients *set)
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
 }
 
-/* Return the units that fit a segment of at most `bytes` of codes, at least one. */
+/* Return how many units fit a segment of at most `bytes` of codes, at least one. */
 static size_t units_of(const struct twill_gradients *set, size_t bytes)
 {
     const struct twill_coder *coder = &set->compressor->coder;
@@ -195,7 +195,7 @@ static twill_status find_whether_it_pays(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Decide whether a bucket is compressed. */
+/* Decide whether a bucket is compressed, and set bucket->wire. Returns TWILL_OK or the error. */
 static twill_status choose_wire(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     struct twill_compressor *c = set->compressor;
@@ -254,7 +254,6 @@ static unsigned char *lists_of(const struct twill_gradients *set, const struct t
     return bucket->wire.memory + ranks * (heads + from * TWILL_LIST_ENTRY);
 }
 
-/* Return the bytes of a list of `entries`, with its head. */
 static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
     return list_head(set) + entries * TWILL_LIST_ENTRY;
@@ -334,7 +333,7 @@ static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket
     }
 }
 
-/* Set a bucket to the sum of all ranks' lists. */
+/* Set a bucket's memory to the sum of all ranks' lists. */
 static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;
@@ -353,7 +352,7 @@ static void decode_lists(const struct twill_gradients *set, const struct twill_b
     }
 }
 
-/* Clear what lies between tensors. A block of NaN would leave NaN there for all later steps. */
+/* Clear the gaps between tensors. A block of NaN would leave NaN there for all later steps. */
 static void clear_gaps(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     for (uint32_t i = 0; i + 1 < bucket->tensors; i++) {

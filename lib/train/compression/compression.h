@@ -49,7 +49,7 @@ struct twill_compressor {
 
 /* --- lib/train/compression/compress.c --- */
 /* If the options ask for compression, make the set's compressor with its operation and residuals.
- * After the tensors have been placed. */
+ * Called after the tensors have been placed. Returns TWILL_OK or the error. */
 twill_status twill_compressor_open(struct twill_gradients *set);
 void twill_compressor_close(struct twill_gradients *set);
 /* Choose which buckets are compressed, and allocate their wire buffers. Between steps. */
@@ -60,14 +60,15 @@ void twill_compressor_unprepare(struct twill_gradients *set);
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return the bytes that this rank contributes to the exchange of a bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Prepare the exchange of `count` units of codes from `from` on, or of a bucket's factors. */
+/* Prepare *request, which exchanges `count` units of codes from `from` on, or a bucket's factors.
+ * Collective. Returns TWILL_OK or the error. */
 twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
                                 const struct twill_bucket *bucket, size_t from, size_t count,
                                 twill_request **request);
 /* Encode a bucket whose tensors are all in its memory, if it is compressed. */
 void twill_wire_encode(struct twill_gradients *set, struct twill_bucket *bucket);
-/* Compute the result in the bucket's memory if something else was sent. From factors, compute at
- * least the elements first .. first + count - 1. */
+/* Compute the gradients of a complete bucket in its memory if codes or factors were exchanged. From
+ * factors, compute at least the elements first .. first + count - 1. */
 void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *bucket, size_t first,
                        size_t count);
 
@@ -76,11 +77,11 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
 twill_status twill_dense_choose(struct twill_gradients *set);
 /* Allocate the factors of buckets that gather them. Between steps. */
 twill_status twill_dense_prepare(struct twill_gradients *set);
-/* Prepare the all-gather of a bucket's factors. */
+/* Prepare *request, the all-gather of a bucket's factors. Returns TWILL_OK or the error. */
 twill_status twill_dense_request(twill_comm *comm, const struct twill_bucket *bucket,
                                  twill_request **request);
-/* Compute the sum of gradients from the gathered factors, at least for the elements first .. first
- * + count - 1. */
+/* Compute the sum of gradients from the gathered factors, at least for `count` elements from
+ * `first`. */
 void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket *bucket,
                          size_t first, size_t count);
 

@@ -9,8 +9,8 @@
 /* Most bytes of the reduction that is timed at a commit. */
 #define TIMED_REDUCTION ((size_t)4 << 20)
 
-/* Time a product on all ranks. Stores the picoseconds that a million multiplications take on the
- * slowest rank. */
+/* Time a product on all ranks. Sets *million to the picoseconds that a million multiplications take
+ * on the slowest rank. Returns TWILL_OK or the error. */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
     uint64_t mine = twill_factors_time(set->process.kernels);
@@ -20,8 +20,8 @@ static twill_status time_products(struct twill_gradients *set, uint64_t *million
                            twill_allreduce(set->comm, &mine, million, 1, TWILL_U64, TWILL_MAX));
 }
 
-/* Time reductions of `bytes`. The first only connects. Stores the nanoseconds of the fastest, on
- * the slowest rank. */
+/* Time reductions of `bytes` bytes, of which the first only connects. Sets *ns to the nanoseconds
+ * of the fastest, on the slowest rank. Collective. Returns TWILL_OK or the error. */
 static twill_status time_reductions(struct twill_gradients *set, size_t bytes, uint64_t *ns)
 {
     struct twill_comm *comm = set->comm;
@@ -61,7 +61,8 @@ static twill_status measure_rates(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Price the reduction and the factors of a layer, and use the cheaper unless the options choose. */
+/* Set dense->gathers to whether gathering a layer's factors is cheaper than reducing its gradient,
+ * unless the options choose. Returns TWILL_OK or the error. */
 static twill_status price_layer(struct twill_gradients *set,
                                 const struct twill_dense_pricing *pricing,
                                 struct twill_dense *dense, const struct twill_dense_rates *rates)

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* List the part of each tensor in this rank's shard of a segment. Returns the number. */
+/* List in places[], unless that is NULL, the part of each tensor in this rank's shard of a segment
+ * of bucket b. Returns the number of parts. */
 static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
                              struct twill_update_segment *segment, struct twill_state_place *places)
 {
@@ -127,7 +128,8 @@ static void write_export(const struct twill_gradients *set, const struct twill_s
         write_residual(set, to);
 }
 
-/* List this rank's ranges in memory of malloc(). */
+/* Set *places to a list of this rank's ranges, to be freed with free(), and *ranges to their
+ * number. Returns TWILL_OK or the error. */
 static twill_status list_places(const struct twill_gradients *set,
                                 struct twill_state_place **places, uint32_t *ranges)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A rank's residual in an export. */
+/* The residual that rank `rank` of a job of `ranks` ranks has exported. */
 struct residual_of {
     const unsigned char *data; /* NULL if it had none */
     uint32_t rank, ranks;
@@ -63,7 +63,8 @@ struct state_import {
  * that imports the state of ranks that are gone adds their residuals to its own. They are exported
  * in units of the result, as the factor before encoding depends on the number of ranks. */
 
-/* Note the residual of an export. `left` bytes follow its ranges. */
+/* Add the residual of an export, at `data`, to the list. `left` bytes follow the export's ranges.
+ * Returns TWILL_OK, or TWILL_ERR_ARGUMENT if they do not fit the header or the set. */
 static twill_status read_residual(struct twill_gradients *set, struct residuals *residuals,
                                   const struct twill_state_header *header,
                                   const unsigned char *data, size_t left)
@@ -108,8 +109,8 @@ static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t siz
     return (of->rank != rank) * size + rank;
 }
 
-/* Find for each rank of the exporting job which present rank takes its residual. That is the rank
- * with the same number if it brings it, or else the lowest that does. taker[ranks]. */
+/* Set taker[r], for each rank r of the exporting job, to the least key_of() of the ranks that bring
+ * its residual. That is the rank of the same number, or else the lowest. Returns the status. */
 static twill_status agree_on_takers(twill_comm *comm, const struct residuals *residuals,
                                     uint64_t *taker, size_t ranks)
 {
@@ -196,7 +197,8 @@ static bool is_range_sound(const struct twill_gradients *set, const struct twill
            range->count <= left / sizeof(float) / twill_max(arrays, 1);
 }
 
-/* Take the ranges of one export. */
+/* Add the ranges and the residual of an export to `import`. Returns TWILL_OK, or TWILL_ERR_ARGUMENT
+ * if it cannot be imported. */
 static twill_status read_export(struct state_import *import, const unsigned char *state,
                                 size_t bytes, size_t number)
 {
@@ -234,8 +236,8 @@ static twill_status read_export(struct state_import *import, const unsigned char
     return read_residual(set, &import->residuals, &header, data, left);
 }
 
-/* Return TWILL_OK, or fail on all ranks. Either a collective has failed, which explains the error,
- * or this rank is out of memory. */
+/* If `status` is an error, break the set on all ranks. Either a collective has failed, which
+ * explains the error, or this rank is out of memory. Returns `status` or that failure. */
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
     struct twill_error failure;
@@ -247,7 +249,8 @@ static twill_status check_collective(struct state_import *import, twill_status s
     return twill_set_fail(import->set, import->comm, status);
 }
 
-/* Gather the ranges that all ranks bring, or need. */
+/* Set *all to the ranges that all ranks need or, if not `needs`, bring, of which `mine` are this
+ * rank's. Returns TWILL_OK or the error. */
 static twill_status gather_ranges(struct state_import *import, const struct twill_state_range *mine,
                                   bool needs, struct twill_state_range **all)
 {
@@ -303,7 +306,8 @@ static int compare_sources(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* List the ranges that all ranks bring, by tensor and first element. */
+/* Set import->source to the ranges that all ranks bring, sorted by tensor and first element.
+ * Returns TWILL_OK or the error. */
 static twill_status sort_sources(struct state_import *import)
 {
     for (uint32_t r = 0; r < import->size; r++)
@@ -336,8 +340,8 @@ static size_t sources_up_to(const struct state_import *import, uint32_t tensor, 
     return low;
 }
 
-/* Find the source of an element for a rank, which is its own or else that of the lowest rank. All
- * ranks find the same one. Ranges of a tensor may overlap, as exports may be copies. */
+/* Return the source of an element for a rank, its own or else that of the lowest rank, or NULL if
+ * none. All ranks find the same one. Ranges of a tensor may overlap, as exports may be copies. */
 static const struct import_source *find_source(const struct state_import *import, uint32_t tensor,
                                                uint64_t element, uint32_t rank)
 {
@@ -371,7 +375,8 @@ static twill_status add_move(struct state_import *import, struct import_move mov
     return TWILL_OK;
 }
 
-/* Find where the elements of a range that a rank needs come from. */
+/* Plan where the elements of range number `index` that a rank needs come from. Returns TWILL_OK, or
+ * TWILL_ERR_ARGUMENT if no rank brings one. */
 static twill_status plan_range(struct state_import *import, uint32_t rank, uint32_t index,
                                const struct twill_state_range *range)
 {
@@ -407,7 +412,8 @@ static twill_status plan_moves(struct state_import *import)
     return TWILL_OK;
 }
 
-/* Copy elements of array k between the tables and a buffer with a range for each rank. */
+/* Copy the elements of array k that move into a buffer to send, whose part for each rank begins at
+ * next[rank] (`out`), or out of a received one into the state. Advances next[]. */
 static void pack_array(const struct state_import *import, uint32_t k, float *const *next, bool out)
 {
     for (size_t i = 0; i < import->moves; i++) {
@@ -428,7 +434,7 @@ static void pack_array(const struct state_import *import, uint32_t k, float *con
     }
 }
 
-/* A buffer with a range for each rank. */
+/* A buffer to send to or receive from all ranks. The part of rank r begins at next[r]. */
 struct import_buffer {
     size_t *counts; /* [size] */
     float *memory;
@@ -515,7 +521,7 @@ static void close_import(struct state_import *import)
     free(import->residuals.list);
 }
 
-/* Exchange the tables and plan the moves. */
+/* Exchange what ranks bring and need, and plan the moves. Returns TWILL_OK or the error. */
 static twill_status plan_import(struct state_import *import)
 {
     size_t needs = (size_t)import->offer.needs;

@@ -52,20 +52,19 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
         copy_parameters(set, b, (struct twill_bucket_range){0, bucket->count}, false);
 }
 
-/* Return the first generation of a bucket, which holds what its generations share. */
+/* Return the bucket of generation 0 that belongs to b and holds what both generations share. */
 static struct twill_update_bucket *shared_bucket(const struct twill_gradients *set, uint32_t b)
 {
     return &set->update->bucket[b % twill_buckets_of_step(set)];
 }
 
-/* Return the hyperparameters of the step that uses a bucket. */
 static const twill_optimizer *optimizer_of(const struct twill_gradients *set, uint32_t bucket)
 {
     return &set->update->used[set->bucket[bucket].generation];
 }
 
-/* Read f32 weights from the parameters. These are those of a generation in a set of two, or the
- * caller's unless the set's are `newer`. */
+/* Read the f32 weights of a segment from the parameters, which are those of a generation (0 or 1)
+ * in a set of two. Otherwise they are the caller's, or the set's if `newer`. */
 static void load_master(struct twill_gradients *set, uint32_t b,
                         const struct twill_update_segment *segment, uint32_t generation, bool newer)
 {
@@ -89,8 +88,8 @@ static void load_master(struct twill_gradients *set, uint32_t b,
     }
 }
 
-/* Read the parameters of this rank's shard if the update needs them, as they may be in the caller's
- * memory and have changed. `generation` is that of the last result. */
+/* Read the parameters of this rank's shard of a segment if the update needs them, as they may be in
+ * the caller's memory and have changed. `generation` (0 or 1) is that of the last result. */
 static void load_shard(struct twill_gradients *set, uint32_t b,
                        struct twill_update_segment *segment, uint32_t generation)
 {
@@ -124,7 +123,7 @@ void twill_update_load_carried(struct twill_gradients *set)
         }
 }
 
-/* Return the generation in which the step of a bucket finds the parameters. */
+/* Return the generation (0 or 1) in which the step of bucket b finds the parameters. */
 static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
 {
     return set->generations - 1 - set->bucket[b].generation;
@@ -193,7 +192,6 @@ static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
     }
 }
 
-/* Run the optimizer on this rank's shard of a segment. */
 static void update_shard(const struct twill_update_queue *queue, uint32_t b,
                          struct twill_update_segment *segment)
 {
@@ -278,7 +276,8 @@ twill_status twill_update_collect(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Exchange the norms of a unit. Returns TWILL_PENDING until they are complete. */
+/* Compute the norms of a unit and sum them over the ranks. Returns TWILL_PENDING until that is
+ * complete, then TWILL_OK, or an error. */
 static twill_status exchange_norms(struct twill_update_queue *queue,
                                    const struct twill_update_unit *unit)
 {
@@ -298,7 +297,7 @@ static twill_status exchange_norms(struct twill_update_queue *queue,
     return twill_set_check(queue->set, queue->comm, status);
 }
 
-/* Update the shards of a unit and start gathering the parameters. */
+/* Update a unit's shards and start gathering the parameters. Returns TWILL_OK or the error. */
 static twill_status update_unit(struct twill_update_queue *queue,
                                 const struct twill_update_unit *unit)
 {
@@ -313,7 +312,7 @@ static twill_status update_unit(struct twill_update_queue *queue,
     return TWILL_OK;
 }
 
-/* Compute the gradients of a unit if something else was exchanged. */
+/* Compute the gradients of a unit, once, if codes or factors were exchanged. */
 static void decode_unit(struct twill_gradients *set, struct twill_update_unit *unit)
 {
     const struct twill_bucket *bucket = &set->bucket[unit->bucket];
@@ -331,7 +330,7 @@ static void decode_unit(struct twill_gradients *set, struct twill_update_unit *u
  * before it updates anything. Sums are added in the order of the reducers, for equal bits. */
 #define NORM_EPSILON 1e-6 /* as in torch.nn.utils.clip_grad_norm_ */
 
-/* Add the squares of this rank's part of a unit. */
+/* Add the squares of this rank's gradients of a unit to queue->clip.sum. */
 static void add_squares(struct twill_update_queue *queue, struct twill_update_unit *unit)
 {
     struct twill_gradients *set = queue->set;
@@ -348,7 +347,8 @@ static void add_squares(struct twill_update_queue *queue, struct twill_update_un
     queue->clip.sum += sum * scale * scale;
 }
 
-/* Exchange the sum of this queue and publish it for others. Returns TWILL_PENDING or an error. */
+/* Sum clip.sum of this queue over the ranks and publish it for the set's other queues. Returns
+ * TWILL_PENDING, also once it is published, or an error. */
 static twill_status publish_sum(struct twill_update_queue *queue)
 {
     struct twill_gradients *set = queue->set;
@@ -368,7 +368,7 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     return TWILL_PENDING;
 }
 
-/* Compute the factor of a step from the sums of all reducers. */
+/* Return the factor that clips a step's gradients to the norm `limit`, from all reducers' sums. */
 static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
 {
     double sum = 0;
@@ -380,8 +380,9 @@ static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
     return factor < 1 || isnan(factor) ? (float)factor : 1;
 }
 
-/* Set queue->clip.factor for the gradients of the next unit's step. Returns TWILL_PENDING while
- * gradients are missing, here or in another queue, and once when this queue publishes its sum. */
+/* Set queue->clip.factor for the gradients of the next unit's step. Returns TWILL_OK once it is
+ * set, and an error if the exchange fails. Returns TWILL_PENDING while gradients are missing, here
+ * or in another queue, and once when this queue publishes its sum. */
 static twill_status advance_clip(struct twill_update_queue *queue)
 {
     struct twill_update_clip *clip = &queue->clip;

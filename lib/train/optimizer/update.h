@@ -21,7 +21,7 @@
 
 #define TWILL_SHARD_ALIGN 64u /* shards of a segment end at a multiple of these bytes */
 
-/* Elements first .. first + count - 1 of a bucket. */
+/* The elements first .. first + count - 1 of a bucket. */
 struct twill_bucket_range {
     size_t first, count;
 };
@@ -48,7 +48,8 @@ struct twill_update_bucket {
     twill_request *norms_request;
 };
 
-/* Segments that are updated and gathered together, one or (for LARS, LAMB and codes) all. */
+/* A part of a bucket that is updated and gathered at once. It is one segment, or all (for LARS,
+ * LAMB and codes). An element of its queue's ring. */
 struct twill_update_unit {
     uint32_t bucket, segment, segments;
     uint32_t reductions; /* number of the bucket's reductions that end with it */
@@ -110,13 +111,13 @@ struct twill_update {
 };
 
 /* --- lib/train/optimizer/update_setup.c --- */
-/* Make `queues` queues without communicators. */
+/* Allocate set->update->queue with `queues` queues, which have no communicators yet. */
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
-/* Check the tensors and place the parameters. Not collective. */
+/* Check the tensors, and allocate and place the parameters. Returns TWILL_OK or the error. */
 twill_status twill_update_open(struct twill_gradients *set);
 /* Free the update and the parameters in the set's memory. Does nothing without an optimizer. */
 void twill_update_close(struct twill_gradients *set);
-/* Return whether shards of this type have f32 weights in addition to the parameters. */
+/* Return whether shards of this type have f32 weights (master) besides the parameters. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
 /* Prepare the updates of the set's buckets, which have reducers. Collective, between steps. */
 twill_status twill_update_prepare(struct twill_gradients *set);
@@ -126,15 +127,15 @@ void twill_update_unprepare(struct twill_gradients *set);
 twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm *comm,
                                          const struct twill_bucket *bucket, size_t first,
                                          size_t count, twill_request **request);
-/* Return where a tensor's parameters of a generation lie in the set's memory. The tensor must have
- * a place there. In a set of two generations all tensors have one. */
+/* Return where a tensor's parameters of a generation (0 or 1) lie in the set's memory. The tensor
+ * must have a place there. In a set of two generations all tensors have one. */
 unsigned char *twill_update_arena_place(const struct twill_gradients *set,
                                         const struct twill_train_tensor *tensor,
                                         uint32_t generation);
-/* Return where a tensor's parameters are, in the caller's memory or in that of a generation. */
+/* Return where a tensor's parameters are, in the caller's memory or a generation of the set's. */
 unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t tensor,
                                   uint32_t generation);
-/* Return a tensor's parameters after the last step that was delivered. */
+/* Return where a tensor's parameters are after the last step that was delivered. */
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor);
 /* Check that a call that reads or writes the state may be made, as it may between steps. Returns
  * TWILL_OK or the status for the caller. */
@@ -143,18 +144,18 @@ twill_status twill_update_check_between(struct twill_gradients *set, const char 
 /* --- lib/train/optimizer/update.c --- */
 /* Read the f32 weights from the parameters of a carried result (twill_gradients_carry()). */
 void twill_update_load_carried(struct twill_gradients *set);
-/* Queue a segment whose reduction is complete. */
+/* Queue segment `segment` of a bucket, whose reduction is complete, for its update. */
 void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment);
-/* Collect the all-gathers that are complete, and end their buckets. */
+/* Collect complete all-gathers, and end their buckets. Returns TWILL_OK or the error. */
 twill_status twill_update_collect(struct twill_update_queue *queue);
-/* Update and gather what is reduced. It returns early each time that it has published its part of a
- * norm, and has then changed clip.published_steps. */
+/* Update what is reduced and start to gather it. Returns TWILL_OK early each time that it has
+ * published its part of a norm, and has then changed clip.published_steps. Returns errors. */
 twill_status twill_update_advance(struct twill_update_queue *queue);
 /* Return whether anything is queued or under way. Returns false if the queue is NULL. */
 bool twill_update_is_busy(const struct twill_update_queue *queue);
-/* Return the oldest all-gather under way, or the exchange of norms under way. Return NULL if there
- * is none or the queue is NULL. */
+/* Return the oldest all-gather under way, or NULL if there is none or the queue is NULL. */
 twill_request *twill_update_gather_awaited(const struct twill_update_queue *queue);
+/* Return the exchange of norms under way, or NULL if there is none or the queue is NULL. */
 twill_request *twill_update_norms_awaited(const struct twill_update_queue *queue);
 /* Note that a step ends. The next one uses the present hyperparameters. */
 void twill_update_end_step(struct twill_gradients *set);
@@ -162,7 +163,8 @@ void twill_update_end_step(struct twill_gradients *set);
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
-/* Write an export to memory of malloc(), for twill_state_restore(). Leaves out residuals. */
+/* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size.
+ * Returns TWILL_OK or the error. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
 /* Import what every rank has saved, and free it. Collective, between steps. */
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);

@@ -15,7 +15,7 @@
 #include "lib/train/optimizer/update.h"
 
 /* --- update_setup.c --- */
-/* Note that the state of all shards, master weights included, now is that of `steps` updates. */
+/* Record that the state of all shards, master weights included, now is that of `steps` updates. */
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 
 /* --- update.c --- */
@@ -56,14 +56,13 @@ struct twill_state_place {
     struct twill_update_segment *segment;
     size_t at; /* index of its first element in the arrays of the segment */
 };
-/* List the ranges of this rank's shards. Returns their number, also if `places` is NULL. */
+/* List in places[], unless that is NULL, the ranges of this rank's shards. Returns their number. */
 uint32_t twill_state_places(const struct twill_gradients *set, struct twill_state_place *places);
-/* Return array k of one of this rank's ranges, the master weights after those of the rule. */
+/* Return array k of one of this rank's ranges. The master weights come after those of the rule. */
 float *twill_state_array(const struct twill_gradients *set, const struct twill_state_place *place,
                          uint32_t k);
-/* Return the hash that exports and imports compare. */
+/* Return a hash of the names, counts and types of all tensors. Exports and imports compare it. */
 uint64_t twill_state_tensors_hash(const struct twill_gradients *set);
-
 #define TWILL_RESIDUAL_RANKS (1u << 24) /* most ranks of an export */
 /* Return the number of elements of this rank's residual, or 0 if it has none. */
 size_t twill_residual_floats(const struct twill_gradients *set);

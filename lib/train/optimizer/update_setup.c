@@ -19,7 +19,8 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     return TWILL_OK;
 }
 
-/* Check that a committed set can continue with this optimizer. Only hyperparameters may change. */
+/* Return TWILL_OK if a committed set can continue with this optimizer, in which only
+ * hyperparameters may differ, and TWILL_ERR_ARGUMENT otherwise. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
@@ -228,7 +229,7 @@ void twill_update_close(struct twill_gradients *set)
     set->update = NULL;
 }
 
-/* Divide `count` elements into a shard for each rank, update->counts. Returns this rank's start. */
+/* Set update->counts to a shard of `count` elements for each rank. Returns this rank's first. */
 static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
 {
     size_t *counts = set->update->counts, ranks = (size_t)twill_comm_size(set->parent), mine = 0,
@@ -270,7 +271,7 @@ static struct twill_update_queue *queue_of(const struct twill_gradients *set, ui
     return &set->update->queue[set->bucket[b].reducer];
 }
 
-/* Prepare the shard and the all-gather of a segment. */
+/* Prepare the shard and all-gather of segment s of bucket b. Returns TWILL_OK or the error. */
 static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uint32_t s)
 {
     struct twill_update *update = set->update;

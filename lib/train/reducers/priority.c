@@ -51,7 +51,7 @@ static uint64_t next_step(const struct twill_reducer *reducer, const struct twil
     return bucket->started / bucket->segments * reducer->set->generations + bucket->generation;
 }
 
-/* Return whether a bucket's segments come before another's, by older step and then lower priority
+/* Return whether segments of bucket a come before those of b, by older step and then lower priority
  * number. In a late set the older of two steps is awaited first, and all its updates come first. */
 static bool precedes(const struct twill_reducer *reducer, const struct twill_bucket *a,
                      const struct twill_bucket *b)
@@ -60,8 +60,8 @@ static bool precedes(const struct twill_reducer *reducer, const struct twill_buc
     return step_a != step_b ? step_a < step_b : a->priority < b->priority;
 }
 
-/* Return the agreed bucket that comes first, or UINT32_MAX if there is none. Equal ones come in the
- * order of the backward pass. */
+/* Return the index of the agreed bucket that comes first, or UINT32_MAX if there is none. Equal
+ * ones come in the order of the backward pass. */
 static uint32_t first_agreed(const struct twill_reducer *reducer)
 {
     const struct twill_bucket *bucket = reducer->set->bucket;
@@ -75,7 +75,8 @@ static uint32_t first_agreed(const struct twill_reducer *reducer)
     return first;
 }
 
-/* Read the result of the exchange, and start the segment that follows from it. */
+/* Read the result of a complete exchange, and start the segment that follows from it, if any.
+ * Returns TWILL_OK or the error. */
 static twill_status end_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -94,7 +95,7 @@ static twill_status end_exchange(struct twill_reducer *reducer)
     return first != UINT32_MAX ? twill_reducer_start(reducer, first) : TWILL_OK;
 }
 
-/* Begin an exchange if this rank may. */
+/* Begin an exchange if this rank may, which sets `exchanging`. Returns TWILL_OK or the error. */
 static twill_status begin_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Create a communicator of the parent's ranks. With threads, it has its own endpoint. */
+/* Create *made, a communicator of the parent's ranks. With threads it has its own endpoints. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
     twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
@@ -36,7 +36,7 @@ twill_status twill_reducers_open(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Store the communicators of a reducer. Returns their number. */
+/* Store the communicators of a reducer, at most 3, in comms[]. Returns their number. */
 static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3])
 {
     size_t n = 0;
@@ -127,7 +127,8 @@ void twill_reducers_close(struct twill_gradients *set)
     set->reducers = 0;
 }
 
-/* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on. */
+/* Prepare the reduction of `count` elements of a bucket, or units of its codes, from `from` on, as
+ * a persistent request in *request. Returns TWILL_OK or the error. */
 static twill_status prepare_segment(struct twill_reducer *reducer,
                                     const struct twill_bucket *bucket, size_t from, size_t count,
                                     twill_request **request)
@@ -175,7 +176,6 @@ static twill_status assign_buckets(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Prepare a reducer's buckets and their order. */
 static twill_status prepare_reducer(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -318,7 +318,7 @@ static twill_request *oldest_request(const struct twill_reducer *reducer)
     return reducer->set->bucket[flight->bucket].request[flight->segment];
 }
 
-/* Collect the reductions that are complete, oldest first. */
+/* Collect complete reductions, oldest first. With an optimizer, queue their updates. */
 static twill_status collect(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -340,7 +340,7 @@ static twill_status collect(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
-/* Start the buckets that are ready, each only after those before it. */
+/* Start buckets that are ready, in the order of the backward pass, up to one that is not. */
 static twill_status start_in_order(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -441,7 +441,7 @@ static bool has_arrived(const void *of)
     return any;
 }
 
-/* A wait for another thread, or for the time of the next exchange. */
+/* A wait while nothing is under way, for another thread or until the time of the next exchange. */
 struct idle_wait {
     struct twill_reducer *reducer;
     twill_status failure;
@@ -462,7 +462,7 @@ static bool is_wanted(const void *of)
            (until != 0 && twill_now() >= until);
 }
 
-/* Return the status of a failure on another rank, or TWILL_OK. */
+/* The blocked_on() of such a wait. Returns the status of a failure on another rank, or TWILL_OK. */
 static twill_status look_for_failure(void *of, struct twill_waiting *state)
 {
     struct idle_wait *wait = of;
@@ -491,8 +491,9 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
     return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Wait on a communicator. Another thread interrupts this when its own wait for the reducer times
- * out. It then continues with the same deadline, or the two could defer each other forever. */
+/* Wait on one of the reducer's communicators until has_arrived(). Another thread interrupts this
+ * when its own wait for the reducer times out. The wait then continues with the same deadline, or
+ * the two could defer each other forever. Returns TWILL_OK or the error. */
 static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
                             const struct awaited *awaited)
 {

@@ -125,7 +125,7 @@ void twill_reducer_thread_stop(struct twill_reducer *reducer)
     reducer->own.running = false;
 }
 
-/* Append "LEVEL N, " if there is such a unit. Returns the length. */
+/* Write "LEVEL N, " to text[bytes] unless `index` is negative. Returns the length. */
 static size_t add_level(char *text, size_t bytes, const char *level, int index)
 {
     return index < 0 ? 0 : (size_t)snprintf(text, bytes, "%s %d, ", level, index);

@@ -34,7 +34,9 @@ struct twill_reducer_thread {
     _Atomic uint32_t ends;  /* futex word that changes when a bucket ends or the set breaks */
 };
 
-/* Members are under the lock, except the atomics and the thread. */
+/* A part of a gradient set that reduces some of its buckets on its own communicators. Made by
+ * twill_reducers_open() and freed by twill_reducers_close(). Its members are under the lock, except
+ * the atomics and the thread. */
 struct twill_reducer {
     struct twill_gradients *set;
     _Atomic bool locked;
@@ -80,7 +82,7 @@ twill_status twill_reducers_check(struct twill_gradients *set, twill_status stat
  * Returns `status`. The caller holds the reducer's lock. */
 twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
                                 twill_status status);
-/* Lock a reducer. A holder that waits soon lets go, as it sees `wanted`. */
+/* Lock a reducer. Waits until its holder unlocks it, which is soon once `wanted` is set. */
 void twill_reducer_lock(struct twill_reducer *reducer);
 /* Lock a reducer if it is not locked. Returns whether it was locked by this call. */
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
@@ -119,16 +121,17 @@ void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);
 void twill_reducer_describe(const struct twill_reducer *reducer, char *text, size_t bytes);
 
 /* --- lib/train/reducers/priority.c --- */
-/* Prepare the exchange of which buckets are ready, or free it. */
+/* Prepare the exchange of which buckets are ready, as a persistent request. Collective. Returns
+ * TWILL_OK or the error. twill_priority_unprepare() frees it. */
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
 void twill_priority_unprepare(struct twill_reducer *reducer);
 /* Advance the exchange, and start the segments that the ranks have agreed on. */
 twill_status twill_priority_advance(struct twill_reducer *reducer);
 
 /* --- lib/train/reducers/reducer.c, for priority.c --- */
-/* Start the next segment of a bucket. */
+/* Start the reduction of the next segment of a bucket. Returns TWILL_OK or the error. */
 twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t bucket);
-/* Return whether this rank is ready for a reduction of the bucket that is not yet agreed on. */
+/* Return whether the bucket's tensors are all marked in a step for which it is not yet agreed. */
 bool twill_bucket_is_ready(const struct twill_bucket *bucket);
 
 #endif

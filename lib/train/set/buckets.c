@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether a tensor is reduced where it is with any bucket size. Then it needs no place. */
+/* Return whether any bucket size leaves a tensor in the caller's memory. It needs no place then. */
 static bool is_never_fused(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
 {
@@ -81,7 +81,7 @@ static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
                  : set->options.bucket_bytes;
 }
 
-/* Make a bucket of the tensors from backward[first] on, as many as fit. Returns how many. */
+/* Make *bucket of the tensors from backward[first] on, as many as fit. Returns how many. */
 static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket,
                             uint32_t first)
 {

@@ -30,12 +30,10 @@
 #define TWILL_TENSORS_MOST (1u << 20) /* most tensors of a set */
 /* Bytes of the largest bucket that autotuning tries. */
 #define TWILL_FUSED_TO_MOST ((size_t)64 << 20)
-
 struct twill_reducer;
 struct twill_update;
 struct twill_searches;
 struct twill_compressor;
-
 /* A registered tensor. Constant after the commit, except `marked` and `bucket`. */
 struct twill_train_tensor {
     char *name;
@@ -72,11 +70,11 @@ struct twill_bucket {
     unsigned char *memory; /* in an arena, or the memory of its only tensor */
     size_t count;          /* elements, including gaps between tensors */
     bool raw;              /* its tensors are never compressed */
-    uint32_t generation;
-    bool copies;      /* some of its tensors lie in the caller's memory and are copied */
-    int priority;     /* lowest priority number of its tensors */
-    uint32_t reducer; /* index of the reducer that reduces it */
-    size_t segment;   /* units of the exchange in a segment except the last */
+    uint32_t generation;   /* 1 for every second step of a late set, else 0 */
+    bool copies;           /* some of its tensors lie in the caller's memory and are copied */
+    int priority;          /* lowest priority number of its tensors */
+    uint32_t reducer;      /* index of the reducer that reduces it */
+    size_t segment;        /* units of the exchange in a segment except the last */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
@@ -128,8 +126,8 @@ struct twill_gradients {
     uint32_t *backward; /* [tensors] indices by type, then from last to first */
     struct twill_arena_of_type arena[TWILL_TYPE_COUNT];
     struct twill_bucket *bucket;
-    uint32_t buckets; /* of all generations, one after the other */
-    uint32_t generations;
+    uint32_t buckets;         /* of all generations, one after the other */
+    uint32_t generations;     /* 2 in a set of options.late, else 1 */
     _Atomic uint64_t step;    /* number of complete steps */
     _Atomic uint32_t markers; /* number of threads in twill_gradients_ready() */
     struct {
@@ -148,12 +146,13 @@ struct twill_gradients {
 };
 
 /* --- lib/train/set/set.c --- */
-/* Break the set because a call on one of its communicators has failed, and record that message.
- * Returns `status`. The layers above end the reducers (twill_reducers_check()). */
+/* Break the set because a call on `comm` has failed, and copy its message to set->error. Returns
+ * `status`. The layers above end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
                             twill_status status);
-/* Break the set and `comm`, on all ranks, with this message. It is for failures other than of a
- * call on `comm`. Otherwise like twill_set_fail(). */
+/* Break the set, and `comm` on all ranks, with this message, for a failure that is not that of a
+ * call on `comm`. Returns the status. The layers above end the reducers
+ * (twill_reducers_check()). */
 twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
                                  twill_status status, const char *message);
 /* Return TWILL_OK, or break the set because a call on `comm` has failed. */
@@ -167,7 +166,7 @@ static inline twill_status twill_set_check(struct twill_gradients *set, const tw
 twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int line,
                               const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SET_REFUSE(set, ...) twill_set_refuse((set), __FILE__, __LINE__, __VA_ARGS__)
-/* Return TWILL_OK if a set can be used in a step, and the status to return to the caller if not. */
+/* Return TWILL_OK if the public function `call` may use a set in a step, or else its error. */
 twill_status twill_set_check_usable(struct twill_gradients *set, const char *call);
 /* Allocate memory with twill_alloc(). `what` is its purpose in errors, such as "for gradients". */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
@@ -179,10 +178,10 @@ twill_status twill_set_place(struct twill_gradients *set);
 /* Divide the tensors into buckets as options.bucket_bytes and other options ask. Between steps. */
 twill_status twill_set_divide(struct twill_gradients *set);
 void twill_set_free_buckets(struct twill_gradients *set);
-/* Copy a tensor into its bucket, or all tensors of a bucket out of it, if they lie in the caller's
- * memory. Other tensors are in place. */
+/* Copy a tensor into its bucket if it lies in the caller's memory. Other tensors are in place. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
+/* Copy the tensors of a bucket that lie in the caller's memory out of it. */
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Count `segments` segments of a bucket as complete. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
@@ -201,7 +200,7 @@ static inline size_t twill_bucket_bytes(const struct twill_bucket *bucket)
 {
     return bucket->count * twill_type_size(bucket->type);
 }
-/* Return where a tensor lies in the set's memory. It must have a place there. */
+/* Return where a tensor of a generation (0 or 1) lies in the set's memory, where it has a place. */
 static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
                                                 const struct twill_train_tensor *tensor,
                                                 uint32_t generation)
@@ -214,8 +213,8 @@ static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
 {
     return set->buckets / set->generations;
 }
-/* Return whether buckets may be divided anew after the last step. It must have used the last
- * generation, as the next step is the first of a division and uses the first generation. */
+/* Return whether buckets may be divided anew now. The last step must have used the last generation,
+ * as a division begins with generation 0. */
 static inline bool twill_set_may_divide(const struct twill_gradients *set)
 {
     return atomic_load(&set->step) % set->generations == 0;

@@ -23,7 +23,7 @@ static inline twill_status twill_explain(struct twill_error *error, twill_status
 }
 
 /* --- comparison over the ranks ---------------------------------------------------------------- */
-/* Add a text to a hash and return it. */
+/* Return a hash with the bytes of a text added. */
 static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 {
     for (; *text != '\0'; text++)
@@ -48,7 +48,6 @@ twill_status twill_compression_check(twill_compression compression, double ratio
 /* --- codes ------------------------------------------------------------------------------------ */
 
 #define TWILL_LIST_ENTRY (sizeof(uint32_t) + sizeof(float)) /* bytes of an index and a value */
-
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
 
 /* How gradients of TWILL_F32 are encoded, as the options of a set or server ask. */
@@ -95,7 +94,6 @@ void twill_add_list(void *to, size_t count, const unsigned char *list, size_t en
  * at the same step. At the end they agree, in one reduction, how long each candidate takes on the
  * slowest rank. Used for bucket sizes, compression and chunk sizes. */
 #define TWILL_SEARCH_STEPS 5u /* steps of a candidate, of which the first does not count */
-
 /* A search. All zero if there is none. */
 struct twill_step_search {
     unsigned candidates, at; /* at == candidates: over, or none */
@@ -103,7 +101,8 @@ struct twill_step_search {
     uint64_t step_began;     /* twill_now(), or 0 before the first step */
     double *seconds;         /* [candidates] shortest step, at the end that of the slowest rank */
 };
-/* Begin or free a search. */
+/* Allocate a search over `candidates` candidates and begin it. Returns TWILL_OK or the error.
+ * twill_search_free() frees it. */
 twill_status twill_search_begin(struct twill_step_search *search, unsigned candidates,
                                 struct twill_error *error);
 void twill_search_free(struct twill_step_search *search);
@@ -111,12 +110,13 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 {
     return search->at == search->candidates;
 }
-/* Note the end of a step. Returns whether the next candidate is to be used or the search is over,
- * only if `may_change`. The caller then makes the change and calls twill_search_restart(). */
+/* Record the end of a step. Returns true if the caller must now change to candidate `at`, or end
+ * the search if that is over, and then call twill_search_restart(). Returns false otherwise, and
+ * always unless `may_change`. */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
-/* Agree on the seconds of all candidates. Collective, when the search is over. */
+/* Set seconds[] to the maximum over the ranks. Collective, when the search is over. */
 twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm);
 /* Return the fastest of the first `count` candidates, or the first of equally fast ones. */
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count);
