@@ -234,11 +234,9 @@ struct twill_alone {
  * first transport whose reaches() is true. Of the transports with a priority(), only the agreed one
  * is considered, and the order of the registry only breaks ties between them. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
-
 /* Read the counters of a transport, with those of its rails added. Any thread may call it. */
 void twill_transport_count(const struct twill_transport *transport,
                            struct twill_transport_counters *sum);
-
 /* Complete a request. The poster may free it as soon as its status is set. */
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {

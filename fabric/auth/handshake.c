@@ -210,8 +210,6 @@ enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
     }
 }
 
-/* --- rejected connections -------------------------------------------------------------------- */
-
 unsigned twill_rejected_total(const struct twill_rejected *rejected)
 {
     unsigned total = 0;

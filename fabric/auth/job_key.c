@@ -189,8 +189,6 @@ void twill_secret_wipe(void *secret, size_t bytes)
     sodium_memzero(secret, bytes);
 }
 
-/* --- the key of a user ------------------------------------------------------------------------ */
-
 /* The file ~/.twill/key is the key of a user whose launcher provides none. It is written to a
  * temporary file that is then linked to its name. Readers see a complete file, and the first writer
  * wins, also over NFS. */

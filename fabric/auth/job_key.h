@@ -40,7 +40,6 @@ struct twill_secret_sources {
 twill_status twill_secret_find(struct twill_secret *secret,
                                const struct twill_secret_sources *sources, char *how,
                                size_t how_bytes, struct twill_error *error);
-
 /* Parse 1 to 64 hex digits into a key, right-aligned. Other text, and zero, are errors. The message
  * calls the text `name` and does not contain it. */
 twill_status twill_secret_parse(struct twill_secret *secret, const char *name, const char *text,
@@ -59,7 +58,6 @@ twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_
                                   struct twill_error *error);
 /* Draw a random key. */
 twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error);
-
 /* Derive a key from a secret, for the purpose `label` and the data. derived may be secret. */
 void twill_secret_derive(const struct twill_secret *secret, const char *label, const void *data,
                          size_t bytes, struct twill_secret *derived);

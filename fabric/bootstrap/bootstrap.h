@@ -129,7 +129,6 @@ twill_status twill_bootstrap_open(struct twill_oob **oob,
 void twill_oob_close(struct twill_oob *oob); /* NULL is allowed */
 /* Return whether this process is rank 0, as far as the launcher's variables show. */
 bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params);
-
 /* Gather `bytes` of every rank into `all`, in rank order. Collective. Returns by the deadline. */
 static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void *mine, void *all,
                                                size_t bytes, struct twill_error *error)
@@ -144,7 +143,6 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
 uint64_t twill_oob_patience(const struct twill_oob *oob);
 /* Return how much longer than rank 0 the other ranks wait, to get its reason for a failure. */
 uint64_t twill_oob_slack(uint64_t timeout_ns);
-
 /* Call attend() of the bootstrap method, if it has one. Returns false if a rank has failed. */
 static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
@@ -172,14 +170,12 @@ twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twi
 /* Allocate a method's object, zeroed, for a job of one rank. Sets operations, timeout and log. */
 twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                            const struct twill_bootstrap_params *params, struct twill_error *error);
-
 /* Create an OOB of a subset of the ranks of `like`, which uses the all-gather of `lent`. Rank and
  * size are those of `lent`, and everything else is copied from `like`. */
 twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
                             const twill_bootstrap *lent, struct twill_error *error);
 /* Stop calling the all-gather of a lent OOB. All-gathers of more than one rank fail from now on. */
 void twill_oob_lend_seal(struct twill_oob *oob);
-
 /* The handle by which new processes find a job that grows, or by which processes find each other
  * for a reconfiguration. It travels as one line of letters, digits and , : . % _ - through any
  * store that the caller has. Nothing in it is secret, because a process that joins must also know

@@ -65,7 +65,6 @@ enum twill_fault twill_wire_check(struct twill_session *session,
                                   const struct twill_wire_header *header);
 /* Return whether a body has the digest that its header says. */
 bool twill_wire_is_body(const struct twill_wire_header *header, const void *body);
-
 /* Read without blocking until *done is `bytes`. *done counts the bytes of all calls for one buffer.
  * Returns TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno, which is 0 if the
  * peer closed the connection. */
@@ -92,7 +91,6 @@ static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 }
 /* poll() until a time of twill_now(), and restart after signals. Returns what poll() returns. */
 int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
-
 /* Return a new socket for connections, or -1 with errno set. */
 int twill_socket_new(int family);
 /* Close a descriptor unless it is negative, keep errno, and return -1. */

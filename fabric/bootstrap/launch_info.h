@@ -36,7 +36,6 @@ const char *twill_launch_variable(const struct twill_bootstrap_params *params, c
 /* Parse rank and size, and set them in `job`. Fails unless rank is below size. */
 twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
                                 const char *size_name, const char *size, struct twill_error *error);
-
 /* Fail unless RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. Names the missing ones. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error);
@@ -47,14 +46,12 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
                                       const char *cause, struct twill_error *error);
 /* Return half a sentence that says why PMIx cannot be used, or NULL if it can. */
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params);
-
 /* Take the host of rank 0 from MASTER_ADDR. Returns false if it is not set. */
 bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_params *params);
 /* Set the port of a job whose launcher only names hosts. It is MASTER_PORT, or else a hash of the
  * job's identity below the ephemeral ports. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
-
 /* On rank 0, under launchers that can exchange data, listen on a free port and set the job's hosts.
  * Draw a key unless all ranks were given one. `alone` says that all ranks are on this host. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
@@ -67,7 +64,6 @@ twill_status twill_launch_write_contact(const struct twill_job *job, char *conta
 twill_status twill_launch_read_contact(struct twill_job *job,
                                        const struct twill_bootstrap_params *params,
                                        const char *contact, struct twill_error *error);
-
 /* Write the first name of a compressed list of hosts, such as n3 for "n[3-5,9],b2". Returns false
  * if the list is malformed or the name does not fit. */
 bool twill_launch_first_host(const char *list, char *host, size_t bytes);

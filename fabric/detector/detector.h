@@ -61,7 +61,6 @@ twill_status twill_detector_conclude(struct twill_detector *detector, struct twi
 void twill_detector_conclude_alone(struct twill_detector *detector);
 /* Describe the connections between hosts. Returns how many of them are missing. */
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes);
-
 /* Return whether the peer is dead, and false while that is in doubt. Never blocks. The first calls
  * for a peer start a connection. */
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer);

@@ -137,7 +137,6 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
 /* Close the links to all ranks of a host, and attempts to connect to them. Then call its lowest
  * rank, which shows whether the host answers. */
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
-
 /* Progress a link without blocking, and reconnect at once after a loss. */
 void twill_link_step(struct twill_detector *detector, uint32_t peer);
 /* Close a link whose connection has ended. The first end is a suspicion, the next a death. */

@@ -224,7 +224,6 @@ void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
 void twill_output_flush(const struct twill_stop_request *stop_request);
 /* Wait until all is written or dropped. Returns false if output is lost. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);
-
 /* Parse the command line. Returns 0 to continue, else the program must exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options); /* after twill_options_read() */
@@ -238,10 +237,8 @@ bool twill_self_find(char path[PATH_MAX]);
 void twill_hwloc_quieten(void);
 /* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared. Returns false if there is no memory. */
 bool twill_preload_set(void);
-
 /* Return the program of a rank with its arguments, NULL-terminated. */
 char **twill_program_of(const struct twill_options *options, int rank);
-
 /* The values of --bind. The name of TWILL_BIND_AUTO is NULL. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 
@@ -275,7 +272,6 @@ bool twill_job_make(char job[TWILL_JOB_TEXT]);
 int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
 int twill_launch_start(struct twill_launch *launch);
-
 /* Give a child its rank, with closed streams. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
 /* Start child[index]. Returns 0, or the exit code for the job after a message. */
@@ -288,7 +284,6 @@ int twill_launch_supervise(struct twill_launch *launch);
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job, with SIGTERM after after_ns and SIGKILL later. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
-
 /* Record how many processes of this cgroup the kernel has killed for lack of memory. */
 void twill_oom_open(struct twill_launch *launch);
 
@@ -378,7 +373,6 @@ void twill_launch_bind(struct twill_launch *launch);
 void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
 /* Bind the calling process as chosen for child[index]. Returns false with errno set. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
-
 /* Read from the pipe and write whole, labelled lines, or forward frames. Returns false at its end
  * or if output is lost. */
 bool twill_stream_move(struct twill_stream *stream);

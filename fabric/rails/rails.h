@@ -33,7 +33,6 @@ bool twill_rails_are_listed(const char *text);
 twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
-
 /* The state of agreeing on the rails, by twill_rails_offer(), the exchange and conclude. */
 struct twill_rails_opening;
 /* Add this rank's rails to a batch. On failure *opening is NULL, but a part is added anyway. */
@@ -54,7 +53,6 @@ twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
-
 /* Measure the open rails, and set the weights of the choice. Collective, with an exchange. */
 twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  struct twill_transport *const *rail,
@@ -63,7 +61,6 @@ twill_status twill_rails_measure(struct twill_rails_choice *choice,
 /* Set weights by measured speeds (Mbit/s), unless these confirm the present weights. A rail that is
  * much slower than the fastest gets 0. Depends only on the arguments. */
 void twill_rails_weigh(const uint32_t *mbits, uint32_t count, uint32_t *weight);
-
 /* Make a composite of `count` open transports of one kind. The composite closes them, and so does
  * this call if it fails. `weight` is each rail's share of a large message, equal on all ranks.
  * Messages of at least `split_bytes` are cut into one chunk for each rail. */
@@ -103,7 +100,6 @@ enum twill_rails_setting {
 twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
-
 /* List interfaces as rails. It is ops->rails of transports over IP. */
 twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
                                struct twill_rail *rails, size_t most, size_t *count,

@@ -30,7 +30,6 @@ struct twill_board_entry *twill_board_find(const struct twill_node *node, uint64
 void twill_board_post(struct twill_board_entry *entry, const uint64_t words[TWILL_BOARD_WORDS]);
 /* Wait until an entry is no longer being computed, or for timeout_ns. May return earlier. */
 void twill_board_wait(struct twill_board_entry *entry, uint64_t timeout_ns);
-
 /* Return the state of an entry. Its words may be read once that is TWILL_BOARD_POSTED. */
 static inline enum twill_board_state twill_board_state(const struct twill_board_entry *entry)
 {

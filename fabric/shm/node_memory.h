@@ -203,7 +203,6 @@ bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))
 /* Return the memory in which local rank l records events (lib/base/trace.h), zero at first. */
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
-
 /* Ring the doorbell of local rank l, which wakes it. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
 /* Wake local rank l if it sleeps (cheap if not). Call it after the store that l waits for. There is

@@ -63,7 +63,6 @@ twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t
 /* Close a region, which may be NULL, in any state. If the second exchange has failed and other
  * ranks are threads of this process, this rank's memory stays mapped, as they may still use it. */
 void twill_shm_region_close(struct twill_shm_region *region);
-
 /* Return the bytes of this rank's memory, with those of all pairs. */
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
 /* Return where the memory of a rank or of this one is mapped, NULL if it is not on this node. */

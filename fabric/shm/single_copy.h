@@ -58,7 +58,6 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       struct twill_error *error);
 /* Free an object, which may be NULL. */
 void twill_single_copy_close(struct twill_single_copy *single_copy);
-
 /* Return whether it can copy (cma). False for NULL. */
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
 /* Return whether it can map (xpmem). False for NULL. */

@@ -61,7 +61,7 @@ static bool may_read(const struct twill_tcp_channel *channel, bool direct)
 }
 
 /* Connect a channel, or send and receive on it, as far as possible now. `direct` tries it without
- * an event of epoll. Returns how many requests finished or moved, or a status. */
+ * an event of epoll. Returns how many requests finished or moved, or a negative status. */
 static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, bool direct,
                         struct twill_error *error)
 {
@@ -117,7 +117,8 @@ static twill_status gather_events(struct twill_tcp *t, struct twill_error *error
     return TWILL_OK;
 }
 
-/* Step all busy channels and remove those without work. Returns as step_channel() does. */
+/* Step all busy channels, and remove those without work from the list. Returns how many requests
+ * finished or moved, or a negative status. */
 static int all_steps(struct twill_tcp *t, struct twill_error *error)
 {
     int moved = 0;
@@ -203,8 +204,9 @@ static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
     twill_tcp_channel_close(channel, false);
 }
 
-/* Count channels with both unread input and unsent output. close() would reset their connections,
- * which may discard the output. Without unread input the kernel delivers it after close(). */
+/* Add 1 to the size_t at `with` if the channel has both unread input and unsent output. close()
+ * would reset its connection, which may discard the output. Without unread input the kernel
+ * delivers that after close(). */
 static void count_unsafe(struct twill_tcp_channel *channel, void *with)
 {
     int in = 0, out = 0;
@@ -235,7 +237,8 @@ static bool has_sends(const struct twill_tcp *t)
     return false;
 }
 
-/* Wait until all that was posted is sent, for TWILL_TCP_FLUSH_NS at most. */
+/* Wait until all that was posted is sent and close() would lose none of it, for TWILL_TCP_FLUSH_NS
+ * at most. */
 static void flush(struct twill_tcp *t)
 {
     uint64_t limit = twill_now() + TWILL_TCP_FLUSH_NS;

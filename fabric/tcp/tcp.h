@@ -186,8 +186,8 @@ static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
 
-/* --- tcp_shared.c: listener, addresses, unclaimed connections -------------------------------- */
-/* Attach to the common state. The first communicator creates it, collectively over its ranks. */
+/* tcp_shared.c: listener, addresses, unclaimed connections. */
+/* Set t->common to the context's common state. The first communicator creates it, collectively. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Accept connections, progress their handshakes and attach those of this transport to their
  * channels. Returns how many progressed, or a negative status. */
@@ -198,12 +198,11 @@ void twill_tcp_common_forget(struct twill_tcp *t);
 twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
-
-/* --- tcp_congestion.c ------------------------------------------------------------------------ */
-/* Set a socket, and those accepted from it, to the congestion control in TWILL_TUNE=congestion. */
+/* Set a socket, and those accepted from it, to the congestion control in TWILL_TUNE=congestion, if
+ * that is set. Fails with TWILL_ERR_CONFIG if the system refuses it. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
-/* Describe a socket's congestion control. Returns whether it paces. */
+/* Describe a socket's congestion control in `text`. Returns whether it paces, as bbr does. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
 /* How a rank's connections get their congestion control. Ranks exchange this. */
 enum twill_tcp_control {
@@ -215,13 +214,12 @@ enum twill_tcp_control {
 enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
 /* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);
-/* Return whether all hosts are in one network, and so need not pace, by the ranks' controls[] and
- * networks[] (0 if unknown). Sets *paced if a rank still paces. The same on all ranks. */
+/* Return whether all hosts are in one network, by the ranks' networks[] (0 if unknown), and so need
+ * not pace. Sets *paced to whether a rank, by its controls[], still paces then. Both results are
+ * the same on all ranks. */
 bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
                              uint32_t ranks, bool *paced);
-
-/* --- tcp_link.c: connections ----------------------------------------------------------------- */
-/* Get a peer. The first call for a peer allocates all memory that it will need. */
+/* Set *peer to the peer of a rank. The first call creates it, with all memory that it will need. */
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
 /* Free a peer, which may be NULL. */
@@ -231,10 +229,12 @@ void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Start to connect a channel, or to wait until the peer connects it. */
+/* Start to connect a channel, or to wait until the peer, which has a lower rank, connects it. Does
+ * nothing if it is not closed. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error);
-/* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a status. */
+/* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a negative status.
+ * If its peer has gone and no request is posted on it, it becomes LOST, which is no error. */
 int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *channel,
                               struct twill_error *error);
 /* Use a connection that the peer has opened. */
@@ -253,12 +253,12 @@ void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
  * connection is refused or not answered (the peer may live), else TWILL_ERR_PEER. */
 twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                             struct twill_error *error);
-
-/* --- tcp_transfer.c -------------------------------------------------------------------------- */
-/* Send what is posted. Returns how many requests finished or moved, or a status. */
+/* Send what is posted, as far as possible now. Returns how many requests finished, plus 1 if bytes
+ * moved, or a negative status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
-/* Receive what is posted. Returns how many requests finished or moved, or a status. */
+/* Receive what is posted. Returns how many requests finished, plus 1 if bytes moved, or a negative
+ * status. */
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
 /* Handle a failed send, with `why` an errno. The peer may have sent a refusal before it closed. If
@@ -266,10 +266,11 @@ int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
  * refusal before another request on this connection fails. Otherwise return a negative status. */
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                         struct twill_error *error);
-/* Check whether the peer has refused the current SEND. Returns 1 after a header, 0, or a status. */
+/* Check whether the peer has refused the current SEND, which is then marked so. Returns 1 if a
+ * refusal was read, 0 if there is none or twill_tcp_recv() will find it, or a negative status. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
-/* See twill_transport_ops. */
+/* The function early() of twill_transport_ops. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 /* Return whether the channel has something to send. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
@@ -283,22 +284,24 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
     return channel->in.queue.head != NULL || channel->in.skip > 0;
 }
 
-/* --- tcp_protect.c: checksums and encryption -------------------------------------------------- */
-/* Return whether the user asks for protection, which only this transport has. *what names it. */
+/* Return whether the user asks for encryption or checksums, which only this transport has between
+ * hosts. Sets *what to the name of the setting. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
-/* Find how connections are protected, without what ranks have to agree on. */
+/* Set *protection to how this rank would protect connections. Ranks then compare that. */
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);
-/* Return this rank's protection as a number, for the exchange with the others. */
+/* Return this rank's protection as one number, which ranks exchange to compare it. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
 /* Adapt the protection to another rank's number. Fails if they differ in more than the cipher. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
-/* Send from a channel with records, as sendmsg() does (-1 with EAGAIN if nothing was taken). */
+/* Put bytes into records of a channel and send those. Returns how many of the bytes were taken, or
+ * -1 with errno, which is EAGAIN if none could be taken now. */
 ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
                                   size_t n, size_t bytes);
-/* Send records and read acknowledgements. Returns 1 or more if any moved, else 0 or a status. */
+/* Send records and read acknowledgements. Returns 1 or more if any moved, 0 if none, or a negative
+ * status. */
 int twill_tcp_protected_step(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error);
 

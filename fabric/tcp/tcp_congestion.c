@@ -42,10 +42,10 @@ twill_status twill_tcp_congestion(const struct twill_transport_params *params, i
                       name, strerror(errno));
 }
 
-/* bbr estimates the network's rate from the data that it is given. A sender that hands over
- * everything at once and then serves the other direction gets a third of the rate of many small
- * steps, in which bbr knows that the application is the limit. For 1 MiB both ways between two
- * hosts bbr takes 760 us at once and 260 us in steps of 128 KiB. */
+/* Why bbr is replaced by reno within a network: it estimates the rate from the data that it is
+ * given. A sender that hands over everything at once and then serves the other direction gets a
+ * third of the rate of many small steps, in which bbr knows that the application is the limit. For
+ * 1 MiB both ways between two hosts bbr takes 760 us at once and 260 us in steps of 128 KiB. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes)
 {
     char name[32] = "";

@@ -113,7 +113,7 @@ static bool is_away(int why)
     return why == ENETUNREACH || why == EHOSTUNREACH || why == ENETDOWN;
 }
 
-/* Return the address and port of a peer's listener. */
+/* Set *listener to the address and port of a peer's listener, or to "?" if they are not known. */
 static void find_listener(const struct twill_tcp_peer *peer, struct twill_endpoint *listener)
 {
     *listener = (struct twill_endpoint){.address = "?"};
@@ -121,7 +121,8 @@ static void find_listener(const struct twill_tcp_peer *peer, struct twill_endpoi
         (void)twill_endpoint_of(&peer->address->at.any, peer->address->length, listener);
 }
 
-/* Fail for a peer to which no connection was ever made. The way may be closed, or it has ended. */
+/* Fail with TWILL_ERR_FABRIC for a peer to which no connection was ever made. Either its process
+ * has ended, or something on the way refuses connections. */
 static twill_status way_is_closed(const struct twill_tcp_peer *peer, int why,
                                   struct twill_error *error)
 {
@@ -171,7 +172,8 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
     twill_tcp_busy(t, channel);
 }
 
-/* Put off connecting, without a descriptor. Returns false unless the network is briefly away. */
+/* Put off connecting until retry_at, without a descriptor. Returns false, with nothing changed but
+ * away_since, if `why` does not say that the network is away or it has been away for too long. */
 static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();
@@ -223,7 +225,7 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *chan
     return TWILL_OK;
 }
 
-/* Also open the channel that the next call will use. If that fails, that call retries. */
+/* This also opens the channel that the next call will use. If that fails, that call retries. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error)
 {
@@ -241,8 +243,9 @@ static struct twill_hello *hello_of(const struct twill_tcp_channel *channel)
     return (struct twill_hello *)(void *)channel->in.bytes;
 }
 
-/* Handle a failed connect. It is an error if requests wait on the channel. Otherwise the peer may
- * have ended in order, and what it sent on other channels is still to be received. */
+/* Handle a failed connect. Returns a negative status if requests wait on the channel. Otherwise the
+ * channel becomes LOST and 0 is returned: the peer may have ended in order, and what it sent on
+ * other channels is still to be received. */
 static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill_error *error)
 {
     if (twill_tcp_sends(channel) || twill_tcp_receives(channel))
@@ -253,8 +256,8 @@ static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill
     return 0;
 }
 
-/* Open a channel again that is closed. Returns 1 if it connects now, 0 if not, or a status. If it
- * fails with nothing posted, it is LOST because of `why`. */
+/* Open a closed channel again. Returns 1 if it connects now, or 0 if it waits. If it fails, returns
+ * a negative status, or 0 with the channel LOST because of `why` if nothing is posted on it. */
 static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                       struct twill_error *error)
 {
@@ -264,8 +267,8 @@ static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, in
     return give_up_link(channel, why, error);
 }
 
-/* Connect again, as the other end may have evicted the connection before the handshake. If the peer
- * has ended, this attempt fails. */
+/* Connect again, as the other end may have evicted the connection before the handshake, and keep
+ * the posted requests. If the peer has ended, this attempt fails. Returns as open_again() does. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {
@@ -277,7 +280,7 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return open_again(t, channel, ECONNRESET, error);
 }
 
-/* Continue the handshake. Returns 1 if it moved, 0 if not, or a status. */
+/* Continue the handshake. Returns 1 if it moved, 0 if not, or a negative status. */
 static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {
@@ -389,8 +392,6 @@ void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, ch
                  peer->channels[l].state == TWILL_TCP_GREETING ? "made, but not answered"
                                                                : "not answered " CHECK_HINT);
 }
-
-/* --- handshakes ------------------------------------------------------------------------------- */
 
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello)

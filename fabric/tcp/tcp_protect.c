@@ -90,8 +90,9 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struc
     return taken > 0 ? (ssize_t)taken : -1;
 }
 
-/* Handle the end of a connection that is not read for data now. It is an error if the channel
- * sends. Otherwise records that the receiver has not acknowledged are no longer kept. */
+/* Handle the end of a connection that is not read for data now. Returns TWILL_ERR_FABRIC for a bad
+ * record, and as twill_tcp_send_lost() does if the channel sends. Otherwise records that the
+ * receiver has not acknowledged are no longer kept, and 0 is returned. */
 static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {

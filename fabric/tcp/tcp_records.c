@@ -58,7 +58,7 @@ static uint32_t crc_of_head(const struct twill_tcp_records *r,
     return r->how->crc32c(0, head, offsetof(struct twill_tcp_record_head, head));
 }
 
-/* Return the number of used records, which the caller then reports to the sender. */
+/* Return the number of used records, for a record that reports it to the sender, and note that. */
 static uint32_t acknowledge(struct twill_tcp_records *r)
 {
     r->in.acknowledged = r->in.expected - r->in.held;
@@ -70,7 +70,8 @@ static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number
     return r->out.slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
 }
 
-/* Complete the record in the next slot, whose body is there. */
+/* Complete the record in the next slot, whose body of `bytes` is in place: encrypt it or add its
+ * checksums. It can then be sent. */
 static void close_record(struct twill_tcp_records *r, size_t bytes)
 {
     unsigned char *slot = slot_of(r, r->out.made), *body = slot + TWILL_TCP_HEAD;
@@ -199,11 +200,11 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
     }
 }
 
-/* --- the receiving side ----------------------------------------------------------------------- */
-/* Results of a step besides -1 with errno. */
+/* Results of a step of receiving, besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
-/* Fail for good. Bytes that were verified before can still be read. */
+/* Fail for good, with `what` as the reason, and return REFUSED. Bytes that were verified before can
+ * still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
     (void)TWILL_FAIL_RANK(&r->in.refusal, TWILL_ERR_FABRIC, r->rank,
@@ -247,7 +248,7 @@ static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t
     r->in.expected++;
 }
 
-/* Decrypt and verify a record. Returns PROGRESSED or REFUSED, as the next three do. */
+/* Decrypt and verify a record. Returns PROGRESSED or REFUSED. */
 static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                        unsigned char *body)
 {
@@ -260,7 +261,8 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
     return PROGRESSED;
 }
 
-/* Ask for the next record, which is damaged. Returns REFUSED if it was damaged before. */
+/* Ask for the next record again, which is damaged. Returns REFUSED if this is the second time, else
+ * PROGRESSED. */
 static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->in.discards)
@@ -272,7 +274,8 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
-/* Verify a record by its checksum, and handle acknowledgements and requests in it. */
+/* Verify a record by its checksum, and handle acknowledgements and requests in it. Returns
+ * PROGRESSED or REFUSED. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {

@@ -161,7 +161,8 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
     return status;
 }
 
-/* Without it, one unauthenticated connection would fail a process that has no descriptor left. */
+/* Open the spare descriptor if there is none. Without it, one unauthenticated connection would fail
+ * a process that has no descriptor left. */
 static void keep_reserve(struct twill_tcp_common *c)
 {
     if (c->reserve < 0 && c->listener >= 0)
@@ -234,7 +235,8 @@ static void become_user(struct twill_tcp *t)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Limit silent connections to a small part of the descriptors, which job and program need. */
+/* Return the limit of silent connections, a small part of the descriptors that the process may
+ * have, as job and program need those. */
 static unsigned most_silent(void)
 {
     struct rlimit files;
@@ -293,7 +295,6 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
     return TWILL_OK;
 }
 
-/* --- incoming connections -------------------------------------------------------------------- */
 /* Progress a handshake. Returns false if it failed. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
@@ -392,7 +393,8 @@ static uint32_t hello_comm(const struct twill_hello *hello)
     return (uint32_t)(hello->said.call.argument >> 8);
 }
 
-/* Return whether it is for a communicator that this rank had and freed. Numbers only grow. */
+/* Return whether a connection is for a communicator that this rank had and freed. The numbers of
+ * communicators only grow. */
 static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
     uint32_t comm = hello_comm(&incoming->hello);

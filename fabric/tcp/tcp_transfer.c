@@ -52,7 +52,8 @@ static int write_channel(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return 1;
 }
 
-/* Read what the peer sent before it closed, until a refusal of the current SEND is found. */
+/* Read what the peer sent before it closed, until a refusal of the current SEND is found. Returns
+ * TWILL_OK also if there is none, and then out.refused is false. */
 static twill_status find_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                  struct twill_error *error)
 {
@@ -80,7 +81,8 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return 1;
 }
 
-/* Send the first SEND. Returns 1 if it completed, 0 if the kernel's buffer is full, or a status. */
+/* Send the first SEND in the queue. Returns 1 if it completed, 0 if the kernel's buffer is full, or
+ * a negative status. Adds the bytes sent to *moved. */
 static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                       struct twill_error *error)
 {
@@ -138,16 +140,15 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return finished + (moved > 0);
 }
 
-/* --- receiving -------------------------------------------------------------------------------- */
-
 #define HEADER sizeof(struct twill_tcp_header)
 /* most reads of one channel before the next channel */
 #define RECV_TURNS 8
 
-/* Results of a read besides errors. SHORT: the socket is empty now. */
+/* Results of a read besides errors: no byte was read, some were and the socket is now empty, or all
+ * that were asked for were. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
-/* Read up to `bytes`, counted in *got. Returns EMPTY, SHORT, FULL, or a status. */
+/* Read up to `bytes` and set *got to their number. Returns EMPTY, SHORT, FULL, or a status. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {
@@ -183,7 +184,8 @@ static void consume(struct twill_tcp_channel *channel, size_t bytes)
         channel->in.begin = channel->in.end = 0;
 }
 
-/* Read a header, or all of a small message, into the receive buffer. Returns as read_some(). */
+/* Read a header, or all of a small message, into the receive buffer. Returns EMPTY, SHORT, FULL, or
+ * a negative status. */
 static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
@@ -201,7 +203,8 @@ static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Refuse the message whose header was read, as it does not match the first RECV. */
+/* Refuse the message whose header was read, as it does not match the first RECV: complete that with
+ * TWILL_ERR_MISMATCH, discard the payload, and have a refusal sent. */
 static void refuse_message(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *request = channel->in.queue.head;
@@ -218,7 +221,7 @@ static void refuse_message(struct twill_tcp_channel *channel, const struct twill
     twill_transfer_pop(&channel->in.queue, TWILL_ERR_MISMATCH);
 }
 
-/* Record that the peer has refused the current SEND. */
+/* Record that the peer has refused the current SEND, unless that message was sent completely. */
 static void refusal_read(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *first = channel->out.queue.head;
@@ -230,7 +233,9 @@ static void refusal_read(struct twill_tcp_channel *channel, const struct twill_t
     channel->out.refused = true;
 }
 
-/* Process the header in the receive buffer. Returns 1, 0 if it waits for a RECV, or a status. */
+/* Process the header in the receive buffer. Returns 1 if it was a refusal or the header of a
+ * message, which is then taken or, if it does not match, refused and counted in *finished. Returns
+ * 0 if it waits for a RECV to be posted, or a negative status. */
 static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_channel *channel,
                                int *finished, struct twill_error *error)
 {
@@ -262,7 +267,7 @@ static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_chann
     return 1;
 }
 
-/* Discard payload of a refused message. Returns as read_some(). */
+/* Discard payload of a refused message. Returns EMPTY, SHORT, FULL, or a negative status. */
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         struct twill_error *error)
 {
@@ -278,7 +283,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the RECV's buffer. Returns as read_some() does. */
+/* Store payload in the RECV's buffer. Returns EMPTY, SHORT, FULL, or a negative status. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          struct twill_error *error)
 {
@@ -323,7 +328,7 @@ static void align_rx(struct twill_tcp_channel *channel)
 }
 
 /* Reduce payload from the receive buffer, then through the scratch buffer. A remainder smaller than
- * a grain stays in the receive buffer. */
+ * a grain stays in the receive buffer. Returns EMPTY, SHORT, FULL, or a negative status. */
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                           struct twill_error *error)
 {
@@ -347,7 +352,8 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel
     return answer;
 }
 
-/* Do the next step of receiving on a channel. Returns as read_some() does. */
+/* Do the next step of receiving on a channel, and add the RECVs that it completes to *finished.
+ * Returns EMPTY, SHORT, FULL, or a negative status. */
 static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, int *finished,
                         struct twill_error *error)
 {

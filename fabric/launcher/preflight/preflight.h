@@ -136,7 +136,6 @@ const char *preflight_measure(char text[32], double value);
 double preflight_median(double *value, size_t n);
 /* Return the median distance of n > 0 values from their median. */
 double preflight_deviation(const double *value, size_t n, double median);
-
 /* Print the results as a page. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_page(const struct preflight *all, FILE *out);
 int preflight_print_json(const struct preflight *all, FILE *out); /* the same as JSON */

@@ -40,7 +40,6 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
 /* Write a program's standard error as one line, without twillrun's prefixes. */
 void preflight_program_said(const struct preflight_program *program, const char *host, char *text,
                             size_t bytes);
-
 /* Choose the hosts of the test job, which answered and have no broken connections to each other.
  * `chosen` has [hosts] entries. Returns their number of ranks. */
 int preflight_job_choose(const struct preflight *all, bool *chosen);

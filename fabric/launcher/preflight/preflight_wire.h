@@ -25,7 +25,6 @@ const char *preflight_get_text(const struct json_object *object, const char *key
 struct json_object *preflight_get_array(const struct json_object *object, const char *key);
 /* Print an object as a line to standard output, and release it. */
 void preflight_say(struct json_object *object);
-
 /* Parse a line of output of an agent or rank, "[3] {...}", into its rank and its object. The caller
  * releases the object. Returns NULL for other lines. */
 struct json_object *preflight_line_parse(const char *line, int *rank);
