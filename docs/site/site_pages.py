@@ -340,6 +340,7 @@ def stage(app):
     for old in source.rglob("*"):
         if old.is_file() and str(old.relative_to(source)) not in made:
             old.unlink()
+            (pathlib.Path(app.outdir) / old.relative_to(source)).with_suffix(".html").unlink(missing_ok=True)
     for name, content in made.items():
         path = source / name
         if not path.exists() or path.read_bytes() != content:
