@@ -45,7 +45,7 @@ static twill_status ofi_open(struct twill_transport **transport,
     return twill_ofi_open(transport, params, NULL, error);
 }
 
-/* Return the error if this communicator or the endpoint has failed. Call with the lock. */
+/* Fail if this communicator or the endpoint has failed before. Call with the lock. */
 static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
@@ -68,7 +68,7 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     return status;
 }
 
-/* Queue a request on its channel and advance that. Call with the lock. */
+/* Queue a request on its channel and advance that. Call with the lock. An error also fails `t`. */
 static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *request,
                                struct twill_error *error)
 {
@@ -108,7 +108,7 @@ static const char *ofi_describe(const struct twill_transport *transport)
     return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
-/* Describe in `text` that nothing has come from the peer, or set it to "". */
+/* The function awaits() of twill_transport_ops. Sets `text` to "" once the peer was heard. */
 static void ofi_await(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes)
 {
@@ -184,7 +184,8 @@ static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_en
             what(t->endpoint, &t->peers[r]->channels[l]);
 }
 
-/* Wait until *busy is 0, or until the time `limit`. Releases the lock between polls. */
+/* Wait until *busy, a number of operations, is 0 or twill_now() has reached `limit`, or the
+ * endpoint is closed. Releases the lock between polls. */
 static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;

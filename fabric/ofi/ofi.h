@@ -330,9 +330,9 @@ struct twill_ofi {
 /* Version of the wire format and of the exchange at open. Change it with either. */
 #define TWILL_OFI_WIRE 0x77740005u
 
-/* --- ofi_library.c --------------------------------------------------------------------------- */
-/* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it. The
- * library stays loaded until the process ends. Restores the program's signal handlers. */
+/* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it, and
+ * fill in *library. The library stays loaded until the process ends. Restores the program's signal
+ * handlers. */
 twill_status twill_ofi_library_open(struct twill_libfabric *library,
                                     const struct twill_transport_params *params,
                                     struct twill_error *error);
@@ -348,7 +348,8 @@ bool twill_ofi_only_ethernet(const char *sys);
  * is NAMED if TWILL_PROVIDER chooses libfabric, FAST if there is a provider better than TCP, and
  * POOR if there is none. It is NONE if libfabric cannot be used or need not be asked. */
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes);
-/* Choose what suits `params` best, and say why. The caller frees *chosen by library->freeinfo(). */
+/* Set *chosen to the libfabric endpoint that suits `params` best, and write the reason to `why`.
+ * The caller frees *chosen with library->freeinfo(). Fails if none can be used. */
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,
                               size_t why_bytes, struct twill_error *error);
@@ -362,7 +363,8 @@ void twill_ofi_address_text(const struct fi_info *info, const void *address, siz
                             char *text, size_t text_bytes);
 
 /* --- ofi_shared_endpoint.c: what communicators share ----------------------------------------- */
-/* Join the context's endpoint. If there is none, create it, which is collective. */
+/* Set t->endpoint to the context's endpoint and enter `t` into it. If there is none, create it,
+ * which is collective. Fails if the endpoint has failed, or cannot hold this communicator. */
 twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);
 /* Leave the endpoint and free `t`. If the provider still has operations of it, `t` is freed once
@@ -399,21 +401,21 @@ bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint);
 /* Close and free the objects. Returns false, and keeps memory that the provider may still use. */
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint);
 
-/* --- ofi_registration.c ---------------------------------------------------------------------- */
 /* Register memory to send from and receive into. *mr is NULL if the provider does not need that. */
 twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
                                 size_t bytes, struct fid_mr **mr, struct twill_error *error);
 /* End a registration and set *mr to NULL, which it may already be. */
 void twill_ofi_unregister(struct fid_mr **mr);
-/* Get a registration of a caller's memory for one request of `t`, a cached one if possible. *memory
- * is NULL if none is needed. It must be given back with twill_ofi_release(). */
+/* Set *memory to a registration of a caller's memory for one request of `t`, a cached one if
+ * possible, or to NULL if none is needed. It must be given back with twill_ofi_release(). */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
 /* Give back a registration, which may be NULL, and set *memory to NULL. */
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Drop the registrations that overlap this memory, or all of them if `start` is NULL. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
-/* Find out whether undeclared memory can be cached as well: whether ofi_locked.c works. */
+/* Set registrations.monitors, which says whether undeclared memory can be cached as well. It can if
+ * ofi_locked.c works on this kernel. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Give back the registrations of all posted requests of a communicator. */
 void twill_ofi_release_all(struct twill_ofi *t);
@@ -422,15 +424,18 @@ void twill_ofi_unregister_peers(struct twill_ofi *t);
 /* Return the descriptor of a registration for libfabric's calls, or NULL if `memory` is NULL. */
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* --- ofi_post.c: single operations. They return 1 if done, 0 if busy, or a negative status ---- */
-/* Post a chunk from `data` to the peer of op->channel. Returns 1, 0 if busy, or a status. */
+/* ofi_post.c: single operations. `desc` is the result of twill_ofi_desc(). */
+/* Post a chunk from `data` to the peer of op->channel. Returns 1 if the provider took it, 0 if it
+ * is busy, or a negative status. */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Post a receive of op->kind from the peer of op->channel. Returns 1, 0 if busy, or a status. */
+/* Post a receive of op->kind from the peer of op->channel. Returns 1 if the provider took it, 0 if
+ * it is busy, or a negative status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Send a copy of a header and the payload of `request` (or NULL) as one message. *finished says if
- * they left, else the operation completes the request. Returns 1, 0 if busy, or a status. */
+/* Send a copy of a header and the payload of `request` (or NULL) as one message. Returns 1 if it
+ * was sent, with *finished true if the payload has left, and false if a completion will finish the
+ * request. Returns 0 if the provider is busy, or a negative status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
@@ -442,7 +447,8 @@ uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm,
 uint32_t twill_ofi_tag_from(uint64_t tag);
 /* Return the communicator number in a tag. */
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
-/* Post idle control receives until the provider is busy. They match all ranks and communicators. */
+/* Post the idle control receives, which match all ranks and communicators. Stops, without an error,
+ * if the provider is busy. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
 /* Put the channel into the list that progress() retries, unless it is there. */
@@ -452,38 +458,42 @@ void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_channel *channel);
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_channel *channel);
 
-/* --- ofi_send.c, ofi_recv.c. Both advance() return completed requests or a negative status --- */
-/* Send what credits and clear to sends allow. Returns how many SENDs completed, or a status. */
+/* Send what credits and clear to sends allow. Returns how many SENDs completed, or a negative
+ * status. */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
-/* Handle a control message of rank `from` in op->buffer. */
+/* Handle the control message of `bytes` in op->buffer, from rank `from`: update the credit and keep
+ * a clear to send. Fails if it is not a message of ours or contradicts what was sent. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
 /* Append a RECV to its channel. twill_ofi_recv_advance() posts it. */
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request);
-/* Post receives for RECVs and take what has arrived. Returns the RECVs completed, or a status. */
+/* Post receives for RECVs and take what has arrived. Returns how many RECVs completed, or a
+ * negative status. */
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
-/* See twill_transport_ops. */
+/* The function early() of twill_transport_ops. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 
-/* --- ofi_progress.c -------------------------------------------------------------------------- */
 /* Read completions of all communicators. Call with the lock. Fails if the endpoint has failed. */
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
 /* Read the completion queue even if the endpoint has failed. Call with the lock. */
 void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
-/* See twill_transport_ops. Returns 0 if another thread has the lock, as that reads for all. */
+/* The function progress() of twill_transport_ops. Also returns 0 if another thread has the lock, as
+ * that thread reads for all communicators. */
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
-/* --- ofi.c: see twill_transport_ops --------------------------------------------------------- */
+/* The function cancel() of twill_transport_ops. */
 void twill_ofi_cancel(struct twill_transport *transport);
 
 /* --- ofi_locked.c: detect whether memory was unmapped, by locking it ------------------------- */
-/* Return whether memory of our own gets the right answers from this kernel. */
+/* Return whether the functions below give the right answers on this kernel, for memory of our own.
+ * */
 bool twill_locked_works(void);
-/* Lock whole pages. Returns false if the kernel refuses, if the range is not one mapping, or if its
- * first page was locked before and not by us (`ours`). */
+/* Lock whole pages. Returns false, with nothing locked, if the kernel refuses, if the range is not
+ * one mapping, or if its first page was locked before. `ours` says that we have locked that page.
+ * */
 bool twill_locked_take(void *start, size_t bytes, bool ours);
 void twill_locked_drop(void *start, size_t bytes); /* unlock */
 /* Return whether the whole range is still one mapping that is locked. */
@@ -511,12 +521,12 @@ static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *
     return request;
 }
 
-/* --- ofi_rails.c: see twill_transport_ops ---------------------------------------------------- */
+/* The function rails() of twill_transport_ops. */
 twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
                              struct twill_rail *rails, size_t most, size_t *count,
                              struct twill_error *error);
 
-/* --- ofi.c ----------------------------------------------------------------------------------- */
+/* Open the transport as open() of twill_transport_ops. `options` may be NULL. Only tests set it. */
 twill_status twill_ofi_open(struct twill_transport **transport,
                             const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);

@@ -90,7 +90,7 @@ static struct fi_info *hints_create(const struct twill_libfabric *library)
     return hints;
 }
 
-/* Asks for ever older versions of the interface, as an older library knows only those. */
+/* This asks for ever older versions of the interface, as an older library knows only those. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error)
 {

@@ -25,7 +25,7 @@
 
 enum lock { UNLOCKED, LOCKED, UNKNOWN };
 
-/* Return whether a page is locked, UNKNOWN if madvise() fails for another reason. */
+/* Return whether a page is locked, or UNKNOWN if madvise() does not say it. */
 static enum lock lock_of(void *page)
 {
     if (madvise(page, TWILL_PINNED_PAGE, MADV_COLD) == 0)
@@ -101,7 +101,7 @@ size_t twill_locked_bytes(void)
     return bytes;
 }
 
-/* Tries each answer on memory of our own. */
+/* This tries the answers on a mapping of its own, also after a page of it was replaced. */
 bool twill_locked_works(void)
 {
     unsigned char *p = mmap(NULL, 4 * TWILL_PINNED_PAGE, PROT_READ | PROT_WRITE,

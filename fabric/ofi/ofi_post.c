@@ -14,8 +14,8 @@ _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* The secret of the job is added to the communicator number and lies above it, so that messages of
- * another job or user to this address match no receive. */
+/* A part of the job's secret is added to the communicator number, and another part lies above it.
+ * Messages of another job or user to this address therefore match no receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind)
 {
@@ -82,7 +82,8 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
                            gone ? ": the rank is gone" : "");
 }
 
-/* Convert the result of a post to 1 if it was accepted, 0 if the provider is busy, or a status. */
+/* Convert libfabric's result `rc` of a post. Returns 1 if it was accepted, 0 if the provider is
+ * busy, or a negative status after setting `error`. */
 static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
                        const struct twill_ofi_channel *channel, struct twill_error *error)
 {

@@ -77,7 +77,8 @@ static void end_registration(struct twill_ofi_registration *r)
     free(r);
 }
 
-/* Change the count of bytes locked by transports, before memory is locked and after unlocking. */
+/* Add `more` to the count of bytes that transports have locked and subtract `less`. Called before
+ * memory is locked and after it is unlocked. */
 static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
     if (endpoint->params.persistent != NULL && endpoint->params.persistent->pinned != NULL)
@@ -116,7 +117,8 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Remove a registration from the list. It ends with its last user. Returns true if it has ended. */
+/* Remove the registration *at from the list. Returns true if it was freed. Otherwise it has users,
+ * and the last of them frees it. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -202,8 +204,9 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* Drop the cache if locked memory has moved. Returns true if none has, or if others in the process
- * lock no more than before. If they lock less, that becomes the new bound. */
+/* Return whether memory may be cached. If locked memory has moved, this drops the cache, and memory
+ * may be cached only if the others in the process lock no more than before, as the moved memory may
+ * still be locked. If they lock less, that becomes the new bound. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -244,7 +247,8 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
     return NULL;
 }
 
-/* Register a range without users, and put it into the list unless `kind` is ONCE. */
+/* Set *made to a new registration of a range, which has no user yet and is in the list unless
+ * `kind` is ONCE. */
 static twill_status make_registration(struct twill_ofi *t, enum registration_kind kind, void *start,
                                       size_t bytes, struct twill_ofi_registration **made,
                                       struct twill_error *error)
@@ -281,7 +285,8 @@ static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsi
     return false;
 }
 
-/* Create a persistent or cached registration. Returns false if the memory cannot be cached. */
+/* Set *made to a new persistent or cached registration that contains the range. Returns false if
+ * there can be none, so that the memory must be registered for one request. */
 static bool keep_registration(struct twill_ofi *t, const void *start, size_t bytes,
                               struct twill_ofi_registration **made)
 {

@@ -114,7 +114,7 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return finished;
 }
 
-/* Count chunks that have left. Returns how many SENDs that completed. */
+/* Handle chunks that have left. Returns the number of SENDs that are complete by that. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;
@@ -153,7 +153,8 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return more < 0 ? more : finished + more;
 }
 
-/* Keep a clear to send until its message is at the head of the channel. */
+/* Keep a clear to send until its message is at the head of the channel. Fails if its chunk size is
+ * impossible, or if there are more than this rank can have caused. */
 static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {

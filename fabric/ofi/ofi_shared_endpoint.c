@@ -68,7 +68,8 @@ static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
     }
 }
 
-/* Leaks the memory if the provider cannot close, as it may then still write to it. */
+/* Close and free the endpoint. If the provider cannot close, this leaks its memory, as the provider
+ * may still write to it. */
 static void shared_endpoint_close(struct twill_common *common)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -98,7 +99,7 @@ static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_endpoint_open(endpoint, error);
 }
 
-/* Derive the secret bits of tags from the job's key (/proc/net/unix shows the nonce). */
+/* Set the secret bits of tags, derived from the job's key, as /proc/net/unix shows the nonce. */
 static void derive_secret(struct twill_ofi_endpoint *endpoint)
 {
     const struct twill_oob *oob = endpoint->params.oob;
@@ -138,7 +139,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     return TWILL_OK;
 }
 
-/* Refuse a communicator number that tags cannot hold, which all ranks do alike. */
+/* Fail, on all ranks alike, if the communicator's number is too large for tags. */
 static twill_status check_number(const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
@@ -150,7 +151,8 @@ static twill_status check_number(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-/* Put a communicator into the endpoint's list, if it can be used there. Call with the lock. */
+/* Put a communicator into the endpoint's list of open ones. Fails if the endpoint has failed, has
+ * no address of a rank, or has a communicator of that number. Call with the lock. */
 static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
                                    const struct twill_transport_params *params,
                                    struct twill_error *error)
@@ -211,8 +213,6 @@ void twill_ofi_leave(struct twill_ofi *t)
         shared_endpoint_close(&endpoint->common);
 }
 
-/* --- the exchange between ranks when the endpoint opens, and the state of a peer -------------- */
-
 #define SHORT_ADDRESS   128         /* bytes of an address that travels in the first exchange */
 #define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
 
@@ -232,7 +232,7 @@ struct ofi_peer_info {
     unsigned char address[SHORT_ADDRESS];
 };
 
-/* Get the address of the own endpoint in *address, which the caller frees also after an error. */
+/* Set *address to the own endpoint's address. The caller frees it, also after an error. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
