@@ -48,8 +48,8 @@ struct twill_extend_comm {
     const char *timeout_name;        /* what has set the timeout, for messages */
 };
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
-/* Create a communicator of the same ranks, as twill_comm_dup() does. Give it network endpoints and
- * completion queues that no other communicator uses, so that a thread may have them to itself. */
+/* Do what twill_comm_dup() does and return its status, but give the new communicator network
+ * endpoints and completion queues that no other uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
 /* Create a chooser of algorithms, whose prices the ranks of a node compute together. Free it with
  * twill_chooser_destroy() before the communicator ends, which must be in no call. Returns TWILL_OK
@@ -120,8 +120,7 @@ struct twill_extend_memory {
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank);
 
 /* --- timelines and reports -------------------------------------------------------------------- */
-/* Name tensor number `index` in the events of timelines that follow, without claiming the
- * communicator. */
+/* Name tensor number `index` in later events of timelines, without claiming the communicator. */
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name);
 /* Print where the time of the communicator's calls went, after the text `what`. It counts since the
  * last report, or since the communicator's creation if `all`. */

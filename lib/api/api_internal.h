@@ -25,8 +25,7 @@ void twill_call_last(struct twill_comm *comm);
  * buffers. Sets request->refused_alike if the arguments are such that all ranks refuse the call.
  * Returns TWILL_OK, or an error whose message is in the communicator's error. */
 twill_status twill_call_check(struct twill_request *request);
-/* Check only the addresses of the run's buffers and whether they overlap. Returns TWILL_OK or the
- * error. */
+/* Check only the run's buffers for NULL and overlaps. Returns TWILL_OK or the error. */
 twill_status twill_call_check_buffers(const struct twill_request *run);
 /* Set *request to NULL. Returns TWILL_OK if a nonblocking or persistent call may be made now, or
  * the error if the communicator is broken, `request` is NULL, or a group is open. */
@@ -34,8 +33,7 @@ twill_status twill_request_admit(struct twill_comm *comm, struct twill_request *
 /* Let other threads advance a queued request, and advance its communicator once. Returns TWILL_OK,
  * or the failure that has broken the communicator. */
 twill_status twill_request_launch(struct twill_request *request);
-/* Copy the call into the request, check its arguments and hash it. Returns TWILL_OK or the
- * error. */
+/* Copy the call into the request, check and hash it. Returns TWILL_OK or the error. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
 /* Number and publish a call that was refused with request->refused_alike set. If all ranks have
  * refused it, they continue. If not, the others find in this rank's call records, or later by the

@@ -31,8 +31,7 @@ THREE_FORMS(allreduce, call, CALL(TWILL_ALLREDUCE, src, dst, count, type, op, .r
 THREE_FORMS(reduce, call, CALL(TWILL_REDUCE, src, dst, count, type, op, ROOT), twill_comm *comm,
             const void *src, void *dst, size_t count, twill_type type, twill_op op, int root)
 
-/* Return the dst of a broadcast or, on a root that passes no dst, its src, which is only read
- * there. */
+/* Return the dst of a broadcast or, on a root that passes none, its src, which is only read. */
 static void *broadcast_dst(const struct twill_comm *comm, const void *src, void *dst, int root)
 {
     bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;

@@ -89,8 +89,7 @@ static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_H
     return true;
 }
 
-/* Read TWILL_TIMEOUT, in ns, from the settings and the environment. Returns TWILL_OK or the
- * error. */
+/* Set *ns to TWILL_TIMEOUT of the settings and environment. Returns TWILL_OK or the error. */
 static twill_status read_patience(const char *const *settings, uint64_t *ns,
                                   struct twill_error *error)
 {

@@ -38,8 +38,7 @@ static twill_status hold_request(twill_request *handle, struct twill_request **r
                             : refuse_ended(handle, call);
 }
 
-/* Return TWILL_OK if a request is persistent and not under way, and TWILL_ERR_ARGUMENT
- * otherwise. */
+/* Return TWILL_OK if a request is persistent and not under way, else TWILL_ERR_ARGUMENT. */
 static twill_status check_rests(const struct twill_request *request)
 {
     if (request->persistent && request_is_idle(request))

@@ -84,8 +84,9 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
 /* Add a note to the context, for twill-info, of which transport would be used between nodes. Called
  * in a job on one node. */
 void twill_context_preview(struct twill_context *context);
-/* Do what twill_comm_dup() does, but give the new communicator network endpoints and completion
- * queues that no other communicator uses, so that another thread can use it independently. */
+/* Do what twill_comm_dup() does and return its status, but give the new communicator network
+ * endpoints and completion queues that no other uses, so that another thread can use it
+ * independently. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* --- lib/comm/claim.c --- */

@@ -80,7 +80,7 @@ void twill_comm_note_rails(struct twill_comm *comm);
 /* Open *oob, an out-of-band exchange over an existing communicator, to set up a new one. Its
  * members are ranks[0 .. size-1] of `over`, and this rank is number `rank` of them. No other rank
  * takes part, so disjoint groups proceed independently. Messages use the transports of `over`,
- * which must have nothing under way. A failure breaks `over`. */
+ * which must have nothing under way. A failure breaks `over`. Returns TWILL_OK or the error. */
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
                                  struct twill_error *error);

@@ -39,8 +39,8 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
 /* lib/comm/shrink.c. Keep ranks that are left behind from writing to this process's memory. Returns
  * TWILL_OK, also where that is impossible, after a warning in the log, or the error. */
 twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *error);
-/* lib/comm/grow.c. On rank 0, listen for `joining` new processes and write the handle by which they
- * join to handle[TWILL_JOIN_HANDLE_TEXT]. It replaces an earlier handle. */
+/* lib/comm/grow.c. On rank 0, listen for `joining` new processes and write their handle to
+ * handle[TWILL_JOIN_HANDLE_TEXT], in place of an earlier one. Returns TWILL_OK or the error. */
 twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *handle,
                                struct twill_error *error);
 /* Drop the handle of twill_growth_open(), if there is one, and stop listening. */

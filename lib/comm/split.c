@@ -90,7 +90,8 @@ static twill_status make_by(struct twill_comm **made, const struct twill_comm *c
     return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
 }
 
-/* Make a communicator of ranks[0 .. size-1] of `comm`, over `comm`. This rank is ranks[mine]. */
+/* Make *made of ranks[0 .. size-1] of `comm`, where this rank is ranks[mine]. Returns the
+ * status. */
 static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
                                const uint32_t *ranks, uint32_t size, uint32_t mine,
                                struct twill_error *error)
@@ -258,7 +259,7 @@ static twill_status check_named(const struct twill_comm *comm, struct rank_list 
     return TWILL_OK;
 }
 
-/* Check and copy the list. The caller frees named->rank, also on failure. */
+/* Check and copy the list. The caller frees named->rank always. Returns TWILL_OK or the error. */
 static twill_status ranks_read(const struct twill_comm *comm, struct rank_list *named, int count,
                                const int *ranks, struct twill_error *error)
 {

@@ -204,8 +204,7 @@ bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
     return engine->issue.arrived >= epoch;
 }
 
-/* Store in ranks[] up to `most` ranks of the node that keep the next instance from beginning.
- * Returns how many. */
+/* Store up to `most` ranks of the node for which the next instance waits. Returns how many. */
 static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks, unsigned most)
 {
     const struct twill_request *run =

@@ -40,8 +40,7 @@ void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
 /* Record that another waiting rank had the core at `now`, in ticks. If the last look was long ago,
  * move the thread. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
-/* Record that another job had the core at `now`. Look later, after twice the time if a move led to
- * it. */
+/* Record that another job had the core at `now`. Look later, and yet later if a move led to it. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);
 
 #endif

@@ -133,7 +133,7 @@ static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
     return hash_bytes(1, hash, TWILL_SET_ENTRIES * sizeof(*hash));
 }
 
-/* Fail on all ranks with the name of the first option that is not the same, which must exist. */
+/* Fail on all ranks with the name of the first option that differs. Returns the error. */
 static twill_status explain_entries(struct twill_gradients *set, const uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];

@@ -60,7 +60,7 @@ static twill_status check_tensor(struct twill_gradients *set, const twill_tensor
     return TWILL_OK;
 }
 
-/* Check that neither the name nor the memory of a tensor is registered already. */
+/* Return TWILL_OK if neither the name nor the memory of a tensor is registered already. */
 static twill_status check_new(struct twill_gradients *set, const twill_tensor *tensor)
 {
     const unsigned char *own = tensor->gradient;
@@ -121,7 +121,7 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     return twill_reducers_prepare(set);
 }
 
-/* Divide the tensors into buckets, and keep the optimizer's state if there is one. */
+/* Divide the tensors into buckets and keep an optimizer's state. Returns TWILL_OK or the error. */
 static twill_status divide_anew(struct twill_gradients *set)
 {
     void *state = NULL;

@@ -11,12 +11,13 @@
 #include "lib/train/shared/shared.h"
 
 /* --- lib/train/gradients.c --- */
-/* Divide the tensors into buckets and prepare their reductions. Collective, between steps. */
+/* Divide the tensors into buckets and prepare their reductions. Collective, between steps. Returns
+ * TWILL_OK or the error. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */
 /* Wait until no reduction is under way on any reducer, so that all ranks have started the same
- * ones. Delivers nothing. Between steps. */
+ * ones. Delivers nothing. Between steps. Returns TWILL_OK or the error. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Complete the result that is outstanding after a late step, so that buckets may be divided anew.
  * It stays in the memory of its tensors, and the next step delivers it. Collective, if
@@ -74,8 +75,8 @@ struct twill_searches {
 };
 /* Make set->searches and begin what the options ask for. Returns TWILL_OK or the error. */
 twill_status twill_searches_begin(struct twill_gradients *set);
-/* Note the time of the step that ends. When it is time, change to the next candidate or, at the end
- * of a search, to the fastest. */
+/* Add the time of the step that ends to the search. When it is due, change to the next candidate
+ * or, at the end of a search, to the fastest. Returns TWILL_OK or the error. */
 twill_status twill_searches_end_step(struct twill_gradients *set);
 void twill_searches_free(struct twill_gradients *set);
 

@@ -254,7 +254,7 @@ static twill_status apply_entry(twill_gradients_options *options, char *text,
     return refuse_name(text, error);
 }
 
-/* Read the first line of a file, without a leading "TWILL_GRADIENTS=". */
+/* Read a file's first line to text[], without a leading "TWILL_GRADIENTS=". Returns the status. */
 static twill_status read_pinned(const char *path, char text[PINNED_BYTES],
                                 struct twill_error *error)
 {

@@ -31,7 +31,7 @@ static void add_candidate(struct twill_searches *searches, size_t bucket, size_t
         (struct twill_bucket_sizes){bucket, first, segment};
 }
 
-/* List the candidates, beginning with the sizes of the options, and begin the search. */
+/* List the candidates, first the options' sizes, and begin the search. Returns the status. */
 static twill_status begin_sizes(struct twill_gradients *set)
 {
     struct twill_searches *searches = set->searches;
@@ -62,7 +62,7 @@ static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
     return twill_gradients_prepare(set);
 }
 
-/* Replace the seconds of all candidates by those of the slowest rank. Collective. */
+/* Replace all candidates' seconds by those of the slowest rank. Collective. Returns the status. */
 static twill_status agree(struct twill_gradients *set, struct twill_step_search *search)
 {
     TWILL_TRY(NULL, twill_gradients_carry(set)); /* late reductions use the same communicator */

@@ -406,7 +406,7 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     return TWILL_OK;
 }
 
-/* Wait for the results of step number `step`, and deliver them. */
+/* Wait for the results of step number `step`, and deliver them. Returns TWILL_OK or the error. */
 static twill_status wait_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++) {
@@ -418,7 +418,7 @@ static twill_status wait_step(struct twill_gradients *set, uint64_t step)
     return TWILL_OK;
 }
 
-/* Deliver the outstanding result, which is that of step number `step` or is carried. */
+/* Deliver the outstanding result, of step number `step` or carried. Returns the status. */
 static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t step)
 {
     if (!set->late.carried)
@@ -443,7 +443,7 @@ static void clear_generation(struct twill_gradients *set, uint32_t generation)
             memset(set->tensor[t].own, 0, set->tensor[t].bytes);
 }
 
-/* End a late step and deliver the result of the step before, or zeros. */
+/* End a late step and deliver the result of the one before, or zeros. Returns the status. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)

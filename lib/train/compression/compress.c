@@ -67,7 +67,7 @@ static size_t place_residuals(struct twill_gradients *set)
     return bytes / sizeof(float);
 }
 
-/* Choose the coder and factors, and allocate the residuals. */
+/* Choose the coder and factors, and allocate the residuals. Returns TWILL_OK or the error. */
 static twill_status open_compressor(struct twill_gradients *set, size_t elements)
 {
     struct twill_compressor *c = set->compressor;
@@ -166,7 +166,7 @@ static uint64_t coding_time(struct twill_gradients *set, const struct twill_buck
     return SPARSE_CONVERSIONS * once + entries * ENTRY_PICOSECONDS;
 }
 
-/* Set *pays to whether compressing a bucket pays by the prices. */
+/* Set *pays to whether compressing a bucket pays by the prices. Returns TWILL_OK or the error. */
 static twill_status find_whether_it_pays(struct twill_gradients *set,
                                          const struct twill_bucket *bucket, bool *pays)
 {

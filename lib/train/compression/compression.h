@@ -52,7 +52,8 @@ struct twill_compressor {
  * Called after the tensors have been placed. Returns TWILL_OK or the error. */
 twill_status twill_compressor_open(struct twill_gradients *set);
 void twill_compressor_close(struct twill_gradients *set);
-/* Choose which buckets are compressed, and allocate their wire buffers. Between steps. */
+/* Choose between steps which buckets are compressed, and allocate their wire buffers. Returns
+ * TWILL_OK or the error. */
 twill_status twill_compressor_prepare(struct twill_gradients *set);
 void twill_compressor_unprepare(struct twill_gradients *set);
 /* Return the units in a segment of a bucket, which are elements or units of its codes. The last
@@ -73,15 +74,14 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
                        size_t count);
 
 /* --- lib/train/compression/dense.c --- */
-/* Choose for each dense layer whether to gather its factors. Collective. */
+/* Choose for each dense layer whether to gather its factors. Collective. Returns the status. */
 twill_status twill_dense_choose(struct twill_gradients *set);
-/* Allocate the factors of buckets that gather them. Between steps. */
+/* Allocate factors of buckets that gather them, between steps. Returns TWILL_OK or the error. */
 twill_status twill_dense_prepare(struct twill_gradients *set);
 /* Prepare *request, the all-gather of a bucket's factors. Returns TWILL_OK or the error. */
 twill_status twill_dense_request(twill_comm *comm, const struct twill_bucket *bucket,
                                  twill_request **request);
-/* Compute the sum of gradients from the gathered factors, at least for `count` elements from
- * `first`. */
+/* Compute the sum of gradients from gathered factors, at least `count` elements from `first` on. */
 void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket *bucket,
                          size_t first, size_t count);
 

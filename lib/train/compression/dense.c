@@ -43,7 +43,8 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
     return twill_set_check(set, comm, status);
 }
 
-/* Measure the speed of products and, if prices decide, of a reduction. Collective. */
+/* Measure products and, if prices decide, a reduction of `bytes`. Collective. Returns the
+ * status. */
 static twill_status measure_rates(struct twill_gradients *set,
                                   const struct twill_dense_pricing *pricing, size_t bytes,
                                   struct twill_dense_rates *rates)

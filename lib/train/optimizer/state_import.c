@@ -123,7 +123,7 @@ static twill_status agree_on_takers(twill_comm *comm, const struct residuals *re
     return twill_allreduce(comm, taker, taker, ranks, TWILL_U64, TWILL_MIN);
 }
 
-/* Replace the residuals of all ranks by those that they bring. Collective. */
+/* Replace the residuals of all ranks by those that they bring. Collective. Returns the status. */
 static twill_status import_residuals(struct twill_gradients *set, twill_comm *comm,
                                      const struct residuals *residuals)
 {
@@ -358,7 +358,7 @@ static const struct import_source *find_source(const struct state_import *import
     return best;
 }
 
-/* Add a move if this rank takes part in it. */
+/* Add a move if this rank takes part in it. Returns TWILL_OK or the error. */
 static twill_status add_move(struct state_import *import, struct import_move move)
 {
     if (move.from != import->rank && move.to != import->rank)
@@ -491,7 +491,7 @@ static twill_status move_array(struct state_import *import, uint32_t k)
     return check_collective(import, status);
 }
 
-/* List what this rank needs, and allocate the tables. */
+/* List what this rank needs, and allocate the tables. Returns TWILL_OK or the error. */
 static twill_status open_import(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
@@ -538,7 +538,7 @@ static twill_status plan_import(struct state_import *import)
     return plan_moves(import);
 }
 
-/* Exchange the tables and move all arrays and residuals. */
+/* Exchange the tables and move all arrays and residuals. Returns TWILL_OK or the error. */
 static twill_status run_import(struct state_import *import)
 {
     uint32_t arrays = twill_optimizer_states(&import->set->update->optimizer) + 1;

@@ -111,7 +111,7 @@ struct twill_update {
 };
 
 /* --- lib/train/optimizer/update_setup.c --- */
-/* Allocate set->update->queue with `queues` queues, which have no communicators yet. */
+/* Allocate `queues` elements of set->update->queue, without communicators. Returns the status. */
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
 /* Check the tensors, and allocate and place the parameters. Returns TWILL_OK or the error. */
 twill_status twill_update_open(struct twill_gradients *set);
@@ -119,11 +119,12 @@ twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards of this type have f32 weights (master) besides the parameters. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
-/* Prepare the updates of the set's buckets, which have reducers. Collective, between steps. */
+/* Prepare the updates of the set's buckets, which have reducers. Collective, between steps. Returns
+ * TWILL_OK or the error. */
 twill_status twill_update_prepare(struct twill_gradients *set);
 /* Free what twill_update_prepare() made. */
 void twill_update_unprepare(struct twill_gradients *set);
-/* Prepare the reduce-scatter of `count` elements of a bucket from `first` on. Collective. */
+/* Prepare *request to reduce-scatter `count` elements of a bucket from `first` on. Collective. */
 twill_status twill_update_init_reduction(struct twill_gradients *set, twill_comm *comm,
                                          const struct twill_bucket *bucket, size_t first,
                                          size_t count, twill_request **request);
@@ -166,9 +167,9 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
 /* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size.
  * Returns TWILL_OK or the error. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
-/* Import what every rank has saved, and free it. Collective, between steps. */
+/* Import what every rank has saved, and free it. Collective, between steps. Returns the status. */
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);
-/* Import exports like twill_gradients_state_import(). Collective, between steps. */
+/* Do the work of twill_gradients_state_import(), between steps, and return its status. */
 twill_status twill_state_import(struct twill_gradients *set, const void *const *states,
                                 const size_t *bytes, size_t count);
 

@@ -115,7 +115,7 @@ static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_
     return a != NULL && b != NULL && a < b + b_bytes && b < a + a_bytes;
 }
 
-/* Check that parameters have a type with an optimizer and do not overlap other memory. */
+/* Return TWILL_OK if all parameters have a type with an optimizer and overlap no other memory. */
 static twill_status check_parameters(struct twill_gradients *set)
 {
     for (uint32_t t = 0; t < set->tensors; t++) {
@@ -138,7 +138,7 @@ static twill_status check_parameters(struct twill_gradients *set)
 }
 
 /* Place the parameters like the gradients, from the last tensor to the first, so that those of a
- * fused bucket have the same distances. */
+ * fused bucket have the same distances. Returns TWILL_OK or the error. */
 static twill_status place_parameters(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
@@ -294,7 +294,7 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
                                                  bucket->type, &segment->gather));
 }
 
-/* Find where the parameters of a bucket lie, and prepare its segments. */
+/* Set where a bucket's parameters lie, and prepare its segments. Returns TWILL_OK or the error. */
 static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
 {
     struct twill_update *update = set->update;
@@ -337,7 +337,7 @@ static void use_state_twice(struct twill_gradients *set)
         }
 }
 
-/* Allocate the state of all shards, and divide it. */
+/* Allocate the state of all shards, and divide it. Returns TWILL_OK or the error. */
 static twill_status place_state(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
@@ -365,7 +365,7 @@ static twill_status place_state(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Allocate a queue whose buckets are prepared. */
+/* Allocate a queue whose buckets are prepared. Returns TWILL_OK or the error. */
 static twill_status prepare_queue(struct twill_update_queue *queue)
 {
     uint32_t held = 1;

@@ -159,7 +159,7 @@ static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_b
     return TWILL_OK;
 }
 
-/* Give each bucket to a reducer, balancing bytes. Both generations of a bucket get the same one. */
+/* Give each bucket a reducer, the same in both generations, balancing bytes. Returns the status. */
 static twill_status assign_buckets(struct twill_gradients *set)
 {
     uint32_t n = twill_buckets_of_step(set);
@@ -318,7 +318,7 @@ static twill_request *oldest_request(const struct twill_reducer *reducer)
     return reducer->set->bucket[flight->bucket].request[flight->segment];
 }
 
-/* Collect complete reductions, oldest first. With an optimizer, queue their updates. */
+/* Collect complete reductions, oldest first, and queue updates. Returns TWILL_OK or the error. */
 static twill_status collect(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -340,7 +340,7 @@ static twill_status collect(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
-/* Start buckets that are ready, in the order of the backward pass, up to one that is not. */
+/* Start ready buckets in backward order, up to one that is not. Returns TWILL_OK or the error. */
 static twill_status start_in_order(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -381,7 +381,7 @@ static twill_status advance_update(struct twill_reducer *reducer)
     return collect_gathers(reducer);
 }
 
-/* Do the work of twill_reducer_advance() without ending the reducer after a failure. */
+/* Do what twill_reducer_advance() does, but return a failure without ending the reducer. */
 static twill_status advance(struct twill_reducer *reducer)
 {
     TWILL_TRY(NULL, collect(reducer));

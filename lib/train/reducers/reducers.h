@@ -17,7 +17,7 @@
 #define TWILL_REDUCER_SEGMENTS 2u  /* under way at a time, if others may overtake them */
 #define TWILL_REDUCERS_MOST    64u /* most reducers of a set */
 
-/* A reduction under way. */
+/* A reduction under way, of one segment of a bucket, in the queue of its reducer. */
 struct twill_reducer_flight {
     uint32_t bucket, segment;
 };
@@ -66,9 +66,10 @@ struct twill_reducer {
     uint64_t exchange_from_ns; /* twill_now() before which no other exchange begins */
 };
 /* Create all communicators of the set. Collective. If a later step of the commit fails on a rank,
- * the others learn it on these, so the caller's communicator stays intact. */
+ * the others learn it on these, so the caller's stays intact. Returns TWILL_OK or the error. */
 twill_status twill_reducers_open(struct twill_gradients *set);
-/* Divide the set's buckets among the reducers, and prepare these. Collective, between steps. */
+/* Divide the set's buckets among the reducers, and prepare these. Collective, between steps.
+ * Returns TWILL_OK or the error. */
 twill_status twill_reducers_prepare(struct twill_gradients *set);
 /* Free what twill_reducers_prepare() made. Nothing may be under way. */
 void twill_reducers_unprepare(struct twill_gradients *set);
@@ -93,7 +94,8 @@ void twill_reducer_unlock(struct twill_reducer *reducer);
 void twill_reducer_kick(struct twill_reducer *reducer);
 /* Collect what is complete and start what may start. Returns TWILL_OK or the set's failure. */
 twill_status twill_reducer_advance(struct twill_reducer *reducer);
-/* Advance the reducer and the reductions under way once. The caller holds the lock. */
+/* Advance the reducer and the reductions under way once. Returns TWILL_OK or the set's failure. The
+ * caller holds the lock. */
 twill_status twill_reducer_progress(struct twill_reducer *reducer);
 /* Return whether a reduction or an update is under way. The caller holds the lock. */
 bool twill_reducer_is_busy(const struct twill_reducer *reducer);
@@ -105,7 +107,7 @@ uint32_t twill_reducer_collected(const struct twill_reducer *reducer);
 twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline);
 
 /* --- lib/train/reducers/reducer_thread.c --- */
-/* Start the reducer's thread, bound to a separate PU if one is left. */
+/* Start the reducer's thread, bound to a PU if one is left. Returns TWILL_OK or the error. */
 twill_status twill_reducer_thread_start(struct twill_reducer *reducer);
 /* Stop the thread and wait for its end. */
 void twill_reducer_thread_stop(struct twill_reducer *reducer);
@@ -125,7 +127,7 @@ void twill_reducer_describe(const struct twill_reducer *reducer, char *text, siz
  * TWILL_OK or the error. twill_priority_unprepare() frees it. */
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
 void twill_priority_unprepare(struct twill_reducer *reducer);
-/* Advance the exchange, and start the segments that the ranks have agreed on. */
+/* Advance the exchange, and start segments that are agreed on. Returns TWILL_OK or the error. */
 twill_status twill_priority_advance(struct twill_reducer *reducer);
 
 /* --- lib/train/reducers/reducer.c, for priority.c --- */

@@ -168,14 +168,15 @@ twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int
 #define TWILL_SET_REFUSE(set, ...) twill_set_refuse((set), __FILE__, __LINE__, __VA_ARGS__)
 /* Return TWILL_OK if the public function `call` may use a set in a step, or else its error. */
 twill_status twill_set_check_usable(struct twill_gradients *set, const char *call);
-/* Allocate memory with twill_alloc(). `what` is its purpose in errors, such as "for gradients". */
+/* Set *memory to memory of twill_alloc(). `what` is its purpose in errors, such as "for gradients".
+ * Returns TWILL_OK or the error. */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);
 
 /* --- lib/train/set/buckets.c --- */
-/* Allocate the arenas and place the tensors in them. */
+/* Allocate the arenas and place the tensors in them. Returns TWILL_OK or the error. */
 twill_status twill_set_place(struct twill_gradients *set);
-/* Divide the tensors into buckets as options.bucket_bytes and other options ask. Between steps. */
+/* Divide the tensors into buckets by the options, between steps. Returns TWILL_OK or the error. */
 twill_status twill_set_divide(struct twill_gradients *set);
 void twill_set_free_buckets(struct twill_gradients *set);
 /* Copy a tensor into its bucket if it lies in the caller's memory. Other tensors are in place. */

@@ -9,7 +9,7 @@
 #include "lib/twill_train.h"
 
 /* Allocate `count` zeroed elements of `width` bytes with calloc() and store the address in *(void
- * **)pointer. `what` names the elements in the error. */
+ * **)pointer. `what` names the elements in the error. Returns TWILL_OK or the error. */
 twill_status twill_new(struct twill_error *error, void *pointer, size_t count, size_t width,
                        const char *what);
 #define TWILL_NEW(error, pointer, count, what)                                                     \
@@ -32,7 +32,7 @@ static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 }
 /* Find the first of word[0 .. n-1] that is not the same on all ranks. Sets *found to its index, or
  * to n if there is none. word[] has 2 n elements. Afterwards word[i] is the minimum over the ranks,
- * and ~word[n + i] the maximum. Collective. */
+ * and ~word[n + i] the maximum. Collective. Returns TWILL_OK or the error. */
 twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, size_t *found);
 
 /* --- options ---------------------------------------------------------------------------------- */
@@ -116,7 +116,7 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
-/* Set seconds[] to the maximum over the ranks. Collective, when the search is over. */
+/* Set seconds[] to the maximum over the ranks at the end. Collective. Returns the status. */
 twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm);
 /* Return the fastest of the first `count` candidates, or the first of equally fast ones. */
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count);
