@@ -229,7 +229,7 @@ int twill_fd_move(int fd, int least)
     return moved >= 0 ? moved : fd;
 }
 
-/* Reading or writing an O_PATH descriptor fails as if it were closed. */
+/* An O_PATH descriptor serves as a placeholder because reads and writes fail as on a closed one. */
 void twill_fd_guard_begin(struct twill_fd_guard *guard)
 {
     int fd;

@@ -62,7 +62,7 @@ struct twill_error {
 #define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
 
 void twill_error_clear(struct twill_error *error); /* make it TWILL_OK, with no message */
-/* Record a failure unless there is one, for TWILL_FAIL. Returns `status`. `error` may be NULL. */
+/* Record a failure for TWILL_FAIL, unless `error` is NULL or holds one. Returns `status`. */
 twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
                              const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
@@ -156,7 +156,8 @@ int twill_print(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(
 int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
     TWILL_PRINTF(3, 0);
 double twill_read_real(const char *text, char **end);
-/* Read an integer. If `bytes`, it is not negative and may end in K, M, G or T. Returns success. */
+/* Read an integer into *number. If `bytes`, it must not be negative and may end in K, M, G or T
+ * (powers of 1024). Returns false, and leaves *number, if the text is anything else or too large. */
 bool twill_read_integer(const char *text, bool bytes, int64_t *number);
 /* Return whether two words are equal in their first `length` bytes, or as a whole if shorter. ASCII
  * letters of either case count as equal in any locale. */
@@ -189,8 +190,8 @@ bool twill_random(void *bytes, size_t count);
 #define TWILL_FD_LEAST 3
 int twill_fd_move(int fd, int least);
 
-/* Placeholders for closed standard streams, while other libraries open their descriptors. Else the
- * program would print into these. */
+/* Placeholders for closed standard streams, while other libraries open their descriptors. If these
+ * got the numbers of the streams, the program would print into them. */
 struct twill_fd_guard {
     unsigned held; /* bit i is set if descriptor i is a placeholder */
 };
@@ -198,9 +199,9 @@ void twill_fd_guard_begin(struct twill_fd_guard *guard); /* open the placeholder
 /* Close the placeholders that the program has not replaced meanwhile. */
 void twill_fd_guard_end(struct twill_fd_guard *guard);
 
-/* Raise the limit of descriptors (ulimit -Sn) to the hard limit, and restore it soon, as children
- * of the program inherit it. Descriptors that are opened meanwhile must be moved to numbers from
- * `before` on. A child that another thread forks just then has the raised limit. */
+/* The limit of descriptors (ulimit -Sn) before and after twill_fd_limit_raise() set it to the hard
+ * limit. Restore it soon, as children inherit it, even one that another thread forks meanwhile.
+ * Descriptors opened in between must be moved to numbers from `before` on. */
 struct twill_fd_limit {
     uint64_t before, now;
 };
@@ -210,7 +211,7 @@ void twill_fd_limit_restore(const struct twill_fd_limit *limit);
  * free one, or SIZE_MAX if there is none. */
 size_t twill_fd_count(uint64_t limit);
 
-/* Set, add to and read a counter. Any thread may read it, one thread at a time may change it. */
+/* Functions for a counter. Any thread may read it while one thread at a time changes it. */
 static inline void twill_counter_set(uint64_t *counter, uint64_t value)
 {
     __atomic_store_n(counter, value, __ATOMIC_RELAXED);
@@ -225,7 +226,7 @@ static inline uint64_t twill_counter_read(const uint64_t *counter)
     return __atomic_load_n(counter, __ATOMIC_RELAXED);
 }
 
-/* Return a hash of 64-bit values, continued by one more. Not for secrets. */
+/* Return `hash`, the hash of earlier values, continued by one more value. Not for secrets. */
 static inline uint64_t twill_hash_mix(uint64_t hash, uint64_t value)
 {
     hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);

@@ -40,7 +40,7 @@ enum twill_type_kind {
 #define TWILL_TYPE_BIT_IF(NOUN, name, bits, kind, pairs, wanted)                                   \
     | (uint32_t)(TWILL_KIND_##kind == TWILL_KIND_##wanted) << TWILL_##NOUN
 
-/* Return whether it is a float of 8 or 16 bits, which is reduced in f32 and rounded at the end. */
+/* Return whether `type` is a float of 8 or 16 bits, reduced in f32 and rounded at the end. */
 static inline bool twill_type_is_narrow(twill_type type)
 {
     return (unsigned)type < TWILL_TYPE_COUNT && (TWILL_TYPES_OF_KIND(NARROW) >> type & 1);

@@ -14,9 +14,9 @@ struct twill_rest {
     unsigned polls; /* rests so far; set it to 0 after progress */
 };
 
-/* Rest once, after a poll that found nothing. */
+/* Spin, yield or nap once, by the stage of `rest`, after a poll that found nothing. */
 void twill_rest(struct twill_rest *rest);
-/* Let another thread have the core, if one wants it. */
+/* Yield this thread's core to another thread that is ready to run, if there is one. */
 void twill_yield(void);
 void twill_nap(uint64_t ns); /* sleep, or shorter if a signal comes */
 

@@ -114,7 +114,6 @@ struct twill_trace {
 struct twill_trace_words {
     uint64_t tick, bytes, of, tag; /* the tag lacks the turn */
 };
-/* Return an event as the words of a slot, without the turn. */
 static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event event)
 {
     return (struct twill_trace_words){
@@ -125,13 +124,13 @@ static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event
     };
 }
 
-/* Return the bits of a tag that mark the slot of an event as complete in its turn of the ring. */
+/* Return the bits that a complete slot has in its tag, for event `index` of a ring of `slots`. */
 static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
 {
     return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;
 }
 
-/* Write a slot by release stores, which are free on x86, so that readers see the mark first. */
+/* Write a slot by release stores, free on x86. Its tag says unfinished first, complete last. */
 static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t turn,
                                      struct twill_trace_words words)
 {
@@ -175,7 +174,7 @@ void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_
  * that maps the ring may call it. Returns false if the event was overwritten or is not finished. */
 bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
                       struct twill_trace_event *event);
-/* Return how many events were ever written. *first becomes the oldest that may be in the ring. */
+/* Return how many events were ever written, and set *first to the oldest that may be in the ring. */
 uint64_t twill_trace_written(const struct twill_trace_ring *ring, bool others, uint64_t *first);
 
 #endif

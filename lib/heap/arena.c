@@ -94,7 +94,7 @@ void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void 
     link_in(arena, 0, arena->pages, TWILL_ARENA_CLEAN);
 }
 
-/* Return the number of pages from `first` to the next multiple of the alignment. */
+/* Return how many pages from `first` on must be skipped to reach the next aligned address. */
 static uint32_t skip_of(const struct twill_arena *arena, uint32_t first, size_t alignment)
 {
     uintptr_t at = (uintptr_t)arena->base + (uintptr_t)first * TWILL_ARENA_PAGE;
@@ -150,7 +150,7 @@ void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignmen
     return arena->base + (size_t)(first + skip) * TWILL_ARENA_PAGE;
 }
 
-/* Return the first page of the taken block that starts here, or NONE. */
+/* Return the number of the first page of the taken block at address `block`, or NONE. */
 static uint32_t block_at(const struct twill_arena *arena, const void *block)
 {
     size_t offset = (size_t)((const unsigned char *)block - arena->base);

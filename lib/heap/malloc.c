@@ -40,7 +40,7 @@ static size_t early_size(const void *block)
     return bytes;
 }
 
-/* Store the address of a function of the next malloc, or NULL, in *function. */
+/* Store the address of the next malloc's function `name` in *function, or NULL if it has none. */
 static void look_up_symbol(void *function, const char *name)
 {
     void *found = dlsym(RTLD_NEXT, name);

@@ -9,9 +9,9 @@
 
 struct twill_preload_state twill_preload_state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Lock the region. Returns false, without locking, in a fork handler of another library. Its thread
- * holds the lock already, and may free blocks. It may not allocate any, as our handler may not have
- * run yet. */
+/* Lock the region and return true. Returns false, without locking, to a fork handler of another
+ * library, because the forking thread holds the lock already. Such a handler may free blocks, but
+ * must not allocate any, as our own handler may not have run yet. */
 static bool enter_region(void)
 {
     if (atomic_load_explicit(&twill_preload_state.forking, memory_order_acquire) &&
@@ -50,8 +50,8 @@ size_t twill_block_size(const void *block)
     return bytes;
 }
 
-/* Free the pages of the largest free extents until half of `keep` is left. If it stopped at `keep`,
- * the next free() would repeat it. Peers' mappings read zeros there. */
+/* Free the pages of the largest free extents until at most half of `keep` bytes stay resident. If
+ * it stopped at `keep`, the next free() would repeat it. Peers' mappings read zeros there. */
 static void give_back_extents(void)
 {
     size_t keep = atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed), bytes;
@@ -130,9 +130,9 @@ static void after_fork_in_child(void)
     errno = kept;
 }
 
-/* Runs before other libraries register their handlers, so that theirs run before ours in the parent
- * and after ours in the child. In the parent they may wait for a thread that waits for this lock.
- * In the child they must write to the private mapping. */
+/* Register the fork handlers before other libraries register theirs, which then run before ours in
+ * the parent and after ours in the child. In the parent they may wait for a thread that waits for
+ * this lock. In the child they must write to the private mapping. */
 void twill_hook_forks(void)
 {
     twill_preload_state.forks_hooked =

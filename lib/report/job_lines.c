@@ -51,15 +51,15 @@ static int rank_in_job(const struct twill_job_view *view, const struct twill_job
     return region->owner->size == region->owner->job_size ? (int)rank : -1;
 }
 
-/* Return the seconds since a tick of a region's owner. */
+/* Return the seconds between a tick of a region's owner and the snapshot, at least 0. */
 static double age_of(const struct twill_job_view *view, const struct twill_job_region *region,
                      uint64_t ticks)
 {
     return view->ticks > ticks ? (double)(view->ticks - ticks) * region->rate * 1e-9 : 0;
 }
 
-/* Read the event that is `back` events before the last one, and its number. Returns false if there
- * is none or it is not whole. */
+/* Read the event that is `back` events before the last one, and its number. Returns false if it was
+ * overwritten, is unfinished or never existed. */
 static bool read_event(const struct twill_job_region *region, uint64_t back, uint64_t *number,
                        struct twill_trace_event *event)
 {
@@ -69,7 +69,7 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     return written > first + back && twill_trace_read(ring, false, *number, event);
 }
 
-/* Return the ticks at which the last call ended, and in *bytes its bytes, or 0 if not known. */
+/* Return the tick at which the last call ended, or 0 if unknown. *bytes becomes its bytes, or 0. */
 static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *bytes)
 {
     struct twill_trace_event event;
@@ -87,7 +87,7 @@ static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *
     return 0;
 }
 
-/* Return the rank in the job that a region's owner waits for, or -1 if there is none. */
+/* Return the rank in the job that a region's owner waits for in its call, or -1 if none is known. */
 static int awaited_by(const struct twill_job_view *view, const struct twill_job_region *region)
 {
     struct twill_trace_event event;

@@ -32,7 +32,7 @@ static bool is_known(const struct twill_job_view *view, const struct stat *about
     return false;
 }
 
-/* Find the process that owns a region, which is the one that has locked the file. */
+/* Set region->process to the process that has locked the file, or its PID to 0 if none has. */
 static void find_owner(struct twill_job_region *region, int fd)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -49,7 +49,7 @@ static void read_call(struct twill_job_region *region)
     region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;
 }
 
-/* Add the region behind a descriptor, unless it is known. */
+/* Add the region behind a descriptor unless it is known. Fails only if out of memory. */
 static twill_status add_region(struct job_search *search, int fd)
 {
     struct twill_job_view *view = search->view;
@@ -81,7 +81,8 @@ static twill_status add_region(struct job_search *search, int fd)
     return TWILL_OK;
 }
 
-/* Add the regions whose memfds a process holds, which are its own and those of ranks after it. */
+/* Add the regions whose memfds a process holds, which are its own and those of ranks after it.
+ * Counts a process that may not be read in search->denied. Fails only if out of memory. */
 static twill_status search_process(struct job_search *search,
                                    const struct twill_host_process *process)
 {
@@ -148,7 +149,7 @@ static int compare_regions(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Fail with the reason why nothing was found. */
+/* Return an error whose message says why nothing was found. */
 static twill_status refuse_search(const struct job_search *search)
 {
     const struct twill_host_process *first = &search->first;
@@ -171,7 +172,7 @@ static twill_status refuse_search(const struct job_search *search)
                       first->pid, first->name);
 }
 
-/* Fail unless all regions are of one job. */
+/* Return TWILL_ERR_ARGUMENT unless all regions, which are sorted, are of one job. */
 static twill_status check_one_job(const struct job_search *search)
 {
     const struct twill_job_view *view = search->view;
@@ -206,7 +207,7 @@ static twill_status find_regions(struct job_search *search)
     return check_one_job(search);
 }
 
-/* Read where each rank is, all at about one moment. */
+/* Read each rank's last call and clock rate, all at about one moment. */
 static void take_snapshot(struct twill_job_view *view)
 {
     uint64_t now = twill_now();

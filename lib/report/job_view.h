@@ -31,9 +31,7 @@ struct twill_job_view {
     bool short_of_memory;
 };
 
-/* --- lib/report/job_lines.c --- */
-
-/* Append a formatted line, or set view->short_of_memory. */
+/* Append a formatted line, or set view->short_of_memory (lib/report/job_lines.c). */
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Append lines of ranks, calls and up to `events` last events of each region, and findings. */
 void twill_job_list(struct twill_job_view *view, size_t events);

@@ -60,7 +60,7 @@ static struct twill_metrics *metrics_of(const struct twill_context *context)
     return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
-/* Set run->layout.account of a run that is laid out, to an account that exists or a new one. */
+/* Set run->layout.account to an account that exists or is new. Fails only without memory. */
 static twill_status find_account(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;

@@ -39,7 +39,6 @@ enum mark_phase {
     SHOWN_TRACK,   /* the name of a track, at its first use */
 };
 
-/* An event of the timeline. */
 struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
     uint64_t bytes, more; /* for SHOWN_BYTES, those being sent, and those being received */
@@ -114,7 +113,7 @@ static char *put_member(char *to, const char *name, uint64_t number)
     return put_number(put_text(to, name), number);
 }
 
-/* Write ns as microseconds with three decimals. */
+/* Write `name`, then `ns` as microseconds with three decimals. Returns the end of the text. */
 static char *put_time(char *to, const char *name, int64_t ns)
 {
     uint64_t n = ns > 0 ? (uint64_t)ns : 0;
@@ -126,7 +125,7 @@ static char *put_time(char *to, const char *name, int64_t ns)
     return to;
 }
 
-/* Write a blank and a program's name for a tensor, with '_' for characters that JSON escapes. */
+/* Write a blank and a tensor's name, with '_' where JSON needs an escape. Returns the end. */
 static char *put_name(char *to, const char *name)
 {
     *to++ = ' ';
@@ -223,7 +222,8 @@ static size_t line_of(char *text, const struct shown_event *event, unsigned rank
     return (size_t)(to - text);
 }
 
-/* Write t->text in place of the end of the array, and that end behind it. The lock is held. */
+/* Write t->text over the array's end in the file, and a new end behind it. After a failure, warn
+ * and close the file. The lock is held. */
 static void write_text(struct twill_timeline *t, size_t bytes)
 {
     if (t->file < 0 || bytes == 0)
@@ -243,7 +243,7 @@ static void write_text(struct twill_timeline *t, size_t bytes)
     t->end += (off_t)bytes;
 }
 
-/* Write all events that are kept. The lock is held. */
+/* Write all kept events to the file, so that none is kept any more. The lock is held. */
 static void flush_events(struct twill_timeline *t)
 {
     size_t used = 0;
@@ -380,7 +380,7 @@ static void count_bytes(struct spans *open, const struct twill_trace_event *even
     add_event(open->timeline, &added);
 }
 
-/* Take the lowest free lane of a kind, and name its track at its first use. */
+/* Take and return the lowest free lane of an event's kind. Its first use names its track. */
 static uint8_t take_lane(struct spans *open, const struct twill_trace_event *event)
 {
     uint32_t used = open->lanes[event->kind];
@@ -486,7 +486,7 @@ static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, 
         snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
-/* Write the owner of the file. The job's number shows twill-trace which files belong together. */
+/* Write the metadata of this rank. The job's number shows twill-trace which files belong together. */
 static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 {
     char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];
@@ -505,7 +505,7 @@ static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 }
 
 /* Open the timeline of a context whose rank is known. Returns NULL, after a warning, if out of
- * memory. If the file cannot be opened, that is only a warning, as other ranks continue. */
+ * memory. A file that cannot be opened is only a warning, as other ranks continue without it. */
 static struct twill_timeline *open_timeline(const struct twill_context *context)
 {
     const char *pattern = twill_config_text(context->config, TWILL_VARIABLE_TIMELINE);
@@ -563,7 +563,8 @@ static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
     bounds->most = most < bounds->most ? most : bounds->most;
 }
 
-/* Run ALIGN_ROUNDS + 1 allgathers, the first of which connects, and store their bounds. */
+/* Run ALIGN_ROUNDS + 1 allgathers, the first of which connects, and store their bounds. Returns the
+ * status of the first that failed, or TWILL_OK. */
 static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
                             struct clock_round *all, struct clock_bounds *bounds)
 {

@@ -36,7 +36,7 @@ static bool is_type(const char *word, twill_type *type)
     return false;
 }
 
-/* Read NAME=VALUE. Returns false if NAME is unknown. */
+/* Store the value of a word NAME=VALUE in the question. Returns false if NAME is unknown. */
 static bool option_read(struct question *q, const char *word)
 {
     const struct {
@@ -54,7 +54,7 @@ static bool option_read(struct question *q, const char *word)
     return false;
 }
 
-/* Read the size of a call, or ROWSxCOLUMNSxSAMPLES. */
+/* Read the bytes of a call, or ROWSxCOLUMNSxSAMPLES, into the question. Fails for any other word. */
 static twill_status read_size(struct twill_context *context, struct question *q, const char *word)
 {
     struct twill_select_request *r = &q->request;
@@ -74,7 +74,7 @@ static twill_status read_size(struct twill_context *context, struct question *q,
     return TWILL_OK;
 }
 
-/* Read word number `index` of a question. */
+/* Read word number `index`, from 0, into the question. Fails if it has no meaning there. */
 static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
                                const char *word)
 {
@@ -115,8 +115,8 @@ static twill_status read_query(struct twill_context *context, struct question *q
     return TWILL_OK;
 }
 
-/* Cut the next word off *rest, or return NULL if there is none. Blanks between quotation marks
- * belong to it, the marks do not. */
+/* Cut the next word off *rest and return it, or NULL if there is none. Blanks between quotation
+ * marks belong to a word, and the marks do not. */
 static char *cut_word(char **rest)
 {
     char *word = *rest + strspn(*rest, " "), *from = word, *to = word;

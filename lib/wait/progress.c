@@ -48,7 +48,7 @@ static void unlink_advancer(struct twill_advancer *advancer)
     atomic_fetch_sub_explicit(&context->comms.pending, 1, memory_order_release);
 }
 
-/* Return whether no thread of this process is in the advancer. */
+/* Return whether no thread is in the advancer `awaited`, for twill_wait_for_thread(). */
 static bool is_left(const void *awaited)
 {
     const struct twill_advancer *advancer = awaited;
@@ -63,7 +63,7 @@ bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_c
            twill_wait_for_thread(is_left, advancer, twill_now() + patience);
 }
 
-/* Return the i-th advancer, and count a call of this thread in it. Returns NULL past the end. */
+/* Return advancer number `i`, counting the caller in its `calls`, or NULL if there are fewer. */
 static struct twill_advancer *enter_advancer(struct twill_context *context, size_t i)
 {
     twill_context_lock(context);
@@ -107,7 +107,7 @@ static void sleep_until_kicked(struct twill_context *context)
     atomic_store(&progress->asleep, false);
 }
 
-/* Advance once per millisecond, for callers that neither wait nor test. */
+/* Sleep for a millisecond, then advance until nothing moves. For TWILL_PROGRESS=late. */
 static void progress_late(struct twill_context *context)
 {
     twill_nap(TWILL_PROGRESS_LATE_NS);
@@ -193,7 +193,7 @@ static void stop_thread(struct twill_context *context)
     progress->running = false;
 }
 
-/* Start the thread, or warn. The context is locked. */
+/* Start the progress thread, or warn that there is none. The caller holds the context's lock. */
 static void thread_start(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;

@@ -21,7 +21,7 @@
 #define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if another job has the core */
 #define THREAD_SPINS     200u  /* polls for another thread, which by then may have lost its core */
 
-/* Convert the bounds of a yield to ticks. Returns false while the clock's rate is unknown. */
+/* Set the bounds of a yield in ticks. Returns false while the clock's rate is unknown. */
 static bool know_bounds(struct twill_pace *pace)
 {
     if (pace->alone != 0)
@@ -36,7 +36,7 @@ static bool know_bounds(struct twill_pace *pace)
     return true;
 }
 
-/* Yield the core, and adapt the spins to how long that took. */
+/* Yield the core and, if `pace` learns, adapt its spins to how long that took. */
 static void yield_core(struct twill_pace *pace)
 {
     uint64_t before = twill_ticks();
@@ -61,8 +61,8 @@ static int advance(const struct twill_waitable *waitable)
     return waitable->advance != NULL ? waitable->advance(waitable->of) : 0;
 }
 
-/* Sleep for a time. A doorbell is armed before a last poll, so that no ring is missed. Returns the
- * progress of that poll, or a negative status. */
+/* Sleep for `ns`, or until the doorbell rings. A doorbell is armed before a last poll, so that no
+ * ring is missed. Returns the steps that the poll made, or a negative status. */
 static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
 {
     if (waitable->doorbell == NULL) {
@@ -77,7 +77,7 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
     return moved;
 }
 
-/* Yield, or sleep. Returns the progress of a last poll, or a negative status. */
+/* Yield, or sleep once the yields are used up. Returns what sleep_for() does, or 0. */
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {
@@ -98,7 +98,7 @@ void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace 
     *state = (struct twill_waiting){.sleep_ns = pace->least_ns};
 }
 
-/* Report progress to the owner, and reset the state. */
+/* Report to the waitable that a poll made progress, and reset the state of the wait. */
 static void note_moved(const struct twill_waitable *waitable, const struct twill_pace *pace,
                        struct twill_waiting *state)
 {
@@ -107,8 +107,8 @@ static void note_moved(const struct twill_waitable *waitable, const struct twill
     twill_waiting_restart(state, pace);
 }
 
-/* After a poll without progress, check whether there can be any, and give up the core if
- * `backs_off`. Returns the progress made, or a negative status. */
+/* After a poll without progress, check failures and the deadline. If all is well and `backs_off`,
+ * yield or sleep. Returns the steps made meanwhile, or a negative status that ends the wait. */
 static int check_and_rest(const struct twill_waitable *waitable, struct twill_pace *pace,
                           struct twill_waiting *state, bool backs_off, uint64_t deadline)
 {

@@ -112,7 +112,7 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
  * twill_topology_helper() does. Returns -1 if none is left or that is unknown. */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own);
-/* Wake the thread of TWILL_PROGRESS=thread, which the first call starts. */
+/* Wake the progress thread of TWILL_PROGRESS=thread. The first call starts it. */
 void twill_progress_wake(struct twill_context *context);
 
 #endif
