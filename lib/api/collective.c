@@ -188,7 +188,8 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
     return status;
 }
 
-/* This is a barrier. `vector` makes its hash differ from that of the program's barriers. */
+/* Wait in a barrier. Its summary.vector makes its hash differ from those of the program's
+ * barriers. */
 void twill_call_last(struct twill_comm *comm)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};

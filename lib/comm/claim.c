@@ -129,7 +129,7 @@ struct tearing {
     bool over; /* it is broken, or its holder is about to break it */
 };
 
-/* The advance() of that wait. Breaks the communicator if no thread is in a call. Returns 0. */
+/* The advance() of break_torn(). Breaks the communicator if no thread is in a call. Returns 0. */
 static int break_if_free(void *of)
 {
     struct tearing *tearing = of;
@@ -147,7 +147,7 @@ static bool is_over(const void *awaited)
     return ((const struct tearing *)awaited)->over;
 }
 
-/* The blocked_on() of that wait. Wakes the thread that holds the communicator. Returns
+/* The blocked_on() of break_torn(). Wakes the thread that holds the communicator. Returns
  * TWILL_ERR_TIMEOUT once the time is over and enough naps have passed, as the thread may have no
  * core, and TWILL_OK before that. */
 static twill_status wake_holder(void *of, struct twill_waiting *state)
@@ -232,9 +232,8 @@ static bool has_ended(const void *awaited)
     return !twill_comm_is_live(awaited);
 }
 
-/* Mark a held communicator as ended (GONE), once a revocation that has begun has notified all
- * ranks. Returns true, or false after a warning and the release if a thread revokes for
- * TWILL_TIMEOUT. */
+/* Mark a held communicator as ended (GONE), once a revocation that has begun has notified all.
+ * Returns true, or false after a warning and the release if a thread revokes for TWILL_TIMEOUT. */
 static bool end_handle(struct twill_comm *comm, const char *call)
 {
     const struct twill_waitable waitable = {

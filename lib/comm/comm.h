@@ -10,7 +10,7 @@
 
 /* Waits of a communicator and their deadlines (lib/comm/comm_wait.c). Times are of twill_now(). */
 struct twill_comm_waits {
-    struct twill_waiting test_wait; /* state of a row of tests that found nothing */
+    struct twill_waiting test_wait; /* state of a series of tests that found nothing */
     uint64_t wait_since;            /* start of the next wait's deadline, or 0 for its own start */
     uint64_t moved_at;              /* when a wait on another communicator last advanced this one */
     uint64_t timed_out_since;       /* start of a wait that has timed out, or 0 */

@@ -55,8 +55,9 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
 /* Return whether this communicator chooses the transport between nodes. Only the context's own
  * communicator, which has all ranks, does that, and only on several nodes. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
-/* Add this rank's part of that choice to an exchange. Returns TWILL_OK or the error. After the
- * exchange, twill_comm_conclude_internode() sets the context's transport. */
+/* Add this rank's part of the choice of the transport between nodes to an exchange. Returns
+ * TWILL_OK or the error. twill_comm_conclude_internode() sets the context's transport after the
+ * exchange. */
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);

@@ -270,9 +270,9 @@ static uint64_t deadline_start(const struct twill_comm *comm, uint64_t now)
 /* The longest time between two looks of a rank that waits. */
 #define NOTICE_NS (TWILL_CHECK_EVERY_NS + TWILL_SLEEP_MOST_NS)
 
-/* A rank may wait twice for a rank that has stopped. It waits for a price, which it then computes
- * itself, and in the call, until the first look after its time is over. It then asks, and the
- * others notice that at one of their looks. Set-up waits for that rank once. */
+/* Return the sum of all that a rank waits for a rank that has stopped. It may wait for a price,
+ * which it then computes itself, and in the call, until the first look after its time is over. It
+ * then asks, and the others notice that at one of their looks. Set-up waits for that rank once. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 {
     uint64_t notify = comm->context->job.world.nodes > 1 ? TWILL_FAILURE_NOTIFY_NS : 0;
@@ -280,7 +280,7 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
            TWILL_SEARCH_NS + notify;
 }
 
-/* The bound allows for two looks in which a rank of this node is seen dead and until another rank
+/* Return the time of two looks in which a rank of this node is seen dead and until another rank
  * learns it, at most four times the bound on a notice. A rank of another node may have been seen
  * alive just before. In agreements, and while descriptors are passed on, looks may be 200 ms
  * apart. */
@@ -410,7 +410,7 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     return twill_await(&waitable, &comm->pace, UINT64_MAX);
 }
 
-/* Begin a new row of tests, after progress or a failure. */
+/* Begin a new series of tests of twill_comm_progress(), after progress or a failure. */
 static void restart_tests(struct twill_comm *comm)
 {
     note_moved(comm, &comm->waits.test_wait);

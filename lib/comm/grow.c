@@ -52,9 +52,8 @@ static void describe_growth(const struct twill_comm *comm, const char *address, 
     twill_join_handle_write(&handle, text);
 }
 
-/* Store the address at which other hosts reach rank 0. If it was alone it may only have a loopback
- * address. Then use TWILL_INTERFACE or what twillrun --elastic found. Returns TWILL_OK or the
- * error. */
+/* Store the address at which other hosts reach rank 0. If it was alone it may have only a loopback
+ * one. Then use TWILL_INTERFACE or what twillrun --elastic found. Returns TWILL_OK or the error. */
 static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADDRESS_TEXT],
                                  struct twill_error *error)
 {
@@ -166,7 +165,7 @@ static uint64_t timeout_to_grow(const struct twill_comm *comm)
     return comm->tuning.timeout_ns / 4 * 3;
 }
 
-/* This is shorter than the patience of an old rank that could not come and already waits in the
+/* Return less than the patience of an old rank that could not come and already waits in the
  * agreement that follows, as it would otherwise find the others silent. The slack allows for a rank
  * 0 that stops while it passes on descriptors. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm)

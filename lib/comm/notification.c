@@ -83,7 +83,7 @@ static void deliver_notice(struct twill_context *context, struct twill_notice *n
         refuse_report(context, notice);
 }
 
-/* Deliver the next notice. Returns false if there is none. */
+/* Deliver the next notice of the detector to its communicator. Returns false if there is none. */
 static bool receive_notice(struct twill_context *context)
 {
     struct twill_notice notice;

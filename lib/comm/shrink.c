@@ -137,7 +137,7 @@ static uint64_t timeout_to_meet(const struct twill_comm *comm)
     return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
 }
 
-/* This is shorter than the patience of a survivor that could not come and already waits in the next
+/* Return less than the patience of a survivor that could not come and already waits in the next
  * agreement, even if the rank that serves the rendezvous has stopped. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
 {
@@ -165,7 +165,7 @@ static twill_status make_smaller(struct attempt *a, const struct twill_decision 
     return status;
 }
 
-/* Set the survivors of an attempt from a decision. */
+/* Set the survivors of an attempt, and who has failed, from a decision. */
 static void find_survivors(struct attempt *a, const struct twill_decision *decision)
 {
     a->size = 0;

@@ -46,7 +46,8 @@ static uint32_t waits_for_on_node(const struct twill_comm *comm, uint32_t peer)
     return theirs != UINT32_MAX && theirs != comm->rank ? theirs : peer;
 }
 
-/* On a node, the published calls show it. A rank that is behind is the cause or waits for it. */
+/* Return the cause of a wait for `peer`. On a node, the published calls show it, as a rank that is
+ * behind is the cause or waits for it. */
 uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] != comm->world->node[comm->rank])

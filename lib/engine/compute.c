@@ -446,7 +446,7 @@ void twill_run_bounce_in(struct twill_request *run, const struct twill_instance 
     }
 }
 
-/* A reduction of one operand only rounds it. */
+/* Copy a segment of DST out of scratch, by a reduction of one operand, which only rounds it. */
 void twill_run_bounce_out(struct twill_request *run, const struct twill_instance *instance)
 {
     const struct twill_engine *engine = run->engine;

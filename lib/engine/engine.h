@@ -26,7 +26,7 @@ struct twill_links {
     struct twill_single_copy *single_copy; /* access to their other memory, or NULL */
 };
 
-/* The cached plans (lib/engine/plan.c). */
+/* All plans of an engine, kept until it closes (lib/engine/plan.c). */
 struct twill_plan_cache {
     struct twill_plan *last; /* plan of the last call */
     struct twill_plan *plans;
@@ -180,8 +180,8 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
     twill_engine_error((engine), (status), true, __FILE__, __LINE__, __VA_ARGS__)
 
 /* --- lib/engine/request_queue.c --- */
-/* Advance everything under way without waiting. Returns the number of steps made, or an error below
- * 0, with which the caller breaks the communicator unless it is broken. It is held. */
+/* Advance everything under way without waiting. The communicator is held. Returns the number of
+ * steps made, or an error below 0, with which the caller breaks the communicator unless it is. */
 int twill_engine_advance(struct twill_engine *engine);
 /* Store up to `most` ranks that requests under way wait for, each once. Returns how many, and sets
  * *step to the awaited event, which is "signal", "message", "entry" or "set-up message". */

@@ -44,8 +44,7 @@ void twill_plans_destroy(struct twill_engine *engine);
 #define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
 #define TWILL_STAGING_PERIOD   8192u /* segments between two trials, 1 GiB of two ranks */
 /* Return whether stores into SHARED are tried out for segments of `elements` elements per shard.
- * They are if data goes through SHARED unreduced, is not small, and is equal on all ranks in
- * length. */
+ * They are if data goes through SHARED unreduced and is neither small nor of unequal length. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
 /* Set instance->staging, streams and is_measured for a segment that begins. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);

@@ -13,7 +13,7 @@ _Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
 /* Results of a step other than errors. */
 enum { BLOCKED = 0, ADVANCED = 1 };
 
-/* Return the number of a schedule's lane in node memory and messages, which also has the slot. */
+/* Return the lane of node memory and messages for a schedule's lane in the instance's slot. */
 static unsigned physical_lane(const struct twill_instance *instance, unsigned lane)
 {
     return (unsigned)(instance->epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES + lane;

@@ -40,7 +40,7 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
 }
 
 /* Set *copies to the scratch that the schedules declare. Nodes may differ in whether buffers are
- * mapped but not in segments, so take the larger need of both protocols. Returns TWILL_OK or the
+ * mapped but not in segments, so take the larger of both protocols. Returns TWILL_OK or the
  * error. */
 static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)

@@ -287,7 +287,7 @@ static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint3
         .root = root,
     };
 }
-/* lib/engine/engine.c. Describe a call, such as "allreduce #4 (count 8, f32 sum)". */
+/* lib/engine/engine.c. Write a call to text[bytes], such as "allreduce #4 (count 8, f32 sum)". */
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 

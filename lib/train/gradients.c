@@ -168,7 +168,7 @@ static twill_status commit_set(struct twill_gradients *set)
     return twill_set_check(set, set->comm, twill_barrier(set->comm)); /* fails if a rank has */
 }
 
-/* Fail on all ranks with this rank's reason. Returns the status. */
+/* Break the set on all ranks with this rank's reason, set->error. Returns the status. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;

@@ -132,7 +132,7 @@ static int print_real(double value, char *text, size_t bytes)
     return length;
 }
 
-/* Print "name=value" for an entry of an object. Returns the length. */
+/* Write "name=value" of an entry of the object to text[bytes]. Returns the length. */
 static int print_entry(const struct set_entry *entry, const void *object, char *text, size_t bytes)
 {
     const void *member = (const unsigned char *)object + entry->at;

@@ -95,7 +95,7 @@ static size_t export_bytes(const struct twill_state_place *places, uint32_t rang
     return bytes;
 }
 
-/* Write an export, with or without the residuals. */
+/* Write an export of these ranges to `to`, with or without the residuals. */
 static void write_export(const struct twill_gradients *set, const struct twill_state_place *places,
                          uint32_t ranges, bool with_residuals, unsigned char *to)
 {

@@ -155,7 +155,7 @@ static twill_status import_residuals(struct twill_gradients *set, twill_comm *co
     return status;
 }
 
-/* Check that an export fits the set and the exports before. Returns TWILL_OK, or refuses it. */
+/* Return TWILL_OK if an export fits the set and the exports before, else TWILL_ERR_ARGUMENT. */
 static twill_status check_header(struct state_import *import, const struct twill_state_header *h,
                                  size_t bytes, size_t number)
 {
@@ -267,7 +267,7 @@ static twill_status gather_ranges(struct state_import *import, const struct twil
     return check_collective(import, status);
 }
 
-/* Exchange what the ranks bring and need. Returns TWILL_ERR_ARGUMENT on all ranks if one is bad. */
+/* Exchange all ranks' offers. Returns TWILL_OK, or TWILL_ERR_ARGUMENT on all if one is bad. */
 static twill_status exchange_offers(struct state_import *import)
 {
     struct twill_gradients *set = import->set;

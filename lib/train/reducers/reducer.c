@@ -462,7 +462,7 @@ static bool is_wanted(const void *of)
            (until != 0 && twill_now() >= until);
 }
 
-/* The blocked_on() of such a wait. Returns the status of a failure on another rank, or TWILL_OK. */
+/* The blocked_on() of wait_idle(). Returns the status of a failure on another rank, or TWILL_OK. */
 static twill_status look_for_failure(void *of, struct twill_waiting *state)
 {
     struct idle_wait *wait = of;

@@ -111,7 +111,7 @@ twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline
 twill_status twill_reducer_thread_start(struct twill_reducer *reducer);
 /* Stop the thread and wait for its end. */
 void twill_reducer_thread_stop(struct twill_reducer *reducer);
-/* Wake the thread, because the reducer is wanted. */
+/* Wake the reducer's thread, as `wanted` is set. */
 void twill_reducer_thread_wake(struct twill_reducer *reducer);
 /* Lock a reducer whose thread runs, interrupting its wait. One caller at a time. */
 void twill_reducer_interrupt(struct twill_reducer *reducer);

@@ -36,12 +36,12 @@ static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, size_t *found);
 
 /* --- options ---------------------------------------------------------------------------------- */
-/* Check that the caller's options have the size that this library expects. `defaults` names the
- * function that sets it. Returns TWILL_ERR_ARGUMENT if not. */
+/* Return TWILL_OK if the caller's options have the size that this library expects, and otherwise
+ * TWILL_ERR_ARGUMENT. `defaults` names the function that sets it. */
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
                                        struct twill_error *error);
-/* Check a kind of compression, its ratio and its threshold, which may be 0. Returns
- * TWILL_ERR_ARGUMENT if one is invalid. */
+/* Return TWILL_OK for a valid compression, ratio and threshold, which may be 0, and otherwise
+ * TWILL_ERR_ARGUMENT. */
 twill_status twill_compression_check(twill_compression compression, double ratio, double threshold,
                                      struct twill_error *error);
 
