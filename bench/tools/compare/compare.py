@@ -39,7 +39,7 @@ one timing loop. Nothing is installed; what is missing is reported and left out.
       --bind core|none a core for each rank, or unbound (core if there are
                        enough); shared: as core, and hosts share the cores of
                        one machine
-      --persistent     twill's persistent calls too
+      --persistent     also persistent calls of twill
       --turn MS        time for calls in a turn, where calls are short (20)
       --details        minimum, median and 99th percentile of every contender
       --quick          few sizes, two rounds, short turns: a test

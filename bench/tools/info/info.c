@@ -33,7 +33,7 @@ static const char usage[] =
     "                       package, NUMA node, core, PU, and the endpoint of each;\n"
     "                       one block a rank\n"
     "      --job PID|NAME   what each rank of a job of this user on this host does:\n"
-    "                       the call it is in, whom it waits for, and which rank is\n"
+    "                       the call, the rank it waits for, and which rank is\n"
     "                       behind, stopped or dead; the PID of a rank or of the\n"
     "                       launcher, or the name of the program\n"
     "      --events N       and the last N events of each rank and communicator (0)\n"

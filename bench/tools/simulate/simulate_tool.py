@@ -36,7 +36,7 @@ LAW of times in seconds: const:TIME, exp:MEAN, shifted:SHIFT,MEAN,
       --endpoints N        of the server (1)
       --credits N          messages on their way to the server at a time (no
                            limit)
-      --shards N           of the parameters, which are updated each by itself
+      --shards N           of the parameters, which are updated separately
                            (1)
       --late               late gradients are not cancelled but dropped by the
                            server
