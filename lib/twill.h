@@ -559,7 +559,33 @@ TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 /** \brief Return variable \p index as a line of name, value, default, source and help, with
  * tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
-/** \brief Return line \p index of the reasons for the algorithm chosen for a call. */
+/** \brief Return line \p index of the reasons for the algorithm chosen for a call.
+ *
+ * Index 0 asks the question, and further indices return the other lines of its answer. If the
+ * question cannot be answered, index 0 returns NULL, and twill_context_message() says why.
+ *
+ * \p question consists of words. The first two are a collective and a size (allreduce 64K), or
+ * factors and a dense layer's rows x columns x samples (factors 9x9x4). Any of these may follow: a
+ * type (f32 by default), world=24x2x8 (the context's by default), groups=2x12, units=l3=4 (as in
+ * TWILL_LAYOUT), topology=knl.xml or topology="pack:2 core:8", machine=theta (TWILL_TUNE by
+ * default), mapped (buffers of twill_alloc()), fetched (peers' memory is read), narrow
+ * (twill_op_create_narrow()), vector (shards differ), ordered (the operation does not commute),
+ * left (TWILL_REPRODUCIBLE).
+ *
+ * The fields of a line are separated by tabs, and times are in picoseconds. The first field is one
+ * of these words, and the others are:
+ * - call: collective, bytes, type, nodes x ranks of the fullest node, ranks, machine
+ * - hierarchy: levels
+ * - candidate: name, price, cost, number of measured entries behind the cost
+ * - instead: name and price of the variant of a node whose buffers are mapped
+ * - small: name, and which sizes and buffers it needs
+ * - other: name, and why it is no candidate
+ * - chosen: name, price, what chose it
+ * - decided: where the times come from
+ * - moves: class of link, bytes
+ * - narrow: f16, its price, price of converting, f32, whether f16 pays
+ * - used: how long messages between nodes are
+ * - factors: gradient or update, price of gathering, price of reducing, gathered or reduced */
 TWILL_API const char *twill_context_why(twill_context *context, const char *question, size_t index);
 /** @} */
 
