@@ -13,7 +13,6 @@
 #include "lib/base/base.h"
 
 #define TWILL_CLOCK_DRIFT_PPM 50
-
 /* The latest known entry of a rank into a call. */
 struct twill_last_entry {
     uint64_t ticks; /* twill_ticks() of this host; 0: no entry is known */

@@ -16,7 +16,6 @@ struct twill_node;
 struct twill_oob;
 struct twill_single_copy;
 struct twill_transfer;
-
 /* Reduce `bytes` of received data into the caller's buffer. The data begins `offset` bytes into the
  * message. Both are multiples of 8, except at the end of the message, so no element is cut. Only
  * progress() calls it. */
@@ -24,7 +23,6 @@ typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t 
                                          const void *data, size_t bytes);
 
 enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
-
 /* The call that a message belongs to, as message headers carry it. When the calls of two ranks
  * differ, a rank can name the difference even if the sender does not answer. */
 struct twill_message_call {
@@ -62,7 +60,6 @@ struct twill_transfer {
 };
 
 struct twill_transport;
-
 /* Look at a message that has arrived from rank `from`. user: the argument of early(). */
 typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_message_call *call);
 
@@ -139,7 +136,6 @@ enum {
     TWILL_PRIORITY_NAMED = 90, /* TWILL_PROVIDER names it */
 };
 #define TWILL_OFFER_BYTES 192
-
 /* One network path of a transport, such as an interface or a libfabric domain. */
 struct twill_rail {
     char name[TWILL_ADDRESS_TEXT]; /* value of params->interface that opens it */
@@ -222,7 +218,6 @@ struct twill_transport {
 
 /* The most transports that the registry, and so a communicator, can have. */
 #define TWILL_TRANSPORTS_MOST 8
-
 /* The transports' shared state of a communicator with its own endpoints, used instead of the
  * process's. Part of the communicator, and linked in a list of the context. */
 struct twill_alone {

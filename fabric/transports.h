@@ -13,7 +13,6 @@ extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: 
 /* Return the bytes that the shm channels of two ranks need on each side (twill_node_attach()). */
 size_t twill_shm_pair_bytes(void);
 #define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
-
 /* The priority of each transport on one rank, by number in the registry. */
 struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];

@@ -105,7 +105,8 @@ static enum twill_fault find_fault(const struct twill_hello *hello)
     return TWILL_FAULT_NONE;
 }
 
-/* Read the call and prepare the answer. A caller of another version or key gets a refusal. */
+/* Read the call and prepare the answer. A caller of another version or key gets a refusal. Returns
+ * TWILL_WIRE_DONE if the call is authentic, TWILL_WIRE_LATER, or TWILL_WIRE_GONE. */
 static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
@@ -144,7 +145,8 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-/* Read and check the answer of the called end, and prepare the reply. */
+/* Read and check the answer of the called end, and prepare the reply. Returns TWILL_WIRE_DONE if
+ * the answer is authentic, TWILL_WIRE_LATER, or TWILL_WIRE_GONE. */
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;

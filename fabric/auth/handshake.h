@@ -38,7 +38,6 @@ struct twill_hello_identity {
 };
 
 #define TWILL_HELLO_NONCE 32
-
 /* The messages as they are sent. The reply is only a proof. */
 struct twill_hello_call {
     uint32_t magic;

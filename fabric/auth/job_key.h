@@ -16,7 +16,6 @@
 #define TWILL_DIGEST_BYTES 32
 #define TWILL_SECRET_LEAST 16 /* fewest hex digits of a key that a user may set */
 #define TWILL_SECRET_TEXT  (2 * TWILL_SECRET_BYTES + 1) /* in hex, with the terminating zero */
-
 /* A key. The holder wipes it after use. */
 struct twill_secret {
     uint8_t key[TWILL_SECRET_BYTES];

@@ -16,7 +16,6 @@
 
 #define TWILL_SEAL_TAG     16u
 #define TWILL_SEAL_RECORDS (UINT64_C(1) << 20) /* AES-GCM allows 2^32 for each key */
-
 /* One direction of an encrypted connection, part of the connection's object. */
 struct twill_seal {
     TWILL_ALIGNED(16) unsigned char cipher_state[512]; /* AES: the expanded key */

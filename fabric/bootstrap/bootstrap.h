@@ -16,7 +16,6 @@
 
 struct twill_oob;
 struct twill_bootstrap_params;
-
 /* The reason why a connection or a frame was rejected. */
 enum twill_fault {
     TWILL_FAULT_NONE,
@@ -96,7 +95,6 @@ struct twill_join {
     void *user;
 };
 #define TWILL_JOIN_ANY (-1)
-
 /* The input of all bootstrap methods. Strings may be NULL or empty when not set. */
 struct twill_bootstrap_params {
     const struct twill_join *join;                             /* overrides everything else */
@@ -158,7 +156,8 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
 #define TWILL_RANK_NAME(job, rank)                                                                 \
     twill_rank_text((job), (uint32_t)(rank), (char[TWILL_RANK_TEXT]){0})
 
-/* allgather() and close() of methods without connections. twill_oob_alone() copies mine to all. */
+/* The functions allgather() and close() of methods without connections, which have one rank. The
+ * first copies `mine` to `all` and returns TWILL_OK. */
 twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                              struct twill_error *error);
 void twill_oob_free(struct twill_oob *oob); /* wipe its secret and free it */
@@ -181,7 +180,6 @@ void twill_oob_lend_seal(struct twill_oob *oob);
  * store that the caller has. Nothing in it is secret, because a process that joins must also know
  * the key of the job. */
 #define TWILL_JOIN_HANDLE_TEXT 256 /* most bytes of a handle's text, with its end */
-
 /* A parsed handle. For a reconfiguration, size and guests are 0, and it is of one process. */
 struct twill_join_handle {
     uint32_t epoch;        /* of the job after its growth; if size is 0, the present one */

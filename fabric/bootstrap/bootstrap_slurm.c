@@ -12,7 +12,8 @@
  * shells (SLURM_BATCH_SCRIPT and others in slurm.h). */
 #define LAST_STEP 0xfffffff0ul
 
-/* A batch script also has SLURM_PROCID, but is no step. A step of one task needs no rendezvous. */
+/* Return whether this process is one of several tasks of a Slurm step. A batch script also has
+ * SLURM_PROCID, but is no step. */
 static bool slurm_applies(const struct twill_bootstrap_params *params)
 {
     const char *step = twill_launch_variable(params, "SLURM_STEP_ID");

@@ -63,7 +63,8 @@ bool twill_wire_is_body(const struct twill_wire_header *header, const void *body
     return memcmp(digest, header->digest, sizeof(digest)) == 0;
 }
 
-/* Return what a send or receive call that returned n, with errno, amounts to. */
+/* Return TWILL_WIRE_DONE, TWILL_WIRE_LATER or TWILL_WIRE_GONE for a call that returned n. If that
+ * is negative, errno decides between the last two. */
 static enum twill_wire_moved moved(ssize_t n)
 {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))

@@ -12,7 +12,6 @@
 #define TWILL_WIRE_MAGIC   UINT32_C(0x4c575457) /* "WTWL", so other byte orders are refused */
 #define TWILL_WIRE_VERSION 3
 #define TWILL_WIRE_TEXT    448 /* most bytes of the sentence in a REFUSE or FAIL frame */
-
 /* The kinds of frames, with the contents of their bodies. */
 enum twill_wire_kind {
     TWILL_WIRE_WELCOME = 1, /* from rank 0 to all: struct twill_bootstrap_welcome */
@@ -54,7 +53,6 @@ struct twill_endpoint {
 /* The result of moving bytes. In this order, all bytes were moved, the socket would block or the
  * deadline passed, and the connection ended or failed. */
 enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
-
 /* Build the header of the session's next frame. `digest` is the body's, or NULL to compute it. */
 void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
                      enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
@@ -69,14 +67,18 @@ bool twill_wire_is_body(const struct twill_wire_header *header, const void *body
  * Returns TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno, which is 0 if the
  * peer closed the connection. */
 enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t *done);
-/* Write header and body without blocking. *done counts the bytes of both over all calls. */
+/* Write header and body without blocking. *done counts the bytes of both over all calls. Returns
+ * TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno. */
 enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
                                        const void *body, size_t bytes, size_t *done);
-/* Wait for POLLIN or POLLOUT. Returns TWILL_WIRE_LATER if the deadline passes first. */
+/* Wait for POLLIN or POLLOUT. Returns TWILL_WIRE_DONE once there is an event, TWILL_WIRE_LATER if
+ * the deadline passes first, or TWILL_WIRE_GONE if poll() fails. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
-/* Read all bytes. Returns TWILL_WIRE_LATER if the deadline passes first. */
+/* Read all bytes, waiting for them. Returns as twill_wire_read() does, or TWILL_WIRE_LATER if the
+ * deadline passes first. */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
-/* Write header and body. Returns TWILL_WIRE_LATER if the deadline passes first. */
+/* Write header and body, waiting for space. Returns as twill_wire_write() does, or TWILL_WIRE_LATER
+ * if the deadline passes first. */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
 /* Add a duration to a point in time, with saturation. */

@@ -10,7 +10,6 @@
 
 #define TWILL_JOB_HOSTS   320 /* bytes */
 #define TWILL_JOB_CONTACT 640 /* bytes */
-
 /* All that a rank needs to join the rendezvous, in a local variable of a method's open(). */
 struct twill_job {
     int rank, size;

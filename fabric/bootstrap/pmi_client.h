@@ -8,7 +8,6 @@
 
 #define TWILL_PMI_LINE 1023 /* longest line, as Slurm loses track in longer ones */
 #define TWILL_PMI_NAME 257  /* bytes of the name of a key-value space */
-
 /* A connection to the launcher, in a local variable of the bootstrap method. Not thread safe. */
 struct twill_pmi {
     int fd;

@@ -46,7 +46,6 @@ struct twill_log_line {
  *     part.HOST.PID      a file that this process is writing */
 
 #define TWILL_ELASTIC_JOIN "join:" /* before the folder, in a new process */
-
 /* A process of the job, as the names of files identify it. */
 struct twill_elastic_process {
     int host;

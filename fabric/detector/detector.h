@@ -19,7 +19,6 @@ struct twill_oob_batch;
 struct twill_detector;
 struct twill_oob;
 struct twill_rejected;
-
 /* A notification from a peer, or to peers. */
 struct twill_notice {
     uint32_t from;       /* sender */
@@ -31,7 +30,6 @@ struct twill_notice {
     size_t bytes;        /* of `data`, at most TWILL_NOTICE_DATA(size of the job) */
 };
 #define TWILL_NOTICE_DATA(size) ((size_t)256 + (size_t)(size) / 4)
-
 /* Open a detector in three steps around two exchanges, collective over `oob`. The caller closes it
  * also after a failure.
  *

@@ -123,7 +123,8 @@ static void keep_alive(int fd)
                          sizeof(options[i].value));
 }
 
-/* Return whether the attempt to connect to host h is over. If it failed, fd[h] is -1. */
+/* Return whether the attempt to connect to host h is over. If it failed, this sets fd[h] to -1 and
+ * why[h] to the errno. */
 static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
     struct twill_hosts *hosts = &detector->hosts;

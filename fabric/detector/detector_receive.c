@@ -9,7 +9,7 @@
 
 #define WITNESSES_CLOSED 64u /* most at a time */
 
-/* Return the handshake of a connection, which exists. With -1, return a free one. */
+/* Return the handshake of the connection `fd`, or a free one if that is -1. There must be one. */
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
     struct twill_handshake *handshake = detector->handshake;
@@ -47,8 +47,8 @@ static bool is_full(const struct twill_detector *detector)
            detector->callers == detector->capacity;
 }
 
-/* Accept a connection, with the spare descriptor if there is no other. Linux reports the shortage
- * before it looks whether a connection waits. */
+/* Accept a connection, with the spare descriptor if there is no other. Returns its socket, or -1
+ * with errno set. Linux reports the shortage before it looks whether a connection waits. */
 static int accept_caller(struct twill_detector *detector)
 {
     struct pollfd waits = {.fd = detector->listener, .events = POLLIN};

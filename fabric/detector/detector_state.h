@@ -8,10 +8,8 @@
 #include "fabric/detector/detector.h"
 
 #define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
-
 /* An idle link connects, then opens. If it is lost or refused, it becomes idle again or dead. */
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
-
 /* The outgoing connection to a peer. */
 struct twill_detector_link {
     int fd;
@@ -128,8 +126,6 @@ struct twill_detector {
     struct twill_listen_address own; /* sent to the others */
     struct twill_detector_opening *opening; /* of detector_hosts.c, until it is concluded */
 };
-
-/* --- detector.c ------------------------------------------------------------------------------ */
 /* Send the handshake on a new connection to a peer. Returns TWILL_WIRE_DONE if it is sent,
  * TWILL_WIRE_LATER if the kernel is short of memory, and TWILL_WIRE_GONE if it ended. */
 enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
@@ -144,18 +140,17 @@ void twill_link_lose(struct twill_detector_link *link);
 /* Close the connection of a link, if it has one, and set its state. */
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
-/* --- detector_notify.c ----------------------------------------------------------------------- */
-/* Open a spare descriptor, and close it to use it. Without them, a rank that has no descriptors
- * left could neither notify the others nor be notified. */
+/* Open the spare descriptor *reserve if it is -1. twill_reserve_give() closes it when it is needed.
+ * Without, a rank that has no descriptors left could neither notify the others nor be notified. */
 void twill_reserve_keep(int *reserve);
 void twill_reserve_give(int *reserve); /* close it, so that there is one to use */
 
-/* --- detector_receive.c ---------------------------------------------------------------------- */
 /* Accept connections and progress their handshakes, without receiving notifications. */
 void twill_detector_admit(struct twill_detector *detector);
 /* Remove entry i of detector->caller, and return its descriptor. */
 int twill_detector_release(struct twill_detector *detector, size_t i);
-/* Take over the connection from a rank. Returns its descriptor, or -1 if there is none. */
+/* Remove the authenticated connection from `peer` from detector->caller. Returns its descriptor,
+ * which the caller owns, or -1 if there is none. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 /* --- detector_hosts.c ------------------------------------------------------------------------ */
@@ -175,7 +170,6 @@ bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
 /* Communicator number of notifications about hosts. state[0] is the suspected host. */
 #define TWILL_HOSTS_COMM UINT32_MAX
-
 /* Return whether the host of a peer is in a state. Returns false if hosts are not connected. */
 static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_t peer,
                                   enum twill_host_state state)

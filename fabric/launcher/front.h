@@ -61,8 +61,6 @@ struct twill_front {
         int last_code; /* exit code of the rank that failed last */
     } elastic;
 };
-
-/* --- front.c --- */
 /* Queue a frame without data, and send it as far as the pipe takes it. */
 void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value);
 /* Queue a frame for all hosts whose agents start ranks, except `but`, which may be NULL. */
@@ -72,8 +70,6 @@ void twill_front_pass(struct twill_front *front, const struct twill_front_host *
 bool twill_front_fail(struct twill_front *front, int code);
 /* End all ranks, with a grace period in ns. Hosts that have not started them end at once. */
 void twill_front_end(struct twill_front *front, uint64_t grace_ns);
-
-/* --- agent.c --- */
 /* Start the host agent, through the agent program or directly. Returns false after a message. */
 bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask);
@@ -84,8 +80,6 @@ void twill_agent_how(struct twill_front_host *host, const struct twill_options *
                      size_t bytes);
 /* Close the pipes, at which the host agent ends, and wait for the agent. Kill it after time_ns. */
 void twill_agent_end(struct twill_front_host *host, uint64_t time_ns);
-
-/* --- elastic_hosts.c --- */
 /* Return the number of ranks that have not ended. */
 int twill_front_alive(const struct twill_front *front);
 /* Return whether a frame is about the file of this name. */

@@ -40,7 +40,6 @@ enum twill_bind {
 };
 /* Placement of ranks, which fills a host before the next one, or goes round with one rank each. */
 enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE };
-
 /* A host that the user named. */
 struct twill_site {
     char *name;
@@ -117,7 +116,6 @@ struct twill_child {
 
 #define TWILL_JOB_TEXT 65 /* the key of a job in hex, with its end */
 #define TWILL_RESTARTS 10 /* most restarts of --elastic in a short time */
-
 /* The new processes that --elastic has started in place of failed ranks. */
 struct twill_restarts {
     unsigned count;
@@ -126,7 +124,6 @@ struct twill_restarts {
 
 /* Whether a rank of the job is left that could take in new processes. */
 enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };
-
 /* With --elastic, the question whether a rank of the job is left. It is asked when none seems to be
  * left, as one may just have been taken in. The answer takes until all hosts have reported and all
  * processes with a handle are in the job. It is part of the object that decides, struct twill_front
@@ -138,7 +135,6 @@ struct twill_left_question {
 
 #define TWILL_SAID_TEXT sizeof(((struct twill_log_line *)0)->text)
 #define TWILL_SAYINGS   8
-
 /* A line that the library has sent in a rank, until it is printed for all ranks that sent it. */
 struct twill_saying {
     int count;                                          /* number of ranks; 0: free */
@@ -154,7 +150,6 @@ struct twill_sayings {
 };
 
 struct twill_cpus;
-
 /* The ranks of a job on this host. A local variable of run_local() or twill_host_agent_run(). */
 struct twill_launch {
     const struct twill_options *options;
@@ -210,25 +205,25 @@ bool twill_read_number(const char *text, long low, long high, int *value);
 
 /* --- output.c: standard output and error, which never block --- */
 #define TWILL_OUTPUTS 2
-/* Reopen them non-blocking, where that is possible. */
+/* Reopen standard output and error as non-blocking, where that is possible. */
 void twill_output_open(void);
 /* Print "twillrun: ..." to standard error, with '?' for control characters. */
 void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
-/* Write to a standard stream, and queue the rest. Returns false, after a message, if it is lost. */
+/* Write to `to`, STDOUT_FILENO or STDERR_FILENO, and queue the rest. Returns false, after a message
+ * the first time, if the output is lost. */
 bool twill_output_put(int to, const char *data, size_t bytes);
 /* Return whether so much is queued that nothing more should be read for it. */
 bool twill_output_full(int to);
-/* Fill the entries that poll for space in them. */
+/* Fill the entries that poll for space in the two outputs. */
 void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
-/* Write what there is space for. Drop the rest if the user no longer waits for a reader. */
+/* Write as much of what is queued as there is space for. Drop the rest if the user no longer waits
+ * for a reader. */
 void twill_output_flush(const struct twill_stop_request *stop_request);
 /* Wait until all is written or dropped. Returns false if output is lost. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);
 /* Parse the command line. Returns 0 to continue, else the program must exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
 void twill_options_free(struct twill_options *options); /* after twill_options_read() */
-
-/* --- host_files.c --- */
 /* Open /dev/null to read, or a pipe at its end if it does not exist. Returns -1 with errno set. */
 int twill_null_open(void);
 /* Find the path of this program. Returns false with errno set. */
@@ -242,33 +237,34 @@ char **twill_program_of(const struct twill_options *options, int rank);
 /* The values of --bind. The name of TWILL_BIND_AUTO is NULL. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 
-/* --- launcher_check.c --- */
 /* Become twill-check, which checks the hosts. On failure, return the exit code after a message. */
 int twill_check_run(const struct twill_options *options);
 
-/* --- launcher_hosts.c: placement of ranks. A message is printed before false. --- */
-/* Add the hosts of a list such as "a:2,b:2". */
+/* launcher_hosts.c: placement of ranks. */
+/* Add the hosts of a list such as "a:2,b:2". Returns false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);
 bool twill_sites_read(struct twill_options *options, const char *path); /* of a file's lines */
-/* Set the number of ranks unless it was given, and place them. Merges all names of this host. */
+/* Set the number of ranks unless it was given, and place them. Merges all names of this host.
+ * Returns false after a message. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
 bool twill_site_is_used(const struct twill_options *options, int site);
 /* Return the index of the only host that is used, or -1 if there are several. */
 int twill_sites_only(const struct twill_options *options);
 
-/* --- twillrun.c: setting up a job on this host. A message is printed before false. --- */
-/* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. The caller
- * closes it, also after a failure of a later step. */
+/* twillrun.c: setting up a job on this host. */
+/* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. Returns
+ * false after a message. The caller closes it, also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
 void twill_launch_close(struct twill_launch *launch); /* free memory, close the rank socket */
-/* Bind and listen at a free port of the address, for rank 0. */
+/* Listen at a free port of the address, for rank 0. Returns false after a message. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
 /* Raise the limit of descriptors, as a rank whose output is labelled or forwarded needs two. */
 void twill_files_allow(struct twill_options *options);
-/* Draw TWILL_JOB, the key of a job. */
+/* Draw a random TWILL_JOB, the key of a job. Returns false after a message. */
 bool twill_job_make(char job[TWILL_JOB_TEXT]);
-/* Block the signals that twillrun handles, and save the mask. Returns a signalfd, or -1. */
+/* Block the signals that twillrun handles and set *mask to the mask before. Returns a signalfd for
+ * them, or -1 after a message. */
 int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
 int twill_launch_start(struct twill_launch *launch);
@@ -276,8 +272,6 @@ int twill_launch_start(struct twill_launch *launch);
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
 /* Start child[index]. Returns 0, or the exit code for the job after a message. */
 int twill_child_start(struct twill_launch *launch, int index);
-
-/* --- supervise.c --- */
 /* Wait until all ranks have ended. Returns the exit code. */
 int twill_launch_supervise(struct twill_launch *launch);
 /* Send a signal to all ranks and their children. SIGTERM or a second SIGINT ends the job. */
@@ -288,7 +282,8 @@ void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 void twill_oom_open(struct twill_launch *launch);
 
 /* --- elastic_folder.c: --elastic, files --- */
-/* Make the folder if the job is elastic. `host` is the number of this host. */
+/* Make the folder if the job is elastic. `host` is the number of this host. Returns false, after a
+ * message, if it is needed and cannot be made. */
 bool twill_elastic_open(struct twill_launch *launch, int host);
 void twill_elastic_close(struct twill_launch *launch); /* remove the folder and its files */
 /* Return whether all ranks were in twill_init(). After that, failed ranks are replaced. */
@@ -309,7 +304,8 @@ void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 /* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
  * Returns true if the hosts must be asked, false if a rank is left or a question is open. */
 bool twill_question_ask(struct twill_left_question *question, int alive, int waiting);
-/* Return the answer, after twill_question_ask(). It is not known before the time `until`. */
+/* Return the answer after twill_question_ask(). It is TWILL_LEFT_SOME if a rank is left. Otherwise
+ * it is TWILL_LEFT_UNKNOWN until twill_now() reaches `until`, and then TWILL_LEFT_NONE. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
 /* Return the next undecided child, which is then no longer undecided, or NULL if there is none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
@@ -335,13 +331,12 @@ void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
-/* --- supervise.c: messages with ranks in twill_init --- */
+/* Open launch->rank_socket, for messages with ranks in twill_init(). */
 bool twill_rank_socket_open(struct twill_launch *launch);  /* prints a message before false */
 void twill_rank_socket_close(struct twill_launch *launch); /* both ends */
 /* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
-/* --- sayings.c --- */
 /* Record that a rank (-1: not known) has sent a line. */
 void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
 /* Print what is due at this time, or everything if it is UINT64_MAX. */
@@ -366,7 +361,6 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
 /* Run a job. Returns the exit code. */
 int twill_front_run(const struct twill_options *options);
 
-/* --- bind_ranks.c --- */
 /* Choose the CPUs that each rank of this host is bound to, and print them if requested. */
 void twill_launch_bind(struct twill_launch *launch);
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */

@@ -104,7 +104,7 @@ static bool read_bind(struct twill_options *options, const char *text)
     return false;
 }
 
-/* Parse mpirun's --bind-to. A rank gets at least whole cores. */
+/* Parse mpirun's --bind-to. A rank gets at least whole cores. Returns false after a message. */
 static bool read_bind_to(struct twill_options *options, const char *text)
 {
     static const struct {
@@ -135,7 +135,7 @@ static bool read_map(struct twill_options *options, const char *text)
     return node || core;
 }
 
-/* Parse mpirun's --map-by. */
+/* Parse mpirun's --map-by. Returns false after a message. */
 static bool read_map_by(struct twill_options *options, const char *text)
 {
     bool node = strcmp(text, "node") == 0;
@@ -169,7 +169,7 @@ static bool read_assignment(struct twill_options *options, char *text)
     return true;
 }
 
-/* Parse an option about hosts or how to reach them. */
+/* Parse an option about hosts or how to reach them. Returns false after a message. */
 static bool read_hosts(struct twill_options *options, int option)
 {
     switch (option) {
@@ -194,7 +194,7 @@ static bool read_hosts(struct twill_options *options, int option)
     }
 }
 
-/* Parse MIN:MAX of --elastic. */
+/* Parse MIN:MAX of --elastic. Returns false after a message. */
 static bool read_elastic(struct twill_options *options, char *text)
 {
     char *colon = strchr(text, ':');
@@ -210,7 +210,8 @@ static bool read_elastic(struct twill_options *options, char *text)
     return good;
 }
 
-/* Check --elastic against the other options, and set the number of ranks if it was not given. */
+/* Check --elastic against the other options, and set the number of ranks if it was not given.
+ * Returns false after a message. */
 static bool check_elastic(struct twill_options *options)
 {
     if (options->most == 0)
@@ -357,7 +358,8 @@ static bool read_program(struct twill_options *options, char **words)
     return true;
 }
 
-/* Record the programs in the words after the options. If `split` is set, ':' begins another one. */
+/* Record the programs in the words after the options. If `split` is set, ':' begins another one.
+ * Returns false after a message. */
 static bool read_programs(struct twill_options *options, char **words, bool split)
 {
     size_t most = 1;

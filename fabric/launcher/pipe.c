@@ -9,7 +9,7 @@
 #define MAGIC      UINT16_C(0x7754) /* "Tw" */
 #define READ_BYTES 65536
 
-/* In host byte order. The magic rejects hosts with another order, which cannot join the job. */
+/* Header of a frame, in host byte order. The magic rejects hosts of another order. */
 struct frame_header {
     uint16_t magic;
     uint16_t kind;

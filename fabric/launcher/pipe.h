@@ -14,7 +14,6 @@
 #define TWILL_FRAME_MOST_CHAFF (256u * 1024) /* bytes before the mark */
 #define TWILL_LINK_FULL        (1u << 20)    /* queued bytes at which output is no longer read */
 #define TWILL_INPUT_WINDOW     (64u * 1024)  /* bytes of standard input on their way to rank 0 */
-
 /* The kinds of frames, with what `value` and the data are. */
 enum twill_frame_kind {
     /* from a host agent */

@@ -31,7 +31,8 @@ static bool set_variable(const char *name, int value, bool replace)
     return setenv(name, text, replace) == 0;
 }
 
-/* Name the socket to this twillrun, and the file of its standard error, to which it prints. */
+/* Set TWILL_LAUNCHER_FD, which names the socket to this twillrun and the file of its standard
+ * error, to which it prints. Returns false with errno set. */
 static bool set_launcher(int fd)
 {
     char text[64];
@@ -42,7 +43,8 @@ static bool set_launcher(int fd)
     return setenv("TWILL_LAUNCHER_FD", text, 1) == 0;
 }
 
-/* Name the folder of --elastic. A process that joins finds the job by that alone. */
+/* Set TWILL_ELASTIC, which names the folder of --elastic. A process that joins finds the job by
+ * that alone, so the other variables are unset. Returns false with errno set. */
 static bool set_elastic(const struct twill_launch *launch, bool joins)
 {
     static const char *const starting[] = {"RANK",        "WORLD_SIZE",      "MASTER_ADDR",
@@ -87,7 +89,8 @@ static bool set_environment(const struct twill_launch *launch, int index)
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
-/* Set up inherited files. Only rank 0 gets standard input and the listener. False with errno. */
+/* Set up inherited files. Only rank 0 gets standard input and the listener. Returns false with
+ * errno set. */
 static bool set_files(const struct twill_launch *launch, const struct twill_child *child,
                       const int out[2])
 {
@@ -160,7 +163,8 @@ static int read_report(struct twill_launch *launch, int rank, int report)
     return trouble.where == STEP_EXEC && trouble.cause == ENOENT ? 127 : 126;
 }
 
-/* Open pipes for labelled or forwarded output, or set ends to -1. False: after a message. */
+/* Open pipes for labelled or forwarded output and set ends[] to the child's ends, or to -1 if the
+ * output is neither. Returns false after a message. */
 static bool open_streams(struct twill_launch *launch, struct twill_child *child, int ends[2])
 {
     for (int i = 0; i < 2; i++) {

@@ -104,7 +104,8 @@ int twill_signals_take(sigset_t *mask)
 }
 
 /* Forward a terminal to rank 0, which may not read it from its own process group. A socket is used,
- * as send() to a rank that has ended can avoid SIGPIPE. Other files are inherited. */
+ * as send() to a rank that has ended can avoid SIGPIPE. Other files are inherited. Returns false
+ * after a message. */
 static bool relay_stdin(struct twill_launch *launch)
 {
     int ends[2];

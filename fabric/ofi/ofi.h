@@ -64,7 +64,6 @@
 #define TWILL_OFI_PULLED           16384u /* bytes above which some providers pull a message */
 
 enum twill_ofi_tag_kind { TWILL_OFI_HEADER, TWILL_OFI_PAYLOAD, TWILL_OFI_CONTROL };
-
 /* Kinds of messages, as headers carry them. */
 enum twill_ofi_message {
     TWILL_OFI_EAGER_DATA = 1, /* payload follows in the same message */
@@ -108,7 +107,6 @@ enum twill_ofi_op_kind {
 struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
-
 /* The address of a rank at the provider, shared by all communicators of the endpoint. */
 struct twill_ofi_contact {
     fi_addr_t address;
@@ -329,7 +327,6 @@ struct twill_ofi {
 
 /* Version of the wire format and of the exchange at open. Change it with either. */
 #define TWILL_OFI_WIRE 0x77740005u
-
 /* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it, and
  * fill in *library. The library stays loaded until the process ends. Restores the program's signal
  * handlers. */

@@ -8,7 +8,6 @@
 
 #define TWILL_RAILS_MOST        8
 #define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size use all rails */
-
 /* The rails of a job, agreed by all ranks when the first communicator opens. Made by
  * twill_rails_conclude(). The context keeps and closes it. */
 struct twill_rails_choice {

@@ -8,7 +8,6 @@
 #include <sys/types.h>
 
 #define TWILL_FDS_MOST 128 /* most descriptors in a message */
-
 /* Send `bytes` with up to TWILL_FDS_MOST descriptors. Returns false and sets errno on failure. */
 bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t count);
 /* Receive a message and the first `most` (up to 4) descriptors in it, which the caller owns. An

@@ -16,7 +16,6 @@ struct twill_mapping {
     int fd; /* closed by the last user, -1 if none */
 };
 #define TWILL_MAPPING_USERS_UNKNOWN ((int64_t)1 << 40) /* until the owner has counted them */
-
 /* Map fd, or anonymous memory if it is -1, aligned to a huge page if one could fit. Such large
  * mappings are left out of core dumps, for which the kernel would create every reserved page, up to
  * all memory of the machine. Returns MAP_FAILED and sets errno on failure. */

@@ -14,7 +14,6 @@
 #define TWILL_BOARD_WORDS 12
 
 enum twill_board_state { TWILL_BOARD_COMPUTING, TWILL_BOARD_POSTED, TWILL_BOARD_ABANDONED };
-
 /* One entry. Only the rank that has set `key` writes the other members. */
 struct twill_board_entry {
     _Atomic uint64_t key;             /* 0 if free */

@@ -32,7 +32,6 @@ struct twill_shm_region_placer;
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
-
 /* A small payload with its epoch, one cache line. Also the head of a slot of a shm channel. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
@@ -125,7 +124,6 @@ struct twill_layout_line {
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
 #define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000d)
-
 /* The owner of an area, for readers outside the job (node_view.h). */
 #define TWILL_PROGRAM_TEXT 64
 struct twill_node_owner {

@@ -23,7 +23,6 @@ enum twill_single_copy_kind {
 struct twill_single_copy;
 /* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
-
 /* Return whether methods are to be tried, equally on all ranks. If not, how[] gives the reason. */
 bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
                                char *how, size_t how_bytes);

@@ -40,7 +40,6 @@
 #define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
-
 /* Precedes every message, in host byte order, as open() refuses ranks of another one. */
 struct twill_tcp_header {
     uint32_t signature;

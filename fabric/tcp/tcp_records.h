@@ -27,7 +27,6 @@
 #define TWILL_TCP_ARRIVED (128u << 10) /* most bytes read by one system call */
 
 enum twill_tcp_record_kind { TWILL_TCP_DATA = 1, TWILL_TCP_SEEN, TWILL_TCP_AGAIN };
-
 /* Precedes every record, in host byte order, as all of this transport. */
 struct twill_tcp_record_head {
     uint32_t bytes : 24; /* of the body, without the tag */
@@ -41,7 +40,6 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 #define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
 #define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
-
 /* Properties common to the records of a transport. */
 struct twill_tcp_protection {
     bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */

@@ -8,7 +8,6 @@
 #include "fabric/bootstrap/twillrun.h"
 
 #define TWILL_BOOTSTRAP_PENDING 256 /* most unauthenticated connections at a time */
-
 /* Rank 0's connection to another rank. */
 struct twill_bootstrap_peer {
     int fd;                          /* -1: not connected */

@@ -155,8 +155,8 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Run the handshake with the other end. Sets s->last, and s->fault if it has another key or
- * version, unless the result is TWILL_WIRE_DONE. */
+/* Run the handshake with the other end. Returns TWILL_WIRE_DONE if it is complete. Otherwise sets
+ * s->last to the reason, and s->fault if the other end has another key or version. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -192,7 +192,8 @@ static enum twill_wire_moved say_hello(struct search *s)
     return outcome;
 }
 
-/* Take the rank in the welcome if this process has none. Returns false if its rank is another. */
+/* Take `rank`, which the welcome gives to this process, if it has none. Returns false if it has
+ * another one or the rank is invalid. */
 static bool take_rank(struct twill_oob *oob, uint32_t rank)
 {
     if (oob->rank == TWILL_JOIN_ANY && rank > 0 && rank < (uint32_t)oob->size)
@@ -201,7 +202,8 @@ static bool take_rank(struct twill_oob *oob, uint32_t rank)
 }
 
 /* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address. If
- * the connection is over loopback, that is also this host's address. */
+ * the connection is over loopback, that is also this host's address. Returns TWILL_WIRE_DONE if all
+ * of it is valid. */
 static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -221,7 +223,9 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
     return TWILL_WIRE_DONE;
 }
 
-/* Read the header of rank 0's answer. Rank 0 also gets twillrun's notice, and sends its reason. */
+/* Wait for the header of rank 0's answer. After twillrun's notice that a rank has ended this waits
+ * only a little longer, as rank 0 gets it too and sends its reason. Returns as twill_wire_read().
+ * */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t slack = twill_oob_slack(s->tcp->oob.timeout_ns);
@@ -235,8 +239,9 @@ static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wir
     return outcome;
 }
 
-/* Authenticate and wait for the answer. Sets *final if rank 0 answered. Else the search continues,
- * and the result is TWILL_OK. */
+/* Authenticate and wait for the answer. Sets *final to whether rank 0 answered. If it did, returns
+ * TWILL_OK if it admitted this rank, else its reason. If not, returns TWILL_OK, and the search
+ * continues. */
 static twill_status greet_root(struct search *s, bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;

@@ -19,7 +19,6 @@
 #define PREFLIGHT_PROBE     65536 /* bytes sent over each connection */
 /* Time for a connection, and again for its data, longer than TCP's first retransmission. */
 #define PREFLIGHT_REACH_NS UINT64_C(3000000000)
-
 /* The facts that a host reports about itself. */
 struct preflight_facts {
 #define PREFLIGHT_MEMBER(name) int64_t name;
@@ -116,9 +115,10 @@ extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT]
 /* Allocate for this many hosts. The caller fills in names and ranks. False: there is no memory. */
 bool preflight_open(struct preflight *all, int hosts);
 void preflight_close(struct preflight *all); /* free all that it has */
-/* Run all checks. */
+/* Run all checks on what is known, and add their findings to all->finding. */
 void preflight_look(struct preflight *all);
-/* Return the number of findings that are problems, or else warnings. */
+/* Return the number of findings that are problems, or of those that are warnings if not `problems`.
+ * */
 size_t preflight_count(const struct preflight *all, bool problems);
 /* Return the connection from one host to another. */
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
@@ -153,7 +153,7 @@ struct preflight_request {
     struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Collect everything about the hosts. Returns false if that is not possible at all. */
+/* Collect everything about the hosts in *all. Returns false if that is not possible at all. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
 /* Answer the front on a host, until standard input ends. Returns the exit code. */
 int preflight_agent(const char *program);

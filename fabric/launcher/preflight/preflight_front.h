@@ -52,7 +52,8 @@ struct preflight_spread {
     double worst;
 };
 
-/* Compute it for pairs on a host (inside), or between hosts. Returns false if there are none. */
+/* Compute *spread over the pairs on a host if `inside`, else over those between hosts, of times for
+ * a MB if `bandwidth`, else of round trips. Returns false if there are no such pairs. */
 bool preflight_spread_find(struct preflight_spread *spread, const struct preflight *all,
                            bool bandwidth, bool inside);
 

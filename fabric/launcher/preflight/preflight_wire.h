@@ -8,7 +8,6 @@
 #include <json-c/json.h>
 
 #define PREFLIGHT_LINE_MOST (4u << 20) /* bytes of a line */
-
 /* Add the facts to an object, also empty texts and unknown numbers. */
 void preflight_facts_put(struct json_object *object, const struct preflight_facts *facts);
 /* Get the facts that an object has with the right type, and leave the others as they are. */
