@@ -3,13 +3,14 @@
 """Write bench/results/NAME.json, the file of a study; bench/results/make_pages.py has its format and makes pages of it.
 
 study_file.py NAME TABLE COLUMN[:UNIT],... [-- COMMAND WORD...] <rows
-    Replace one table of the file by the rows on standard input, whose cells are separated by blanks or, if there is one in the
-    row, by tabs. Date, machine, revision, versions and load are those of now. COMMAND is what made the rows.
+    Replace one table of the file by the rows on standard input, whose cells are separated by blanks or, if there is one
+    in the row, by tabs. Date, machine, revision, versions and load are those of now. COMMAND is what made the rows.
 study_file.py --compare NAME RAW.json COMMAND WORD...
     Write the file from what twill-compare --json has written: medians, and how far the rounds lie apart.
 study_file.py --steps RAW.json SETTING TFLOPS
     Print the training steps that twill-compare --json has written, as rows of training-steps.
 """
+
 import datetime
 import json
 import os
@@ -63,7 +64,7 @@ def revision():
 
 
 def versions(names):
-    """Return the versions of twill and of each peer that occurs in the names of a study; STUDY_VERSIONS adds NAME=VERSION,..."""
+    """Return the versions of twill and of each peer that a study names, and those of STUDY_VERSIONS (NAME=VERSION,...)."""
     with open(os.path.join(HERE, "../../CMakeLists.txt"), encoding="utf-8") as file:
         found = {"twill": re.search(r"VERSION ([0-9.]+)", file.read().split("project(", 1)[1]).group(1)}
     for name, package, pattern in PACKAGES:
@@ -120,7 +121,7 @@ def value(word):
 
 
 def add_table(name, table, columns, command):
-    """Put the rows on standard input into the file of a study, with the tables that it has from the same command's other calls."""
+    """Put the rows on standard input into the file of a study, whose other tables stay if they were measured."""
     study = head(name, command)
     if os.path.exists(path_of(name)):
         with open(path_of(name), encoding="utf-8") as file:
@@ -128,7 +129,10 @@ def add_table(name, table, columns, command):
         if not before.get("transcribed"):
             study["tables"] = before["tables"]
     units = dict((column.split(":") + [""])[:2] for column in columns.split(","))
-    rows = [[value(word) for word in (line.rstrip("\n").split("\t") if "\t" in line else line.split())] for line in sys.stdin]
+    rows = [
+        [value(word) for word in (line.rstrip("\n").split("\t") if "\t" in line else line.split())]
+        for line in sys.stdin
+    ]
     wrong = [row for row in rows if len(row) != len(units)]
     if wrong or not rows:
         sys.exit(f"study_file.py: {name}, {table}: " + (f"not {len(units)} cells: {wrong[0]}" if wrong else "no rows"))
@@ -149,7 +153,10 @@ def condense(name, raw_path, command):
     for row in raw["results"]:
         cells = {one["name"]: one for one in row["times"]}
         rounds = {key: one["rounds"] for key, one in cells.items()}
-        medians.append([row["collective"], row["bytes"]] + [cells[key]["median"] if key in cells else None for key in list(columns)[2:]])
+        medians.append(
+            [row["collective"], row["bytes"]]
+            + [cells[key]["median"] if key in cells else None for key in list(columns)[2:]]
+        )
         apart.append([row["collective"], row["bytes"]] + [
             round(100 * (max(rounds[key]) - min(rounds[key])) / cells[key]["median"]) if key in cells else None
             for key in list(columns)[2:]])  # fmt: skip
@@ -158,13 +165,16 @@ def condense(name, raw_path, command):
     study["tables"] = {
         "contenders": {"units": {"name": "", "kind": "", "memory": "", "tuned": ""}, "rows": kinds},
         "times": {"units": columns, "rows": medians},
-        "apart": {"units": {key: unit and (unit if unit == "B" else "%") for key, unit in columns.items()}, "rows": apart},
+        "apart": {
+            "units": {key: unit and (unit if unit == "B" else "%") for key, unit in columns.items()},
+            "rows": apart,
+        },
     }
     save(study)
 
 
 def print_steps(raw_path, setting, tflops):
-    """Print rows: model, setting, speed of the device, milliseconds of computing, library, how it reduces, exposed milliseconds."""
+    """Print rows: model, setting, speed of the device, computing in ms, library, how it reduces, exposed ms."""
     with open(raw_path, encoding="utf-8") as file:
         rows = [row for row in json.load(file)["results"] if "exposed" in row]
     computing = sorted(row["compute"] for row in rows)[len(rows) // 2] / 1000
@@ -172,7 +182,16 @@ def print_steps(raw_path, setting, tflops):
     for row in rows:
         model = os.path.basename(row["list"]).removesuffix(".txt")
         library = names.get(row["name"].split("-")[0], row["name"])
-        print(model, setting, tflops, f"{computing:.4g}", library, row["reduces"], f"{row['exposed'] / 1000:.4g}", sep="\t")
+        print(
+            model,
+            setting,
+            tflops,
+            f"{computing:.4g}",
+            library,
+            row["reduces"],
+            f"{row['exposed'] / 1000:.4g}",
+            sep="\t",
+        )
 
 
 def main(arguments):

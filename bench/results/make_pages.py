@@ -4,7 +4,7 @@
 
 make_pages.py            write what differs (plots need matplotlib)
 make_pages.py --redraw   draw all plots anew
-make_pages.py --check    write nothing; print what is missing, stale or has no page, and exit with status 1 if anything is
+make_pages.py --check    write nothing, print what is missing, stale or has no page, and exit with status 1 if anything is
 
 Format of bench/results/NAME.json, which bench/common/study_file.py writes:
 
@@ -20,17 +20,19 @@ Format of bench/results/NAME.json, which bench/common/study_file.py writes:
 
 What is not known is null.
 
-Format of docs/results/speed.json, for a page that shows the times of all contenders. It has every time of the comparisons:
+Format of docs/results/speed.json, which has every time of the comparisons, for a page that shows all contenders:
 
     units     {"bytes": "B", "median": "us"}
-    machines  KEY: {"title": what a reader calls it, "processor", "cores", "kernel", "date", "revision", "command", "transcribed"}
+    machines  KEY: {"title": what a reader calls it, "processor", "cores", "kernel", "date", "revision", "command",
+              "transcribed"}
     contenders  KEY: {"title": "Open MPI, UCX", "kind": "twill" | "peer" | "bound", "tuned": true | false}
     columns   ["machine", "collective", "ranks", "bytes", "contender", "memory", "median"]
     rows      one list a time, in the order of the columns. machine and contender are keys of the above.
               collective: allreduce_in (in place), allreduce_out, broadcast, allgather, reduce_scatter, barrier, ...
-              bytes: of a rank's message; 0 for a barrier. memory: malloc, huge (malloc in huge pages), twill_alloc, heap
-              (malloc with TWILL_HEAP=shared). median: microseconds a call, on the slowest rank.
+              bytes: of a rank's message; 0 for a barrier. memory: malloc, huge (malloc in huge pages), twill_alloc,
+              heap (malloc with TWILL_HEAP=shared). median: microseconds a call, on the slowest rank.
 """
+
 import hashlib
 import json
 import os
@@ -90,14 +92,22 @@ def speed(studies):
         machines[name] = {**known, **{key: study.get(key) for key in ("date", "revision", "command", "transcribed")}}
         memory = {}
         for key, kind, kept, tuned in study["tables"]["contenders"]["rows"]:
-            contenders[key], memory[key] = {"title": pages.title_of(key), "kind": kind, "tuned": tuned}, MEMORY.get(kept, kept)
+            contenders[key], memory[key] = {"title": pages.title_of(key), "kind": kind, "tuned": tuned}, MEMORY.get(
+                kept, kept
+            )
         times = study["tables"]["times"]
         for row in times["rows"]:
             for key, median in list(zip(times["units"], row))[2:]:
                 if median is not None:
                     rows.append([name, row[0], study["ranks"], row[1], key, memory[key], median])
     columns = ["machine", "collective", "ranks", "bytes", "contender", "memory", "median"]
-    whole = {"units": {"bytes": "B", "median": "us"}, "machines": machines, "contenders": contenders, "columns": columns, "rows": "@"}
+    whole = {
+        "units": {"bytes": "B", "median": "us"},
+        "machines": machines,
+        "contenders": contenders,
+        "columns": columns,
+        "rows": "@",
+    }
     text = ",\n".join("  " + json.dumps(row) for row in rows)
     return json.dumps(whole, indent=1, ensure_ascii=False).replace('"@"', f"[\n{text}\n ]") + "\n"
 
@@ -107,22 +117,41 @@ def filled(text):
     if text.startswith(("|", "    ", "<", "![")):
         return text
     items = [" ".join(item.split()) for item in re.split(r"\n(?=- )", text)]
-    return "\n".join(textwrap.fill(item, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent="  " * item.startswith("- ")) for item in items)
+    return "\n".join(
+        textwrap.fill(
+            item, 120, break_long_words=False, break_on_hyphens=False, subsequent_indent="  " * item.startswith("- ")
+        )
+        for item in items
+    )
 
 
 def origin(study):
-    """Say when, where and by what command a study was measured."""
+    """Say when, where and by what command a study was measured, and what of that was not recorded."""
     machine, name = study["machine"], study["study"]
-    known = lambda value: "not recorded" if value is None else value  # noqa: E731
-    line = f"; a cache line goes from core to core in {machine['line_ns']} ns" if machine.get("line_ns") else ""
-    where = f"{known(machine['processor'])}, {known(machine['cores'])} cores, kernel {known(machine['kernel'])}{line}"
-    versions = ", ".join(f"{key} {known(value)}" for key, value in study["versions"].items())
-    items = [f"- **Date and machine:** {study['date']}; {where}. Load: {known(study['load'])}.",
-             f"- **Versions:** {versions}; revision of twill {known(study['revision'])}.",
-             f"- **Command:** `{study['command']}`",
-             f"- **Data:** [{name}.json](../../bench/results/{name}.json)"]  # fmt: skip
+    parts = {
+        "processor": machine["processor"],
+        "number of cores": machine["cores"] and f"{machine['cores']} cores",
+        "kernel": machine["kernel"] and f"kernel {machine['kernel']}",
+        "load": study["load"] and f"load: {study['load']}",
+    }
+    where = [study["date"]] + [part for part in parts.values() if part]
+    if machine.get("line_ns"):
+        where.insert(-1, f"a cache line goes from core to core in {machine['line_ns']} ns")
+    versions = [f"{key} {value}" for key, value in study["versions"].items() if value]
+    if study["revision"]:
+        versions.append(f"revision of twill {study['revision']}")
+    missing = [part for part, known in parts.items() if not known]
+    missing += [
+        f"{part} of twill"
+        for part, known in (("version", study["versions"]["twill"]), ("revision", study["revision"]))
+        if not known
+    ]
+    items = ["- **Date and machine:** " + "; ".join(where) + "."]
+    items += ["- **Versions:** " + ", ".join(versions) + "."] if versions else []
+    items += [f"- **Command:** `{study['command']}`", f"- **Data:** [{name}.json](../../bench/results/{name}.json)"]
     if study.get("transcribed"):
         items[-1] += f", transcribed from {study['transcribed']}."
+    items += ["- **Not recorded:** " + ", ".join(missing) + "."] if missing else []
     return "\n".join(items)
 
 
@@ -132,7 +161,9 @@ def page_of(page, studies):
     blocks = page.make(*[pages.Study(study) for study in files])
     drawn = [block for block in blocks if isinstance(block, plots.Plot)]
     parts = [f"# {page.title}", "<!-- made by bench/results/make_pages.py: do not edit -->", page.question]
-    parts += [f"![{block.words}]({block.name}.svg)" if isinstance(block, plots.Plot) else block for block in blocks[:-1]]
+    parts += [
+        f"![{block.words}]({block.name}.svg)" if isinstance(block, plots.Plot) else block for block in blocks[:-1]
+    ]
     parts += ["## Conclusion", blocks[-1], "## How it was measured"] + [origin(study) for study in files]
     return "\n\n".join(filled(part) for part in parts) + "\n", drawn
 
@@ -141,7 +172,10 @@ def index(made):
     """Return the page that lists all others."""
     parts = ["# Results", "<!-- made by bench/results/make_pages.py: do not edit -->", pages.INDEX]
     for group in dict.fromkeys(page.group for page in made):
-        parts += [f"## {group}", "\n".join(f"- [{page.title}]({page.name}.md): {page.question}" for page in made if page.group == group)]
+        parts += [
+            f"## {group}",
+            "\n".join(f"- [{page.title}]({page.name}.md): {page.question}" for page in made if page.group == group),
+        ]
     return "\n\n".join(filled(part) for part in parts) + "\n"
 
 
@@ -185,7 +219,16 @@ def main(arguments):
     for name in sorted(os.listdir(DOCS)):
         if name not in wanted and name not in drawn and name not in pages.BY_HAND:
             faults.append(f"docs/results/{name} is made of no study")
-    print("\n".join(fault if "--check" in arguments else fault.replace(" is stale: python3 bench/results/make_pages.py", ": written") for fault in faults))
+    print(
+        "\n".join(
+            (
+                fault
+                if "--check" in arguments
+                else fault.replace(" is stale: python3 bench/results/make_pages.py", ": written")
+            )
+            for fault in faults
+        )
+    )
     return 1 if faults and "--check" in arguments else 0
 
 

@@ -255,7 +255,8 @@ measure_pytorch_copies()
 measure_pytorch_calls()
 {
     export OMP_NUM_THREADS=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29519
-    RANK=0 WORLD_SIZE=1 "$python" "$studies/torch/compare.py" --layers | tr -d , | awk '
+    RANK=0 WORLD_SIZE=1 "$python" "$studies/torch/compare.py" --layers >"$work/layers"
+    tr -d , <"$work/layers" | awk '
         BEGIN { split("all_reduce broadcast all_gather_single reduce_scatter_single all_to_all_single", calls, " ") }
         { call = $1; sub(/:$/, "", call); nothing = / does nothing/
           for (i = 1; i <= NF; i++) if ($i == "median") { layer = $(i - 1); sub(/:$/, "", layer); v[nothing ? layer " over a backend that does nothing" : layer, call] = $(i + 1) } }

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of docs/results/, in one style: a light background of their own, so that dark pages and paper show them alike, and a marker
-for each curve beside its colour. The same data give the same bytes with one version of matplotlib."""
+"""Plots of docs/results/, in one style: a light background of their own, so that dark pages and paper show them alike, and a
+marker for each curve beside its colour. The same data give the same bytes with one version of matplotlib."""
+
 from dataclasses import dataclass, field
 
 COLOURS = ["#d55e00", "#0072b2", "#009e73", "#cc79a7", "#8f6b00", "#56b4e9", "#000000", "#7f3c8d", "#e69f00", "#666666"]
@@ -95,11 +96,22 @@ def draw(plot, path, digest):
         count = len(plot.panels)
         across = min(count, 2)
         down = -(-count // across)
-        tall = max(len({x for points in panel.curves.values() for x, _ in points}) for panel in plot.panels) if plot.panels[0].bars else 0
-        figure, all_axes = pyplot.subplots(down, across, squeeze=False, figsize=(8.4 if across == 1 else 11, down * max(4, 0.36 * tall + 1.2)))
+        tall = (
+            max(len({x for points in panel.curves.values() for x, _ in points}) for panel in plot.panels)
+            if plot.panels[0].bars
+            else 0
+        )
+        figure, all_axes = pyplot.subplots(
+            down, across, squeeze=False, figsize=(8.4 if across == 1 else 11, down * max(4, 0.36 * tall + 1.2))
+        )
         for axes, panel in zip(all_axes.flat, plot.panels):
             (draw_bars if panel.bars else draw_curves)(axes, panel)
-            axes.set(xlabel=panel.y if panel.bars else panel.x, ylabel="" if panel.bars else panel.y, title=panel.title, **panel.limits)
+            axes.set(
+                xlabel=panel.y if panel.bars else panel.x,
+                ylabel="" if panel.bars else panel.y,
+                title=panel.title,
+                **panel.limits,
+            )
         for axes in all_axes.flat[count:]:
             axes.set_visible(False)
         labels, top = list(plot.panels[0].curves), 1.0
@@ -114,4 +126,6 @@ def draw(plot, path, digest):
     with open(path, encoding="utf-8") as file:
         text = file.read()
     with open(path, "w", encoding="utf-8") as file:
-        file.write("\n".join(line.rstrip() for line in text.replace("<svg ", f"<!-- data: {digest} -->\n<svg ", 1).split("\n")))
+        file.write(
+            "\n".join(line.rstrip() for line in text.replace("<svg ", f"<!-- data: {digest} -->\n<svg ", 1).split("\n"))
+        )

@@ -14,7 +14,7 @@
 here=$(cd "$(dirname "$0")/../../../tests" && pwd)
 build=$(cd "$1" && pwd) budget=$(((${2:-330} - 50) / 4)) bin=$build/bin
 [ -z "${RANKS:-}" ] || budget=$((${2:-330} / $(echo "$RANKS" | wc -w)))
-export PYTHONPATH="$build/python" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
+export PYTHONPATH="$build/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1 MASTER_PORT=29517
 python=${PYTHON:-python3}
 . "$here/support/hosts_alone.sh"
 csv=${KEEP:-$scratch}
