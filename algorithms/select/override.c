@@ -166,7 +166,7 @@ static twill_status read_collective(struct twill_override *override, struct text
             return refuse_name(error, override, name, "a collective", collective_name,
                                TWILL_COLLECTIVE_COUNT);
         if (end == NULL || end + 1 == rest->at + rest->length || end[1] != ':')
-            return OVERRIDE_REFUSE(error, override, "after the range \"]:\" is missing");
+            return OVERRIDE_REFUSE(error, override, "\"]:\" is missing after the range");
         TWILL_TRY(error,
                   read_range(override, (struct text_view){bracket + 1, (size_t)(end - bracket - 1)},
                              error));

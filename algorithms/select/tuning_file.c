@@ -28,7 +28,7 @@ static twill_status split_line(struct reader *r, const char *line, size_t length
         while (i < length && strchr(" \t\r", line[i]) == NULL)
             i++;
         if (i > begin && (r->words == WORDS || i - begin >= WORD_BYTES))
-            return ENTRY_REFUSE(r, "\"%.*s\" is too much", (int)(i - begin), line + begin);
+            return ENTRY_REFUSE(r, "\"%.*s\" is one word too many", (int)(i - begin), line + begin);
         if (i > begin)
             snprintf(r->word[r->words++], WORD_BYTES, "%.*s", (int)(i - begin), line + begin);
         else
@@ -51,7 +51,7 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
 {
     if (r->words == words)
         return TWILL_OK;
-    return ENTRY_REFUSE(r, "%s takes %u words, here are %u", what, words - 1, r->words - 1);
+    return ENTRY_REFUSE(r, "%s takes %u words, not %u", what, words - 1, r->words - 1);
 }
 
 static twill_status read_key(struct reader *r, struct twill_tuning_key *key)

@@ -37,7 +37,7 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     int code = lent->exchange(lent->user, mine, all, bytes);
     if (code != 0)
         return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
-                          "%s: the caller's exchange of %zu bytes failed with %d",
+                          "%s: the caller's exchange of %zu bytes returned %d",
                           TWILL_RANK_NAME(oob->job, oob->rank), bytes, code);
     return TWILL_OK;
 }

@@ -483,7 +483,7 @@ size_t twill_detector_describe(const struct twill_detector *detector, char *text
              called ? "to" : "from",
              called ? TWILL_ADDRESS_AND_PORT(place->address, place->port) : place->address,
              called ? ":" : "",
-             !called                           ? "comes no connection"
+             !called                           ? "no connection arrives"
              : hosts->why[failed] == ETIMEDOUT ? "no answer"
                                                : strerror(hosts->why[failed]));
     return hosts->missing;

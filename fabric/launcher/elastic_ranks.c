@@ -14,7 +14,7 @@ bool twill_restarts_add(struct twill_restarts *restarts)
     *at = now;
     restarts->count++;
     if (often)
-        twill_complain("more than %d restarts within %d s", TWILL_RESTARTS,
+        twill_complain("the job had more than %d restarts within %d s", TWILL_RESTARTS,
                        (int)(TWILL_RESTARTS_NS / TWILL_SECONDS_NS));
     return !often;
 }

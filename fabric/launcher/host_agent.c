@@ -93,7 +93,7 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);
         return;
     default:
-        twill_complain("frame %d came over standard input", (int)frame->kind);
+        twill_complain("standard input has an unknown frame, %d", (int)frame->kind);
         lose_link(launch);
     }
 }

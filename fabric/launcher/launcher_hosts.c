@@ -260,7 +260,7 @@ bool twill_sites_read(struct twill_options *options, const char *path)
     if (!file || ferror(file))
         twill_complain("--hostfile %s: %s", path, strerror(errno));
     else if (good && options->sites == before)
-        twill_complain("--hostfile %s: no host in it", path);
+        twill_complain("--hostfile %s: it names no host", path);
     if (file)
         fclose(file);
     return good && options->sites > before;

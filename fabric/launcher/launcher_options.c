@@ -150,7 +150,7 @@ static bool read_assignment(struct twill_options *options, char *text)
 {
     const char *equals = strchr(text, '=');
     if (equals == text || *text == '\0') {
-        twill_complain("-x %s: no name", text);
+        twill_complain("-x %s: a name is missing", text);
         return false;
     }
     if (!equals && !getenv(text)) {
@@ -189,7 +189,7 @@ static bool read_hosts(struct twill_options *options, int option)
     default:
         options->agent = optarg;
         if (optarg[strspn(optarg, " ")] == '\0')
-            twill_complain("--agent: no program");
+            twill_complain("--agent: a program is missing");
         return optarg[strspn(optarg, " ")] != '\0';
     }
 }

@@ -540,10 +540,10 @@ const char *twill_share_cause_text(int32_t cause)
 const char *twill_fd_passing_phase_text(int32_t phase)
 {
     static const char *const texts[TWILL_FD_PASSING_PHASES] = {
-        [TWILL_FD_PASSING_UNCONNECTED] = "the two never connected",
-        [TWILL_FD_PASSING_CONNECTED] = "they connected, but nothing went either way",
-        [TWILL_FD_PASSING_SENT] = "they connected, and only the waiting rank's own went out",
-        [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank's own could not go out",
+        [TWILL_FD_PASSING_UNCONNECTED] = "the two ranks never connected",
+        [TWILL_FD_PASSING_CONNECTED] = "they connected, but no message passed",
+        [TWILL_FD_PASSING_SENT] = "they connected, but only the waiting rank could send",
+        [TWILL_FD_PASSING_RECEIVED] = "it came, but the waiting rank could not send its own",
     };
     return phase >= 0 && phase < TWILL_FD_PASSING_PHASES ? texts[phase] : "in an unknown phase";
 }

@@ -70,9 +70,9 @@ static bool is_too_long_for_lists(const struct twill_server *server, const twill
 static twill_status check_new_key(struct twill_server *server, const twill_tensor *tensor)
 {
     if (server->committed)
-        return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_commit()");
+        return TWILL_SERVER_REFUSE(server, "twill_server_add: call it before the commit");
     if (server->past.loaded)
-        return TWILL_SERVER_REFUSE(server, "twill_server_add after twill_server_load()");
+        return TWILL_SERVER_REFUSE(server, "twill_server_add: call it before the load");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
         return TWILL_SERVER_REFUSE(server, "twill_server_add: tensor %u has no name", server->keys);
     const char *name = tensor->name;
@@ -89,8 +89,8 @@ static twill_status check_new_key(struct twill_server *server, const twill_tenso
                                    "and threshold cannot number: set options.chunk_bytes",
                                    name, tensor->count);
     if (server->keys == TWILL_SERVER_KEYS_MOST)
-        return TWILL_SERVER_REFUSE(server, "tensor '%s': there are %u, the maximum", name,
-                                   TWILL_SERVER_KEYS_MOST);
+        return TWILL_SERVER_REFUSE(server, "tensor '%s': the server has %u tensors, the maximum",
+                                   name, TWILL_SERVER_KEYS_MOST);
     bool holds =
         server->options.mode <= TWILL_SERVER_K_SYNC || server->options.mode == TWILL_SERVER_K_ASYNC;
     if (tensor->type != TWILL_F32 &&

@@ -10,13 +10,13 @@ static twill_status check_key(struct twill_server *server, const char *call, int
     if (atomic_load(&server->failure.broken))
         return TWILL_ERR_BROKEN;
     if (!server->committed)
-        return TWILL_SERVER_REFUSE(server, "%s before twill_server_commit()", call);
+        return TWILL_SERVER_REFUSE(server, "%s: call twill_server_commit() first", call);
     if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     if (!twill_server_works(server))
-        return TWILL_SERVER_REFUSE(server, "%s: this rank does not work", call);
+        return TWILL_SERVER_REFUSE(server, "%s: this rank is not a worker", call);
     if (server->work.left)
-        return TWILL_SERVER_REFUSE(server, "%s after twill_server_leave()", call);
+        return TWILL_SERVER_REFUSE(server, "%s: this rank has left the server", call);
     if (key < 0 || (uint32_t)key >= server->keys)
         return TWILL_SERVER_REFUSE(server, "%s: key %d is outside 0 .. %d", call, key,
                                    (int)server->keys - 1);
@@ -197,9 +197,9 @@ twill_status twill_server_serve(twill_server *server)
     if (twill_extend_is_forked(server->process.context))
         return TWILL_ERR_FORKED;
     if (!server->committed)
-        return TWILL_SERVER_REFUSE(server, "twill_server_serve before twill_server_commit()");
+        return TWILL_SERVER_REFUSE(server, "twill_server_serve: call twill_server_commit() first");
     if (!twill_server_serves(server))
-        return TWILL_SERVER_REFUSE(server, "twill_server_serve: this rank does not serve");
+        return TWILL_SERVER_REFUSE(server, "twill_server_serve: this rank is not a server");
     twill_status left = twill_server_leave(server);
     twill_status status = twill_server_await(server, all_have_left, -1, "workers' calls");
     return left != TWILL_OK ? left : status;

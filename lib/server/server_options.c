@@ -227,7 +227,7 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                                  server->failure.error.message[0] != '\0'
                                      ? server->failure.error.message
                                      : twill_strerror(status));
-    return TWILL_SERVER_FAIL(server, worst, "rank %u: another rank cannot go on: %s", server->rank,
+    return TWILL_SERVER_FAIL(server, worst, "rank %u: another rank has failed: %s", server->rank,
                              twill_strerror(worst));
 }
 

@@ -64,7 +64,7 @@ static twill_status check_committed(struct twill_server *server, const void *out
     if (server == NULL || out == NULL)
         return TWILL_ERR_ARGUMENT;
     if (!server->committed)
-        return TWILL_SERVER_REFUSE(server, "%s before twill_server_commit()", call);
+        return TWILL_SERVER_REFUSE(server, "%s: call twill_server_commit() first", call);
     return TWILL_OK;
 }
 
@@ -117,7 +117,7 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
         return TWILL_SERVER_REFUSE(server, "%s", error.message);
     if (!server->rule.has_optimizer || optimizer->rule != server->rule.optimizer.rule ||
         (optimizer->momentum != 0) != (server->rule.optimizer.momentum != 0))
-        return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: another rule or momentum");
+        return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: rule or momentum differs");
     if (optimizer->clip_norm > 0)
         return TWILL_SERVER_REFUSE(server, "twill_server_set_optimizer: clip_norm needs the norm "
                                            "of all gradients");

@@ -39,7 +39,7 @@ twill_status twill_gradients_create(twill_gradients **made, twill_comm *comm,
 static twill_status check_tensor(struct twill_gradients *set, const twill_tensor *tensor)
 {
     if (set->committed)
-        return TWILL_SET_REFUSE(set, "twill_gradients_add after twill_gradients_commit()");
+        return TWILL_SET_REFUSE(set, "twill_gradients_add: call it before the commit");
     if (tensor == NULL || tensor->name == NULL || tensor->name[0] == '\0')
         return TWILL_SET_REFUSE(set, "twill_gradients_add: tensor %u has no name", set->tensors);
     const char *name = tensor->name;

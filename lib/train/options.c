@@ -325,8 +325,9 @@ static twill_status check_options(const twill_gradients_options *o, struct twill
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.order %d is not a twill_bucket_order",
                           (int)o->order);
     if (o->bucket_bytes > BUCKET_BYTES_MOST || o->first_bucket_bytes > BUCKET_BYTES_MOST)
-        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options: buckets of %zu and %zu bytes",
-                          o->bucket_bytes, o->first_bucket_bytes);
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "options: buckets of %zu and %zu bytes are too large", o->bucket_bytes,
+                          o->first_bucket_bytes);
     if (o->segment_bytes < SEGMENT_LEAST)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "options.segment_bytes %zu is less than %u",
                           o->segment_bytes, SEGMENT_LEAST);

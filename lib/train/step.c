@@ -532,10 +532,9 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
     struct twill_train_tensor *tensor = &set->tensor[index];
     const struct twill_dense *dense = tensor->dense;
     if (dense == NULL)
-        return TWILL_SET_REFUSE(set,
-                                "tensor '%s' is no dense layer: twill_gradients_ready() marks "
-                                "it ready",
-                                tensor->name);
+        return TWILL_SET_REFUSE(
+            set, "tensor '%s' is not a dense layer: twill_gradients_ready() marks it ready",
+            tensor->name);
     if (samples > dense->samples)
         return TWILL_SET_REFUSE(set, "tensor '%s': %zu sample%s, registered for at most %zu",
                                 tensor->name, samples, TWILL_PLURAL(samples), dense->samples);

@@ -30,8 +30,11 @@ CALLS = {
     "twill_say": (2, 1), "twill_handle_warn": (1, "warning"),
     "twill_context_note": (1, "info"), "twill_context_note_rank": (1, "info"), "twill_mpi_say": (0, "warning"),
     "twill_complain": (0, ""), "leave_unbound": (1, ""), "fail_energy": (1, ""), "peer_say": (1, ""),
-    "lose_host": (2, ""), "say": (0, ""),
+    "lose_host": (2, ""), "say": (0, ""), "snprintf": (2, "part"), "twill_print": (2, "part"),
 }
+# Folders where snprintf() composes sentences, and tables have reasons.
+COMPOSED = ("fabric", "lib/comm", "lib/engine", "lib/job", "lib/mpi", "lib/server", "lib/train", "numa")
+ENTRY = re.compile(r"\[\w+\]\s*=\s*(?=(?:\w+\s*)?\")")
 # A text that a function returns, or puts into a variable of these names, is part of a sentence.
 PARTS = re.compile(r"\b(?:return|(?:\*?(?:mistake|wrong|why|reason) =))\s(?=[^;\"]*\")")
 SECTIONS = [  # the first folder or file that a path begins with
@@ -177,6 +180,8 @@ def find_messages(path, names):
             continue
         elif CALLS.get(name):
             at, status = CALLS[name]
+            if status == "part" and not path.startswith(COMPOSED):
+                continue
             arguments = split_arguments(text, m.end() - 1)
         else:
             continue
@@ -196,13 +201,18 @@ def find_messages(path, names):
             if form is None:
                 continue
             said = fill(form, arguments[at + 1:], names)
-            if len(re.findall(r"[A-Za-z]{2,}", re.sub(r"TWILL_\w+|twill-\w+", "", said))) >= 2:
+            words = re.findall(r"[A-Za-z]{2,}", re.sub(r"TWILL_\w+|twill-\w+", "", said))
+            if len(words) >= 2 and (status != "part" or len(words) > 2 and len(said.split()) > 2):
                 yield said, status
     for m in PARTS.finditer(text) if not path.startswith("algorithms") else ():
         for piece in split_choice(text[m.end():text.index(";", m.end())]):
             said = join_strings(piece, names)
             if said and len(said.split()) > 2 and not said.startswith("frame of"):
                 yield re.sub(r"%[.*]*[a-z]+", "...", said.strip()), "part"
+    for m in ENTRY.finditer(text) if path.startswith(COMPOSED) else ():
+        said = join_strings(re.match(r'(?:[^",;{}]|"(?:\\.|[^"\\])*")*', text[m.end():]).group(), names)
+        if said and len(said.split()) > 2:
+            yield re.sub(r"%[.*]*[a-z]+", "...", said.strip()), "part"
 
 
 def find_exceptions(path):
@@ -217,7 +227,8 @@ def find_exceptions(path):
         said = "".join(getattr(part, "value", None) if isinstance(getattr(part, "value", None), str) else "..."
                        for part in parts)
         if len(re.findall(r"[A-Za-z]{2,}", said)) >= 2:
-            yield re.sub(r"\s+", " ", said), getattr(node.exc.func, "id", "").lstrip("_")
+            kind = getattr(node.exc.func, "id", "").lstrip("_")
+            yield re.sub(r"(\.\.\.){2,}", "...", re.sub(r"\s+", " ", said)), kind if kind.endswith("Error") else ""
 
 
 def program_of(path):
@@ -266,7 +277,7 @@ def main():
     for path in files:
         for said, status in find_exceptions(path) if path.endswith(".py") else find_messages(path, names):
             entry = sections.setdefault(program_of(path), {}).setdefault(said, [])
-            if status and status not in entry and "Mistake" not in status:
+            if status and status not in entry:
                 entry.append(status)
             if "--places" in sys.argv:
                 print(f"{path}\t{'/'.join(entry)}\t{said}")

@@ -24,7 +24,7 @@ for to in none core hwthread l3cache numa socket package; do
 done
 # A -np after the program belongs to the program.
 expect 0 "of 2: -np 3" "$run" -np 2 --oversubscribe sh -c 'echo "of $WORLD_SIZE: $*"' sh -np 3
-expect 2 "-x =1: no name" "$run" -n 1 -x =1 true
+expect 2 "-x =1: a name is missing" "$run" -n 1 -x =1 true
 expect 2 "-x NO_SUCH_VARIABLE: not set here" "$run" -n 1 -x NO_SUCH_VARIABLE true
 expect 2 "unrecognized option '--foo'" "$run" --foo
 # Options of other launchers: which one of twillrun is meant.

@@ -27,7 +27,7 @@ expect 2 "host : not NAME" "$run" --hosts a,,b true
 expect 2 "-n 4: the hosts have places for 3 ranks" "$run" --hosts a:2,b -n 4 true
 expect 2 "-n 2: the hosts have places for 1 rank (--hosts" "$run" --hosts b -n 2 true
 expect 2 "--map socket: not core or node" "$run" --hosts a --map socket true
-expect 2 "--agent: no program" "$run" --hosts a --agent " " true
+expect 2 "--agent: a program is missing" "$run" --hosts a --agent " " true
 expect 2 "--timeout x: not a number" "$run" --hosts a --timeout x true
 expect 2 "--hostfile $scratch/none: No such file" "$run" --hostfile "$scratch/none" true
 # Errors in a file are reported with the line.
@@ -44,7 +44,7 @@ wrong "-oProxy=x slots=4" "host -oProxy=x: not a name of a host"
 wrong "b:x" "host b:x: not NAME or NAME:RANKS"
 wrong "b $(printf '%2000s' x)" "a line of more than 1022 bytes"
 : >"$scratch/file"
-expect 2 "no host in it" "$run" --hostfile "$scratch/file" true
+expect 2 "names no host" "$run" --hostfile "$scratch/file" true
 # mpirun's options, slots and max_slots in host files, and more ranks than slots.
 printf 'localhost slots=2 max_slots=4\n' >"$scratch/file"
 expect 0 "of 2" "$run" --machinefile "$scratch/file" sh -c 'echo "$RANK of $WORLD_SIZE"'

@@ -183,8 +183,8 @@ PLAIN: dict[Any, int] = {numpy.dtype(name): kind for kind, name in _DTYPE_NAMES.
 
 def _of_numpy(array: Any, writable: bool) -> View:
     if isinstance(array, numpy.ma.MaskedArray):
-        raise ValueError("elements of a masked array may be masked, and their memory has values all the same: pass "
-                         "its filled(), or its data")
+        raise ValueError("the memory of a masked array also has the values that are masked: pass its filled(), or "
+                         "its data")
     flags = array.flags
     if not flags.c_contiguous:
         raise ValueError(f"an array of shape {array.shape} and strides {array.strides} is not contiguous: pass "
@@ -305,7 +305,7 @@ def view(buffer: Buffer, writable: bool = False) -> View:
     try:
         memory = memoryview(buffer)
     except TypeError:
-        raise TypeError(f"{type(buffer).__name__} is no array: pass one of NumPy, PyTorch or JAX, or what has the "
+        raise TypeError(f"{type(buffer).__name__} is not an array: pass one of NumPy, PyTorch or JAX, or what has the "
                         "buffer protocol; for Python objects there are the calls whose names end in _object") from None
     return _of_numpy(numpy.asarray(memory), writable)
 
@@ -321,7 +321,7 @@ def plain(found: View) -> View:
 def _retyped(found: View, layout: Layout) -> View:
     size = found.count * bytes_of(found.layout)
     if size % bytes_of(layout) != 0:
-        raise ValueError(f"{size} bytes are no whole number of elements of type {layout.name}")
+        raise ValueError(f"{size} bytes are not a whole number of elements of type {layout.name}")
     return View(found.address, size // bytes_of(layout), layout, found.keep, found.copied)
 
 
@@ -343,5 +343,5 @@ def reduced_layout(layout: Layout, op: int, dtype: Any) -> tuple[int, int]:
         if layout.kind == _COMPLEX and op not in (Op.SUM, Op.AVG):
             raise TypeError(f"complex numbers have no {Op(op).name}: SUM and AVG only")
         if layout.kind == _BOOL and op not in _LOGICAL:
-            raise TypeError(f"{Op(op).name} of bool is no bool: use LOR (any), LAND (all) or LXOR")
+            raise TypeError(f"{Op(op).name} of bool does not give a bool: use LOR (any), LAND (all) or LXOR")
     return layout.type, layout.parts

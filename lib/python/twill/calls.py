@@ -77,7 +77,7 @@ def _new(like: Buffer, shape: tuple[int, ...]) -> Any:
 def _shard(whole: View, index: int, size: int) -> View:
     """Return the shard of rank `index` in a buffer that has one for each rank."""
     if whole.count % size != 0:
-        raise ValueError(f"{whole.count} elements are no whole number for each of {size} ranks")
+        raise ValueError(f"{whole.count} elements cannot be divided equally among {size} ranks")
     count = whole.count // size
     return View(whole.address + index * count * bytes_of(whole.layout), count, whole.layout, whole.keep, whole.copied)
 

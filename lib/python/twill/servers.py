@@ -31,7 +31,7 @@ class ServedTensor:
 
     def _array(self, address: Optional[int]) -> numpy.ndarray[Any, Any]:
         if not address:
-            raise ValueError("there is no such memory before the commit, or on a rank that does not work")
+            raise ValueError("this memory exists only after the commit, and only on workers")
         memory = memory_at(address, math.prod(self.shape) * self.dtype.itemsize)
         memory._server = self._server
         return array_of(memory, self.dtype, self.shape)

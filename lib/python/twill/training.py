@@ -88,7 +88,7 @@ class Tensor:
 
     def _array(self, address: Optional[int]) -> numpy.ndarray[Any, Any]:
         if not address:
-            raise ValueError("there is no such memory before the commit, or without an optimizer")
+            raise ValueError("this memory exists only after the commit, and only with an optimizer")
         memory = memory_at(address, math.prod(self.shape) * self.dtype.itemsize)
         memory._set = self._set  # the array keeps the set, which keeps the memory
         return array_of(memory, self.dtype, self.shape)

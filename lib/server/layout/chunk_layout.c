@@ -50,12 +50,12 @@ twill_status twill_server_cast(struct twill_server *server)
     bool separate = o->layout == TWILL_SERVER_NC || o->layout == TWILL_SERVER_NCS;
     if (n < 1 || n + separate > server->size)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
-                          "options.servers %d: %u ranks are servers and at least one worker",
+                          "options.servers %d leaves no worker in a communicator of size %u",
                           o->servers, server->size);
     /* If all ranks serve, a survivor may be alone until others join it. */
     if (o->replicas > (int)n && o->layout != TWILL_SERVER_CS)
         return TWILL_FAIL(&server->failure.error, TWILL_ERR_ARGUMENT,
-                          "options.replicas %d: there is 1 server", o->replicas);
+                          "options.replicas %d: two servers are needed", o->replicas);
     struct twill_error *error = &server->failure.error;
     bool *serves;
     TWILL_NEW(error, server->roles.server_rank, server->size, "ranks");

@@ -162,7 +162,7 @@ static twill_status check_header(struct state_import *import, const struct twill
     struct twill_gradients *set = import->set;
     const twill_optimizer *optimizer = &set->update->optimizer;
     if (h->magic != TWILL_STATE_MAGIC || h->bytes != bytes || h->steps == NO_STEPS)
-        return TWILL_SET_REFUSE(set, "state %zu is no export of %zu bytes", number, bytes);
+        return TWILL_SET_REFUSE(set, "state %zu is not an export of %zu bytes", number, bytes);
     if (h->tensors != set->tensors || h->tensors_hash != twill_state_tensors_hash(set))
         return TWILL_SET_REFUSE(
             set, "state %zu is of %u tensors with other names, counts or types than the set's %u",

@@ -12,10 +12,8 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     for (uint32_t t = 0; t < set->tensors; t++)
         if (atomic_load(&set->tensor[t].marked) != step)
             return TWILL_SET_REFUSE(
-                set,
-                "%s within a step, which twill_gradients_wait_all() ends: tensor '%s' is marked "
-                "ready",
-                call, set->tensor[t].name);
+                set, "%s: tensor '%s' is marked ready: call twill_gradients_wait_all() first", call,
+                set->tensor[t].name);
     return TWILL_OK;
 }
 

@@ -57,7 +57,7 @@ twill_status twill_set_check_usable(struct twill_gradients *set, const char *cal
     if (atomic_load_explicit(&set->broken, memory_order_acquire))
         return TWILL_ERR_BROKEN;
     if (!set->committed)
-        return TWILL_SET_REFUSE(set, "%s before twill_gradients_commit()", call);
+        return TWILL_SET_REFUSE(set, "%s: call twill_gradients_commit() first", call);
     if (twill_extend_is_forked(set->process.context))
         return TWILL_ERR_FORKED;
     return TWILL_OK;

@@ -386,8 +386,8 @@ TWILL_TEST(test_refusals)
         {"twill-tuning 10\n", "file:1: the first line"},
         {"twill-tuning 1\nmodel x 1\n", "file:2: \"x\" is not a field"},
         {"twill-tuning 1\n\nmodel step -1\n", "file:3: \"-1\" is not a number"},
-        {"twill-tuning 1\nmodel step 1 2\n", "file:2: model takes 2 words, here are 3"},
-        {"twill-tuning 1\nmodel step\n", "file:2: model takes 2 words, here are 1"},
+        {"twill-tuning 1\nmodel step 1 2\n", "file:2: model takes 2 words, not 3"},
+        {"twill-tuning 1\nmodel step\n", "file:2: model takes 2 words, not 1"},
         {"twill-tuning 1\nmachine moon\n", "file:2: \"moon\" is not the name of a machine"},
         {"twill-tuning 1\nmeasured allreduce ring 1x2 8 20", "file:2: the file ends within this"},
         {"twill-tuning 1\nspeed 9\n", "file:2: \"speed\" is none of"},
@@ -400,7 +400,7 @@ TWILL_TEST(test_refusals)
         {"twill-tuning 1\nmeasured allreduce ring 1x2 8Q 5\n", "file:2: \"8Q\" is not a size"},
         {"twill-tuning 1\nmeasured allreduce ring 1x2 8 0\n", "file:2: \"0\" is not a time"},
         {"twill-tuning 1\nmeasured allreduce ring 1x2 8 5K\n", "file:2: \"5K\" is not a time"},
-        {"twill-tuning 1\na b c d e f g\n", "file:2: \"g\" is too much"},
+        {"twill-tuning 1\na b c d e f g\n", "file:2: \"g\" is one word too many"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(bad); i++) {
         struct twill_tuning *tuning;

@@ -83,7 +83,7 @@ class Buffers(unittest.TestCase):
         for bad, kind, sentence in [
                 (a[:, 1:3], ValueError, "not contiguous"), (a.T, ValueError, "not contiguous"),
                 (Tensor(a[:, ::2]), ValueError, "not contiguous"), (b"abc", ValueError, "read-only"),
-                ([1, 2], TypeError, "list is no array"), (3, TypeError, "_object"), ({}, TypeError, "dict is no array"),
+                ([1, 2], TypeError, "list is not an array"), (3, TypeError, "_object"), ({}, TypeError, "dict is not an array"),
                 (np.array([None]), TypeError, "_object"), ((np.zeros(3, "u1"), "bf16"), ValueError, "3 bytes"),
                 (np.ma.array([1.0, 2.0], mask=[0, 1]), ValueError, "masked"), (np.float32(2), TypeError, "NumPy"),
                 (np.broadcast_to(np.ones(1), (3,)), ValueError, "not contiguous"),

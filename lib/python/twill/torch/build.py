@@ -147,7 +147,7 @@ def load() -> ModuleType:
         return sys.modules[_NAME]
     spec = importlib.util.spec_from_file_location(_NAME, build())
     if spec is None or spec.loader is None:
-        raise ImportError(f"twill.torch: {build()} is no module")
+        raise ImportError(f"twill.torch: {build()} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[_NAME] = module

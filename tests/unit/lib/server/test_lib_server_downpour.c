@@ -146,7 +146,7 @@ TWILL_TEST_ON(test_refused_options, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIEN
     REFUSES(comm, o.chunk_bytes = 1000, "options.chunk_bytes 1000");
     REFUSES(comm, o.optimizer = &lamb, "lamb needs norms");
     REFUSES(comm, o.rate = TWILL_SERVER_RATE_DISTANCE, "options.rate by distance");
-    REFUSES(comm, (o.layout = TWILL_SERVER_NCS, o.servers = 2), "at least one worker");
+    REFUSES(comm, (o.layout = TWILL_SERVER_NCS, o.servers = 2), "leaves no worker");
     REFUSES(comm, o.ranks = twice, "options.ranks[1] is 1");
 }
 
@@ -163,7 +163,7 @@ TWILL_TEST_ON(test_refusals, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
     twill_tensor tensor = {.name = "a", .count = 3, .type = TWILL_F32};
     TWILL_CHECK(twill_server_create(&server, comm, NULL) == TWILL_OK);
     TWILL_CHECK(twill_server_push(server, 0) == TWILL_ERR_ARGUMENT);
-    TWILL_CHECK(says(server, rank, "before twill_server_commit()"));
+    TWILL_CHECK(says(server, rank, "call twill_server_commit() first"));
     TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_OK);
     TWILL_CHECK(twill_server_add(server, &tensor, NULL) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(says(server, rank, "tensor 'a' is registered twice"));

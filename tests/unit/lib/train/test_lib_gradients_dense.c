@@ -196,7 +196,7 @@ static void rank_refused(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_gradients *set = r.set;
     REFUSED(set, twill_gradients_ready(set, 1), "'dense' is a dense layer");
     REFUSED(set, twill_gradients_ready_factors(set, 0, factors, factors, 1),
-            "'before' is no dense layer");
+            "'before' is not a dense layer");
     REFUSED(set, twill_gradients_ready_factors(set, 1, factors, NULL, 1), "are NULL");
     REFUSED(set, twill_gradients_ready_factors(set, 1, factors, factors, 7),
             "7 samples, registered for at most 6");

@@ -33,8 +33,8 @@ TWILL_TEST_SETS(test_refused, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_PATIENT)
     CHECK_REFUSED(r, add_named(r, "", 4, TWILL_F32, NULL), "has no name");
     CHECK_REFUSED(r, add_named(r, "a", 0, TWILL_F32, NULL), "'a': count 0");
     CHECK_REFUSED(r, add_named(r, "a", 4, (twill_type)99, NULL), "'a': type 99");
-    CHECK_REFUSED(r, twill_gradients_ready(r->set, 0), "before twill_gradients_commit()");
-    CHECK_REFUSED(r, twill_gradients_wait_all(r->set), "before twill_gradients_commit()");
+    CHECK_REFUSED(r, twill_gradients_ready(r->set, 0), "call twill_gradients_commit() first");
+    CHECK_REFUSED(r, twill_gradients_wait_all(r->set), "call twill_gradients_commit() first");
     TWILL_CHECK(add_named(r, "a", 40, TWILL_F32, memory[rank]) == TWILL_OK);
     CHECK_REFUSED(r, add_named(r, "a", 40, TWILL_F32, NULL), "'a' is registered twice");
     CHECK_REFUSED(r, add_named(r, "a", 40, TWILL_F64, NULL), "'a' is registered twice");
@@ -42,7 +42,7 @@ TWILL_TEST_SETS(test_refused, ranks, TWILL_LAYOUTS("2"), *c, TWILL_TEST_PATIENT)
     TWILL_CHECK(add_named(r, "b", 24, TWILL_F32, &memory[rank][40]) == TWILL_OK);
     TWILL_CHECK(twill_gradients_commit(r->set) == TWILL_OK);
     CHECK_REFUSED(r, twill_gradients_commit(r->set), "was called before");
-    CHECK_REFUSED(r, add_named(r, "c", 4, TWILL_F32, NULL), "after twill_gradients_commit()");
+    CHECK_REFUSED(r, add_named(r, "c", 4, TWILL_F32, NULL), "call it before the commit");
     CHECK_REFUSED(r, twill_gradients_ready(r->set, 2), "tensor 2: the set has 2 tensors");
     CHECK_REFUSED(r, twill_gradients_wait(r->set, -1), "tensor -1: the set has");
     CHECK_REFUSED(r, twill_gradients_test(r->set, 0, NULL), "done is NULL");
