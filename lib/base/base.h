@@ -157,7 +157,7 @@ int twill_print_list(char *text, size_t bytes, const char *format, va_list argum
     TWILL_PRINTF(3, 0);
 double twill_read_real(const char *text, char **end);
 /* Read an integer into *number. If `bytes`, it must not be negative and may end in K, M, G or T
- * (powers of 1024). Returns false, and leaves *number, if the text is anything else or too large. */
+ * (powers of 1024). Returns false, and leaves *number, for any other text or one too large. */
 bool twill_read_integer(const char *text, bool bytes, int64_t *number);
 /* Return whether two words are equal in their first `length` bytes, or as a whole if shorter. ASCII
  * letters of either case count as equal in any locale. */

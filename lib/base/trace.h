@@ -174,7 +174,7 @@ void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_
  * that maps the ring may call it. Returns false if the event was overwritten or is not finished. */
 bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
                       struct twill_trace_event *event);
-/* Return how many events were ever written, and set *first to the oldest that may be in the ring. */
+/* Return how many events were ever written. Sets *first to the oldest that may be in the ring. */
 uint64_t twill_trace_written(const struct twill_trace_ring *ring, bool others, uint64_t *first);
 
 #endif

@@ -35,7 +35,7 @@ size_t twill_arena_record_bytes(size_t bytes);
 /* Initialise an arena whose memory is all clean. `base` and `bytes` are multiples of the page size.
  * `records` is zeroed memory of twill_arena_record_bytes(), which the caller frees. */
 void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void *records);
-/* Allocate an aligned block, and set *zero to whether it contains zeros. Returns NULL if none fits. */
+/* Allocate an aligned block. *zero becomes whether it is all zeros. Returns NULL if none fits. */
 void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignment, bool *zero);
 /* Return the bytes of the block that starts here, or 0 if none does. */
 size_t twill_arena_size(const struct twill_arena *arena, const void *block);

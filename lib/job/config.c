@@ -35,7 +35,7 @@ static bool is_entry(const struct twill_variable *variable)
     return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
 }
 
-/* Return the environment variable that sets the value. For an entry it is the old name. */
+/* Return the environment variable that sets this value alone. For an entry it is the old name. */
 static const char *environment_name(const struct twill_variable *variable)
 {
     return is_entry(variable) ? variable->old : variable->name;
@@ -69,7 +69,7 @@ static const char *hint(const char *name, size_t length, char text[64])
     return text;
 }
 
-/* Return the index of `text` among choices "a|b|c", or -1. */
+/* Return the index of `text` among choices "a|b|c", or -1 if it is none of them. */
 static int64_t choice_index(const char *choices, const char *text)
 {
     size_t length = strlen(text);
@@ -144,8 +144,6 @@ static const char *find_in_source(const char *const *settings, const char *name)
     return value;
 }
 
-/* --- entries of TWILL_LAYOUT and TWILL_TUNE --------------------------------------------------- */
-
 /* An entry "name=value" of a list, as ranges of its text. `value` is NULL if it is missing. */
 struct config_entry {
     const char *name, *value;
@@ -196,7 +194,7 @@ static bool is_named(const struct twill_variable *variable, const struct config_
     return strlen(name) == entry->name_length && memcmp(name, entry->name, entry->name_length) == 0;
 }
 
-/* Fail with the known entry nearest to the unknown one, or with all of them if none is near. */
+/* Return TWILL_ERR_CONFIG. The message names the nearest known entry, or all if none is near. */
 static twill_status fail_unknown_entry(const struct entry_list *list,
                                        const struct config_entry *entry, struct twill_error *error)
 {
@@ -222,7 +220,7 @@ static twill_status fail_unknown_entry(const struct entry_list *list,
                       list->variable, (int)entry->name_length, entry->name, names);
 }
 
-/* Check that each entry in the source's lists has a known name and a value. */
+/* Return TWILL_ERR_CONFIG unless each entry in the source's lists has a known name and a value. */
 static twill_status check_entries(const char *const *settings, struct twill_error *error)
 {
     for (size_t l = 0; l < TWILL_ARRAY_LENGTH(lists); l++) {
@@ -243,7 +241,8 @@ static twill_status check_entries(const char *const *settings, struct twill_erro
     return TWILL_OK;
 }
 
-/* Set *found to an entry's value, by its current or old name, or to NULL. Fails if both differ. */
+/* Set *found to an entry's value, by its current or old name, or its value to NULL if it is not
+ * set. Returns TWILL_ERR_CONFIG if it is set twice to different values. */
 static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {
@@ -292,7 +291,7 @@ static twill_status check_settings(const char *const *settings, struct twill_err
     return TWILL_OK;
 }
 
-/* Set one value, from the settings, the environment or its default. */
+/* Set value number `v` from the settings, the environment or its default. Fails if it is bad. */
 static twill_status load_variable(struct twill_config *config, int v, const char *const *settings,
                                   struct twill_error *error)
 {

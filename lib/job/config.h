@@ -204,7 +204,8 @@ struct twill_config {
  * its value and what is allowed. */
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error);
-/* Copy loaded values. `config` owns the copies, also those made before a failure. */
+/* Copy the loaded values of `from`. Fails only if out of memory. twill_config_destroy() must also
+ * be called then, as `config` owns the copies made so far. */
 twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
                                struct twill_error *error);
 /* Free the values. */

@@ -63,7 +63,8 @@ void twill_context_memory_stats(const struct twill_context *context,
     twill_context_unlock(locked);
 }
 
-/* Create the page behind context->fork_guard, which the kernel zeroes in a forked child. */
+/* Create the page behind context->fork_guard, which the kernel zeroes in a forked child. Returns
+ * TWILL_ERR_MEMORY if it cannot be mapped. */
 static twill_status guard_against_fork(struct twill_context *context)
 {
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -75,7 +76,7 @@ static twill_status guard_against_fork(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* Parse TWILL_PROGRESS. */
+/* Parse TWILL_PROGRESS into context->progress. Returns TWILL_ERR_CONFIG if it is malformed. */
 static twill_status configure_progress(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;
@@ -127,7 +128,7 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
                  "for all communicators and links of this process");
 }
 
-/* Parse TWILL_MEMORY=<user>[,<library>]. The library's default is auto. */
+/* Parse TWILL_MEMORY=<user>[,<library>] into the two policies. The library's default is auto. */
 static twill_status decide_memory(struct twill_context *context)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
@@ -244,7 +245,7 @@ static void note_machine(struct twill_context *context)
     note_nics(context);
 }
 
-/* Note where memory is placed. With several NUMA nodes this differs between ranks. */
+/* Add a note on where memory is placed. With several NUMA nodes this differs between ranks. */
 static void note_policy(struct twill_context *context, const char *whose, const char *why)
 {
     bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;
@@ -276,7 +277,7 @@ static void note_job(struct twill_context *context)
     twill_levels_log_binding(context);
 }
 
-/* Run the steps that set up a context. Collective over the job. */
+/* Run the steps that set up a context, until one fails. Collective over the job. */
 static twill_status create_context(struct twill_context *context,
                                    const struct twill_context_source *source)
 {
@@ -360,8 +361,6 @@ static void close_locks(struct twill_context *context)
     pthread_mutex_destroy(&context->transports.alone_lock);
 }
 
-/* --- growth ---------------------------------------------------------------------------------- */
-
 /* When a job grows, its ranks get a new context. Operations, registrations and the idle function
  * are copied. The old context is kept for its memory of twill_alloc(), which stays where it is. */
 
@@ -401,8 +400,6 @@ void twill_context_drop_older(struct twill_context *context)
     unchain(context);
     twill_context_destroy(context);
 }
-
-/* --- the end --------------------------------------------------------------------------------- */
 
 void twill_context_destroy(twill_context *context)
 {

@@ -36,8 +36,6 @@ struct twill_operations; /* lib/job/operation.h */
 struct twill_observer;   /* lib/engine/engine.h */
 struct twill_timeline;   /* lib/report/timeline.c */
 
-/* --- handles --- */
-
 /* The objects behind public handles (contexts, communicators and requests) live in memory that is
  * mapped for them alone. It stays readable after the object has ended, so that a stale handle is
  * recognised. No other part of the program can have reused the address. */
@@ -60,8 +58,6 @@ void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsign
 void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
 /* Print a warning about the public function `call`, unless TWILL_LOG=none. Needs no context. */
 void twill_handle_warn(const char *call, const char *sentence);
-
-/* --- the context --- */
 
 /* State of the progress thread, of which a context has at most one (lib/wait/progress.c). */
 struct twill_progress {
@@ -250,9 +246,7 @@ static inline void twill_context_at_end(struct twill_context *context,
     context->closers.close[context->closers.count++] = close;
 }
 
-/* --- lib/job/registration.c: memory of the program and of the library --- */
-
-/* Make the heap private memory (twill_heap_fence()) and drop its registrations. */
+/* Make the heap private memory and drop its registrations. Fails where twill_heap_fence() does. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
 /* Allocate memory for the library, placed as the second half of TWILL_MEMORY says. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,

@@ -43,7 +43,7 @@ struct meeting_info {
     char nodes[LAYOUT_BYTES]; /* TWILL_LAYOUT=nodes, of which rank 0's counts */
 };
 
-/* Check that all ranks were given handles of the same job, and take rank 0's layout. */
+/* Use rank 0's layout. Returns TWILL_ERR_MISMATCH if ranks were given handles of different jobs. */
 static twill_status use_meeting(struct twill_context *context, const struct meeting_info *all)
 {
     for (int r = 1; r < context->job.oob->size; r++)

@@ -30,7 +30,8 @@ struct peer_info {
     struct twill_level_info level;
 };
 
-/* Fail if ranks differ where they must agree. Sets all_tuned and crowded. */
+/* Return an error if ranks differ in version, settings or timings where they must agree. Otherwise
+ * set selection.all_tuned and job.crowded. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -102,7 +103,8 @@ static int compare_processes(const void *of, const void *with)
     return (a > b) - (a < b);
 }
 
-/* Set job.threads to the largest number of ranks that are threads of one process. */
+/* Set job.threads to the largest number of ranks that are threads of one process. Fails only if out
+ * of memory. */
 static twill_status count_threads(struct twill_context *context, const struct peer_info *all)
 {
     size_t size = (size_t)context->job.oob->size;
@@ -121,7 +123,7 @@ static twill_status count_threads(struct twill_context *context, const struct pe
     return TWILL_OK;
 }
 
-/* Give the ranks of each node the same label, as declared or found. */
+/* Give the ranks of each node the same label, as TWILL_LAYOUT declares or as their hosts show. */
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;
@@ -155,7 +157,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 
-/* Begin to open the failure detector, with a quarter of this process's descriptors at most. */
+/* Begin to open the failure detector, which may use a quarter of this process's descriptors. */
 static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     struct rlimit files;

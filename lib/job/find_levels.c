@@ -46,7 +46,8 @@ static bool level_is_named(twill_level level, const char *text, size_t length)
     return strlen(name) == length && strncmp(name, text, length) == 0;
 }
 
-/* Parse the declared number of ranks per unit of each level, which stays 0 if not declared. */
+/* Parse TWILL_LAYOUT=units into the number of ranks per unit of each level. Levels that are not
+ * declared keep 0. Returns TWILL_ERR_CONFIG if the text is malformed or the units do not nest. */
 static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NODE],
                                 struct twill_error *error)
 {
@@ -80,7 +81,8 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
     return TWILL_OK;
 }
 
-/* Set a level from infos, unless no rank knows its unit. A rank in no unit gets one for itself. */
+/* Set a level from infos, unless no rank knows its unit. A rank in no unit gets one for itself.
+ * label[size] is scratch memory. */
 static twill_status set_found(struct twill_world *world, const struct twill_level_info *info,
                               twill_level level, uint32_t *label, struct twill_error *error)
 {
@@ -149,7 +151,7 @@ twill_status twill_levels_find(struct twill_world *world, const struct twill_lev
     return status;
 }
 
-/* Describe where the ranks of a node would be bound. The machine must have a core for each. */
+/* Set info[ranks] to where the ranks of a node would be bound. Fails if there are too few cores. */
 static twill_status place_node(const struct twill_topology *topology, uint32_t ranks,
                                struct twill_level_info *info, struct twill_error *error)
 {

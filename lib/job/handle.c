@@ -27,7 +27,8 @@ void *twill_handle_map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* Read-only pages do not count against memory limits, and adjacent ones merge into one mapping. */
+/* The pages become read-only, as such pages do not count against memory limits and adjacent ones
+ * merge into one mapping. */
 void twill_handle_retire(void *memory, size_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;

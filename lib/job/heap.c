@@ -98,7 +98,8 @@ static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool 
     return extent;
 }
 
-/* Split the extent after its first `bytes`. Returns false if out of memory. */
+/* Split the extent after its first `bytes`, unless it has no more. The rest becomes the next
+ * extent, taken or free like the first. Returns false if out of memory. */
 static bool split_extent(struct twill_extent *extent, size_t bytes)
 {
     if (extent->bytes == bytes)
@@ -133,7 +134,7 @@ static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to
     return TWILL_OK;
 }
 
-/* Take `bytes` of a free extent, starting at offset `skip` in it. */
+/* Take `bytes` of a free extent from offset `skip` on, and set *pointer to them. */
 static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
                                 size_t bytes, void **pointer, struct twill_error *error)
 {
@@ -155,8 +156,8 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* Allocate from the malloc library. Without one, or if its region is full, allocate private memory,
- * which peers cannot map. */
+/* Set *pointer to memory from the malloc library. Without one, or if its region is full, allocate
+ * private memory, which peers cannot map. */
 static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -174,7 +175,7 @@ static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t
     return TWILL_OK;
 }
 
-/* Allocate with take_outside() and list the allocation. */
+/* Allocate with take_outside() and list the allocation as an extent. */
 static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                   struct twill_error *error)
 {
@@ -192,7 +193,8 @@ static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_
     return TWILL_OK;
 }
 
-/* Allocate in the region. If that is full and no limit is set, allocate outside it. */
+/* Set *pointer to memory in the region. If that is full and no limit is set, allocate outside it.
+ * Returns TWILL_ERR_MEMORY if that also fails. */
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {

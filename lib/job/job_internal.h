@@ -52,7 +52,7 @@ static inline twill_status twill_context_check_host(struct twill_context *contex
 /* lib/job/registration.c. Make the transports of all communicators drop their registrations of this
  * memory, which is about to be freed. The caller must not hold the context's lock. */
 void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
-/* Let transports look up the context's regions. The list is empty. */
+/* Initialise the list of regions as empty, and give transports the function that searches it. */
 void twill_persistent_init(struct twill_context *context);
 /* Free the list of regions, but not their memory. */
 void twill_persistent_clear(struct twill_context *context);
@@ -83,7 +83,7 @@ struct twill_heap_opening {
     size_t default_bytes;            /* without TWILL_TUNE=heap_limit */
     uint32_t *outcome;               /* [size] enum twill_preloaded_outcome of each rank */
 };
-/* First step: begin to share a region, if there are several ranks, and add to the batch. */
+/* First step: if there are several ranks, begin to share a region, and add to the batch. */
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
 /* Second step, with the infos of all ranks: decide the size and share the region. */

@@ -19,8 +19,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* --- the file --------------------------------------------------------------------------------- */
-
 const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
                                 char path[PATH_MAX])
 {
@@ -44,8 +42,6 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
     path[twill_min(used, PATH_MAX - 1)] = '\0';
     return used < PATH_MAX - 1 ? NULL : "the path is too long";
 }
-
-/* --- warnings printed by twillrun ------------------------------------------------------------- */
 
 /* The log's print(). Send a warning to twillrun through the socket `user`. If that fails, write it
  * to standard error as twill_say() does. */

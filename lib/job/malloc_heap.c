@@ -31,7 +31,8 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
     return texts[outcome];
 }
 
-/* Parse "off", "shared" or "shared:BYTES". */
+/* Parse "off", "shared" or "shared:BYTES" into *requested and *least, in bytes. Returns
+ * TWILL_ERR_CONFIG for any other text. */
 static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
                                     struct twill_error *error)
 {

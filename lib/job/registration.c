@@ -75,8 +75,6 @@ void twill_context_close_device(struct twill_context *context)
 
 #endif
 
-/* --- persistent regions ----------------------------------------------------------------------- */
-
 /* Memory that stays mapped until it is removed from the list. The context's lock protects it. */
 struct twill_persistent_region {
     struct twill_persistent_region *next;
@@ -86,7 +84,8 @@ struct twill_persistent_region {
     bool pinned;     /* for a device: twill_context_set_pinned() */
 };
 
-/* Find the region that contains [start, start + bytes), or return false. Transports call this. */
+/* Set *region and *region_bytes to the listed region that contains [start, start + bytes), or
+ * return false if none does. Transports call this through twill_persistent. */
 static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
 {
     struct twill_context *context = user;
@@ -104,7 +103,7 @@ static bool find(void *user, const void *start, size_t bytes, void **region, siz
     return p != NULL;
 }
 
-/* Add a region to the list. The caller holds the context's lock. */
+/* Add a region to the list. Fails only if out of memory. The caller holds the context's lock. */
 static twill_status persistent_add(struct twill_context *context, void *start, size_t bytes,
                                    bool registered, struct twill_error *error)
 {
@@ -292,7 +291,8 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
     return twill_round_up((size_t)most, 4096);
 }
 
-/* Fail if the process was forked. `error` belongs to the caller, as several threads may be here. */
+/* Return TWILL_ERR_FORKED, with a message that names `call`, if the process was forked. `error`
+ * belongs to the caller, as several threads may be here. */
 static twill_status check_use(const struct twill_context *context, const char *call,
                               struct twill_error *error)
 {
@@ -317,7 +317,7 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
               bytes, heap->bytes >> 20);
 }
 
-/* Allocate memory of the program and list its region. The lock is held. */
+/* Set *memory to new memory of the program and list its region. The caller holds the lock. */
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {
@@ -343,7 +343,8 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Free memory of this context or of an older one that it has replaced. */
+/* Free memory of this context or of an older one that it has replaced. Returns TWILL_ERR_ARGUMENT
+ * if none of them has allocated it. */
 static twill_status free_memory(struct twill_context *context, void *memory,
                                 struct twill_error *error)
 {

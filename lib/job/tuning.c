@@ -39,7 +39,8 @@ twill_status twill_tuning_read(char **text, const char *path, struct twill_error
     return status;
 }
 
-/* Load the file into *timings if it is for this machine. A file that cannot be read is skipped. */
+/* Set *timings to those of the file if it is for this machine. A file that cannot be read or is for
+ * another machine is skipped. Fails if a file for this machine cannot be parsed. */
 static twill_status load_file(struct twill_tuning **timings, const char *path, const char *name,
                               const struct twill_tuning_key *here, struct twill_error *error)
 {
@@ -138,7 +139,7 @@ static twill_status find_timings(struct twill_tuning **timings, const struct twi
     return TWILL_OK;
 }
 
-/* Check the syntax of TWILL_ALGORITHM. Whether it applies is known only when a call is made. */
+/* Return an error if TWILL_ALGORITHM is malformed. Whether it applies is known only in a call. */
 static twill_status check_overrides(struct twill_context *context)
 {
     const char *requested = twill_config_text(context->config, TWILL_VARIABLE_ALGORITHM);

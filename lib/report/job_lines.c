@@ -87,7 +87,7 @@ static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *
     return 0;
 }
 
-/* Return the rank in the job that a region's owner waits for in its call, or -1 if none is known. */
+/* Return the rank in the job that a region's owner waits for in its call, or -1 if unknown. */
 static int awaited_by(const struct twill_job_view *view, const struct twill_job_region *region)
 {
     struct twill_trace_event event;

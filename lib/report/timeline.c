@@ -486,7 +486,7 @@ static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, 
         snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
-/* Write the metadata of this rank. The job's number shows twill-trace which files belong together. */
+/* Write metadata of this rank. The job's number shows twill-trace which files belong together. */
 static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 {
     char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];

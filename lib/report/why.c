@@ -54,7 +54,7 @@ static bool option_read(struct question *q, const char *word)
     return false;
 }
 
-/* Read the bytes of a call, or ROWSxCOLUMNSxSAMPLES, into the question. Fails for any other word. */
+/* Read the bytes of a call, or ROWSxCOLUMNSxSAMPLES, into the question. Fails for other words. */
 static twill_status read_size(struct twill_context *context, struct question *q, const char *word)
 {
     struct twill_select_request *r = &q->request;

@@ -62,7 +62,7 @@ static twill_status agree_to_go_on(struct twill_server *server, twill_status sta
                              server->rank, twill_strerror(worst));
 }
 
-/* Add the first tensors of `server`, up to `bytes` bytes, to another server. */
+/* Add tensors like the first ones of `server`, up to `bytes` bytes, to another server. */
 static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
                                size_t bytes)
 {
@@ -77,7 +77,8 @@ static twill_status add_sample(struct twill_server *to, const struct twill_serve
     return TWILL_OK;
 }
 
-/* Exchange the sample repeatedly, while the search times its present candidate. */
+/* Exchange the sample until the search has timed its present candidate. A rank that does not work
+ * serves the workers meanwhile. */
 static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
 {
     if (!twill_server_works(sample)) {
@@ -93,7 +94,8 @@ static twill_status exchange_sample(struct twill_server *sample, struct twill_st
     return TWILL_OK;
 }
 
-/* Try a size as the search's next candidate, with a similar server over a sample of the tensors. */
+/* Time a chunk size as the search's next candidate, with a similar server over `bytes` bytes of the
+ * tensors. If this fails other than for lack of memory, `server` also fails. */
 static twill_status try_size(struct twill_server *server, size_t size, size_t bytes,
                              struct twill_step_search *search)
 {
@@ -120,7 +122,8 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     return status;
 }
 
-/* Try sizes and agree on the seconds of each. The caller frees the search. */
+/* Time `count` sizes, and agree with all ranks on the seconds of each, in search->seconds. The
+ * caller frees the search, also after a failure. */
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
@@ -132,8 +135,8 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
                                    twill_search_agree(search, server->parent));
 }
 
-/* Find by short exchanges how many bytes a trial may exchange, or 0 if no trial is worth its time.
- * The second takes at least as long as the first, so it is not begun if that was too slow. */
+/* Set *bytes to how many bytes a trial may exchange, found by short exchanges, or to 0 if no trial
+ * is worth its time. The second exchange is not begun if the first was too slow. */
 static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
     static const size_t probes[] = {TRIAL_BYTES_FIRST, TRIAL_BYTES_PROBE};
@@ -181,7 +184,8 @@ static twill_status choose_by_trial(struct twill_server *server)
     return status;
 }
 
-/* Take the size of ranks that have chunks. Fails if they differ. */
+/* Take the chunk size of ranks that have chunks, if any do. Returns TWILL_ERR_MISMATCH if these
+ * sizes differ. */
 static twill_status take_known(struct twill_server *server)
 {
     uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Free what a server has before its commit, and the server. */
+/* Free a server that has not got beyond its commit, with its keys, places, roles and records. */
 static void free_server(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys; k++)
@@ -55,8 +55,6 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
     *made = server;
     return TWILL_OK;
 }
-
-/* --- registration ---------------------------------------------------------------------------- */
 
 /* Return whether a tensor's gradients would travel as lists whose indices are too short for it. */
 static bool is_too_long_for_lists(const struct twill_server *server, const twill_tensor *tensor)
@@ -137,8 +135,6 @@ twill_status twill_server_add(twill_server *server, const twill_tensor *tensor, 
     return TWILL_OK;
 }
 
-/* --- commit ---------------------------------------------------------------------------------- */
-
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call)
 {
     int32_t mine = (int32_t)status, worst = mine;
@@ -146,7 +142,8 @@ twill_status twill_server_worst_status(twill_comm *comm, twill_status status, tw
     return (twill_status)worst;
 }
 
-/* Fail on all ranks if one has failed, with its own status or the worst of all. */
+/* Return TWILL_OK if no rank has failed. Otherwise break the server and return this rank's own
+ * `status` or, if that is TWILL_OK, the worst of all. Collective over `comm`. */
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
@@ -162,7 +159,7 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
     return TWILL_OK;
 }
 
-/* Set the number of gradients of an update. */
+/* Set rule.need, the number of gradients that make an update, from the mode and options.k. */
 static void set_need(struct twill_server *server)
 {
     uint32_t k = (uint32_t)server->options.k;
@@ -202,7 +199,7 @@ static twill_status commit_server(struct twill_server *server)
     return agree_status(server, server->comm, status);
 }
 
-/* Pull all keys, so that a worker has the servers' parameters. */
+/* At a worker, pull all keys and wait, so that it has the servers' parameters. */
 static twill_status pull_all(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)
@@ -210,7 +207,8 @@ static twill_status pull_all(struct twill_server *server)
     return twill_server_works(server) ? twill_server_wait(server, -1) : TWILL_OK;
 }
 
-/* Called by threads that wait for something else, as other ranks may wait for a server's chunks. */
+/* Advance a server, for threads that wait for something else, as other ranks may wait for its
+ * chunks. Returns whether something moved. */
 static bool advance_server(void *server)
 {
     return twill_server_progress(server);
@@ -325,9 +323,7 @@ void twill_server_destroy(twill_server *server)
     close_server(server, server->process.context, end);
 }
 
-/* --- rebuild ---------------------------------------------------------------------------------- */
-
-/* Register the tensors of `from` with `to`. */
+/* Register the tensors of `from` with `to`. Returns TWILL_ERR_MEMORY if `to` does not take one. */
 static twill_status add_again(struct twill_server *to, const struct twill_server *from)
 {
     for (uint32_t k = 0; k < from->keys; k++) {
@@ -345,7 +341,8 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
     return TWILL_OK;
 }
 
-/* Give the successor what this rank has of the old server. */
+/* Give the successor the tensors, rule, chunk size and chunks that this rank has of the old
+ * server. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     to->past.old = from;

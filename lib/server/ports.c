@@ -104,7 +104,7 @@ bool twill_server_progress(struct twill_server *server)
     return moved > 0;
 }
 
-/* Fail because the server with this number has died. */
+/* Break the server because server `number` has died. Returns TWILL_ERR_PEER. */
 static twill_status fail_server(struct twill_server *server, uint32_t number)
 {
     char keys[300], text[TWILL_EXTEND_TEXT];

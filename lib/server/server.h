@@ -21,7 +21,7 @@ enum twill_server_end {
     TWILL_SERVER_END_STOPPED,  /* they do not use it any more, or share no job with this rank */
     TWILL_SERVER_END_TOGETHER, /* they end the server too, and are waited for */
 };
-/* End the chain of servers that this server has replaced, if there are any. */
+/* Destroy the chain of older servers that this server has replaced, if there are any. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
 /* --- server_options.c --- */
@@ -43,7 +43,7 @@ twill_status twill_server_open_memory(struct twill_server *server);
 /* Return the lowest other rank of this node that lives and may use what this one offers, or
  * TWILL_NO_RANK. */
 uint32_t twill_server_memory_user(const struct twill_server *server);
-/* Free that memory. If `keeps`, the memory that was offered stays allocated. */
+/* Free the memory of twill_server_open_memory(). If `keeps`, what was offered stays allocated. */
 void twill_server_close_memory(struct twill_server *server, bool keeps);
 
 /* --- ports.c --- */
@@ -55,14 +55,16 @@ void twill_server_land(struct twill_server *server, struct twill_server_key *key
 
 /* Advance everything that this rank's calls must advance. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
-/* Fail if a server has died that this rank needs for `key`, or for any key if it is -1. Looks only
- * from time to time, and otherwise returns TWILL_OK. */
+/* Return an error if a server has died that this rank needs for `key`, or for any key if it is -1.
+ * Looks only from time to time, and otherwise returns TWILL_OK. */
 twill_status twill_server_check(struct twill_server *server, int key);
-/* Wait until done(server, key), where `key` -1 means all keys. A timeout's message names `what`. */
+/* Wait until done(server, key), where `key` -1 means all keys. Returns the error if the server is
+ * broken meanwhile. A timeout's message names `what`. */
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,
                                 const char *what);
-/* Post an order for a key to all shards that have chunks of it. */
+/* Post an order of this `kind` (TWILL_ORDER_*) for a key to all shards that have chunks of it, or
+ * an order to leave to all shards. Always returns TWILL_OK. */
 twill_status twill_server_post(struct twill_server *server, int key, unsigned kind);
 
 #endif

@@ -2,7 +2,7 @@
 /* The calls of a training step (push, pull, test, wait) and those that end a rank's part. */
 #include "lib/server/server.h"
 
-/* Check that this rank may push or pull a key. */
+/* Return TWILL_OK if this rank may push or pull a key, or else the error for `call` to return. */
 static twill_status check_key(struct twill_server *server, const char *call, int key)
 {
     if (server == NULL)
@@ -23,14 +23,15 @@ static twill_status check_key(struct twill_server *server, const char *call, int
     return TWILL_OK;
 }
 
-/* Return whether the last push or pull that was begun has not ended. */
+/* Return whether the last push or pull that was begun has not ended, by the key's two counters. */
 static bool is_under_way(_Atomic uint64_t *begun, _Atomic uint64_t *ended)
 {
     return atomic_load_explicit(ended, memory_order_acquire) !=
            atomic_load_explicit(begun, memory_order_relaxed);
 }
 
-/* Begin a push, a pull or both, as `kind` says. */
+/* Begin a push, a pull or both of key `index`, as `kind` says. Refuses to begin a second push or a
+ * second pull before the first has ended. */
 static twill_status begin(struct twill_server *server, int index, unsigned kind, const char *call)
 {
     TWILL_TRY(NULL, check_key(server, call, index));

@@ -36,8 +36,6 @@ static bool same_node(const struct twill_server *server, uint32_t rank)
     return world->node[rank] == world->node[server->rank];
 }
 
-/* --- control memory --------------------------------------------------------------------------- */
-
 static size_t rings_bytes(const struct twill_server *server)
 {
     return twill_server_works(server) ? server->roles.shards * twill_ring_bytes(server->keys) : 0;
@@ -77,8 +75,6 @@ static bool maps(const struct twill_server *server, uint64_t *all, uint32_t work
     return all_there;
 }
 
-/* --- a worker's tensors ----------------------------------------------------------------------- */
-
 static twill_status allocate_shared(struct twill_server *server, void *pointer, size_t bytes)
 {
     void *memory = NULL;
@@ -100,7 +96,8 @@ static bool is_mapped_by_others(const struct twill_server *server)
     return false;
 }
 
-/* Allocate a key's buffers where the caller gave none, or none that others can map. */
+/* Allocate a key's buffers where the caller gave none, or none that others can map. Fails only if
+ * out of memory. */
 static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
                               bool mapped)
 {
@@ -132,9 +129,7 @@ static twill_status place_memory(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* --- ports ------------------------------------------------------------------------------------ */
-
-/* Count the chunks and bytes of each key on each shard. */
+/* Count the chunks and bytes of each key on each shard, in the members of this worker's ports. */
 static void count_chunks(struct twill_server *server)
 {
     for (uint32_t i = 0; i < server->cut.places; i++) {
@@ -147,7 +142,7 @@ static void count_chunks(struct twill_server *server)
     }
 }
 
-/* Make the worker's ports from the offers of all ranks. */
+/* Make the worker's ports from the offers of all ranks. Fails only if out of memory. */
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -177,8 +172,6 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* --- a shard's view of workers ---------------------------------------------------------------- */
-
 /* Set where a shard finds a worker's ring, answers and tensors. */
 static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
@@ -203,7 +196,7 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     }
 }
 
-/* Allocate the shards of this rank and map their workers. */
+/* Allocate the shards of this rank and map their workers. Fails only if out of memory. */
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -225,7 +218,8 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* Offer the offsets of this rank's memory, and receive those of all ranks. Collective. */
+/* Offer the offsets of this rank's memory in `mine`, and set `all` to those of all ranks.
+ * Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;

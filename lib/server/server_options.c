@@ -148,7 +148,7 @@ static uint64_t hash_servers(const struct twill_server *server)
     return hash;
 }
 
-/* List the options. Returns how many there are. */
+/* Fill `list` with the options and their values here. Returns how many there are. */
 static size_t list_options(const struct twill_server *server, struct compared_option *list)
 {
     const twill_server_options *o = &server->options;
@@ -193,7 +193,8 @@ static uint64_t hash_key(const struct twill_server_key *key)
     return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
-/* Fail because a tensor is not the same on all ranks. Each rank describes its own. */
+/* Return TWILL_ERR_MISMATCH for a tensor that differs between ranks. Each rank describes its
+ * own. */
 static twill_status explain_key(struct twill_server *server, uint64_t key)
 {
     const struct twill_server_key *own = &server->key[key];
@@ -204,7 +205,8 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-/* Fail because an option is not the same on all ranks. Each rank describes its own. */
+/* Return TWILL_ERR_MISMATCH for an option that differs between ranks. Each rank describes its
+ * own. */
 static twill_status explain_option(struct twill_server *server,
                                    const struct compared_option *option)
 {
@@ -218,7 +220,8 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Fail because no rank can continue. `status` is this rank's, and `worst` the worst of all. */
+/* Break the server because a rank cannot continue. Returns this rank's `status`, or `worst`, the
+ * worst of all, if this rank has no failure. */
 static twill_status explain_lack(struct twill_server *server, twill_status status,
                                  twill_status worst)
 {
@@ -231,7 +234,8 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                              twill_strerror(worst));
 }
 
-/* Compare the options and the number of tensors. All ranks fail if `own` is an error on one. */
+/* Compare the options and the number of tensors over the ranks. Fails on all ranks if they differ,
+ * or if `own`, the status of the caller's earlier steps, is an error on one. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];
@@ -264,7 +268,7 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
     return status;
 }
 
-/* Compare the tensors. hash[2n + 1] is scratch memory. */
+/* Compare the tensors over the ranks, and fail if any differs. hash[2n + 1] is scratch memory. */
 static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
 {
     size_t n = server->keys, found;

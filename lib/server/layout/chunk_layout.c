@@ -21,7 +21,8 @@ static uint32_t servers_of_layout(const struct twill_server *server)
     }
 }
 
-/* Number the ranks as servers and workers. serves[size] says which ranks serve. */
+/* Number the ranks as servers and workers, in server->roles. serves[size] says which ranks
+ * serve. */
 static void number_ranks(struct twill_server *server, const bool *serves)
 {
     bool both = server->options.layout <= TWILL_SERVER_CC;
@@ -131,7 +132,7 @@ static twill_status cut_tensors(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* Divide the chunks among the shards, so that the shards' bytes are balanced. */
+/* Set each chunk's shard so that the shards' bytes are balanced. Fails only if out of memory. */
 static twill_status divide_chunks(struct twill_server *server)
 {
     struct twill_load *load;

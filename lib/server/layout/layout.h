@@ -179,9 +179,10 @@ struct twill_server {
 /* Return whether tensors may be cut into chunks of this size. */
 bool twill_server_is_chunk_size(size_t bytes);
 
-/* Decide which ranks serve and which work, and number them. */
+/* Decide which ranks serve and which work, and number them in server->roles. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to shards. After a failure no chunks exist. */
+/* Cut tensors into chunks and assign these to shards, in server->cut. Fails if there are too many or
+ * memory is short, and then no chunks exist. */
 twill_status twill_server_place(struct twill_server *server);
 /* Undo twill_server_place(). No records may be held. */
 void twill_server_unplace(struct twill_server *server);
@@ -235,7 +236,7 @@ static inline bool twill_server_is_loss(twill_status status)
 }
 /* Return whether a committed server has failed because this or another rank lacks something. */
 bool twill_server_lacks(const struct twill_server *server);
-/* In that case break the server's communicator, once, so that all ranks learn of it. */
+/* If twill_server_lacks(), break the server's communicator, once, so that all ranks learn of it. */
 void twill_server_tell_loss(struct twill_server *server);
 /* Record a refused call, without breaking the server. Returns TWILL_ERR_ARGUMENT. */
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,

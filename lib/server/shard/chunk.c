@@ -63,8 +63,6 @@ static float scale_of(const struct twill_shard *shard, uint32_t n)
     return shard->server->options.op == TWILL_AVG ? 1.0f / (float)n : 1.0f;
 }
 
-/* --- pulls ------------------------------------------------------------------------------------ */
-
 /* Return how many gradients the chunk has taken from the slowest worker that is present. */
 static uint64_t slowest(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
@@ -101,8 +99,6 @@ void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint
         chunk->worker[w].pulls = true;
 }
 
-/* --- updates ---------------------------------------------------------------------------------- */
-
 static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     chunk->version++;
@@ -111,7 +107,8 @@ static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
     shard->count.updates++;
 }
 
-/* A worker's gradient is in the chunk. Answer its push, or leave this to twill_chunk_copied(). */
+/* Answer the push of a worker whose gradient is in the chunk. If the chunk has a replica,
+ * twill_chunk_copied() answers it later. */
 static void answer_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w)
 {
     if (shard->to == NULL) {
@@ -122,7 +119,7 @@ static void answer_push(struct twill_shard *shard, struct twill_chunk *chunk, ui
     chunk->changed = true;
 }
 
-/* Send the chunk to its replica if it has changed. */
+/* Send the chunk to its replica if it has changed and is not already being sent. */
 static void replicate(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     if (!chunk->changed || chunk->replicating)
@@ -155,7 +152,7 @@ static void update_held(struct twill_shard *shard, struct twill_chunk *chunk)
     deliver_where_allowed(shard, chunk);
 }
 
-/* Update the chunk if there are enough gradients. */
+/* Update the chunk if enough gradients wait and it is not being sent to its replica. */
 static void update_if_due(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     if (chunk->replicating || chunk->waiting == 0 || chunk->waiting < needed(shard, chunk))
@@ -176,8 +173,6 @@ void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk)
         deliver_where_allowed(shard, chunk);
     replicate(shard, chunk);
 }
-
-/* --- pushes ----------------------------------------------------------------------------------- */
 
 /* Return whether the gradient must not be used. Counts it in either case. */
 static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w,

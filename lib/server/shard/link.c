@@ -17,7 +17,8 @@ static const struct twill_chunk_place *place_of(const struct twill_server_link *
     return &link->server->cut.place[link->place[i]];
 }
 
-/* Give up the link. Fail the server if a rank lacks something, and lose the worker. */
+/* Give up the link. At a server's end the worker counts as dead. If the cause is that a rank lacks
+ * something, the server fails. */
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
@@ -32,8 +33,6 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
     twill_usage_add(link->shard != NULL ? &link->shard->usage : &link->server->work.usage, sent,
                     received, heads);
 }
-
-/* --- sending ---------------------------------------------------------------------------------- */
 
 /* Return the most batches queued, one per chunk and one per key for the answer to a push. */
 static uint32_t queue_bound(const struct twill_server_link *link)
@@ -118,7 +117,8 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
         (void)queue_batch(link, head);
 }
 
-/* Remember a send; `key` is that of parameters. Returns false and loses the link if it failed. */
+/* Remember a send that has been posted with this status. `key` is that of parameters, otherwise
+ * UINT32_MAX. Returns false and loses the link if the status is an error. */
 static bool note_send(struct twill_server_link *link, twill_status status, uint32_t key)
 {
     if (status != TWILL_OK) {
@@ -224,8 +224,6 @@ static bool link_is_idle(const struct twill_server_link *link)
     return link->lost ||
            (link->out.sent_first == link->out.sent_end && link->out.current == link->out.batches);
 }
-
-/* --- receiving -------------------------------------------------------------------------------- */
 
 /* Post the receive of the next head. */
 static void post_head(struct twill_server_link *link)
@@ -399,7 +397,7 @@ bool twill_link_poll(struct twill_server_link *link)
     return moved;
 }
 
-/* List the chunks of a shard, by key. */
+/* List the chunks of a shard in link->place, by key. Fails only if out of memory. */
 static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
 {
     struct twill_server *server = link->server;

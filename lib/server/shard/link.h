@@ -93,15 +93,16 @@ twill_status twill_links_open(struct twill_server *server,
                               bool (*maps)(const struct twill_server *server, uint64_t *all,
                                            uint32_t worker, uint32_t rank),
                               uint64_t *all);
-/* End all links. If `together`, the peers do so too, where nothing has failed. */
+/* End all links. If `together`, the peers end theirs at the same time, unless something has
+ * failed. */
 void twill_links_close(struct twill_server *server, bool together);
 /* End a communicator of two ranks, either together with the peer or alone. NULL is allowed. */
 void twill_link_end_comm(struct twill_comm *comm, bool together);
 /* Advance a link. Returns whether something moved. */
 bool twill_link_poll(struct twill_server_link *link);
-/* Queue an order of the worker. */
+/* Queue an order of the worker, to be sent to the shard. */
 void twill_link_order(struct twill_server_link *link, struct twill_server_order order);
-/* Queue the answer to a push. */
+/* Queue the answer to push number `push` of a key, to be sent to the worker. */
 void twill_link_answer(struct twill_server_link *link, uint32_t key, uint64_t push);
 /* Queue a chunk's parameters for the worker. */
 void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk *chunk);

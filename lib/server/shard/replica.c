@@ -90,8 +90,6 @@ static void start_receive(struct twill_replica_link *link, void *data, size_t by
         lose_replica(link);
 }
 
-/* --- sending ---------------------------------------------------------------------------------- */
-
 void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     struct twill_replica_link *link = shard->to;
@@ -163,9 +161,7 @@ static bool poll_sender(struct twill_replica_link *link)
     return moved;
 }
 
-/* --- receiving -------------------------------------------------------------------------------- */
-
-/* Begin to receive the chunks of a head. */
+/* Begin to receive the chunks of a head, or lose the link if the head is invalid. */
 static void begin_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[0];
@@ -185,7 +181,7 @@ static void begin_batch(struct twill_replica_link *link)
     link->begun = true;
 }
 
-/* Copy a received chunk to its replica. */
+/* Copy received chunk number `i` of the head from the inbox to its replica. */
 static void take_copy(struct twill_replica_link *link, uint32_t i)
 {
     const struct twill_replica_head *head = &link->batch[0].head;
@@ -246,7 +242,8 @@ bool twill_replicas_poll(struct twill_shard *shard)
     return moved;
 }
 
-/* Allocate what one end needs, and post its first receive. */
+/* Allocate what one end needs, and post its first receive. Fails if out of memory or the peer is
+ * lost. */
 static twill_status prepare(struct twill_replica_link *link, bool sends)
 {
     struct twill_shard *shard = link->shard;
@@ -295,8 +292,8 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     return prepare(link, sends);
 }
 
-/* All servers go through the pairs in the same order, so that they do not wait for each other in a
- * circle. twill_replicas_close() does the same. */
+/* The ranks handle all pairs of servers in the same order, here and in twill_replicas_close(), so
+ * that they do not wait for each other in a circle. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
     for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {

@@ -174,7 +174,7 @@ void twill_shard_begin_push(struct twill_shard *shard, uint32_t worker, uint32_t
                             uint64_t number);
 void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
-/* Take a pull of all chunks of a key. */
+/* Take a pull of all chunks of a key. Each is delivered as soon as the mode allows it. */
 void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                            uint64_t number);
 /* Note that a chunk's gradient has been taken. Answers the push after its last chunk. */
@@ -225,16 +225,17 @@ void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint
                       const void *data, uint64_t number);
 /* Deliver the chunk to a worker at once, or as soon as the mode allows it. */
 void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker);
-/* Do what was waiting for a worker that has left or died. */
+/* Make the update, and deliver the pulls, that waited for a worker which has left or died. */
 void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk);
-/* Do what was waiting for the replica, which now has the chunk in its present state. */
+/* Answer pushes and make updates that waited until the replica had the chunk's present state. */
 void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 
 /* --- replica.c --- */
 
 /* Connect each shard with the shard that has its replicas. Collective over the servers. */
 twill_status twill_replicas_open(struct twill_server *server);
-/* End the connections. If `together`, the peers do so too, where nothing has failed. */
+/* End the connections. If `together`, the peers end theirs at the same time, unless something has
+ * failed. */
 void twill_replicas_close(struct twill_server *server, bool together);
 /* Advance a shard's two connections. Returns whether something moved. */
 bool twill_replicas_poll(struct twill_shard *shard);

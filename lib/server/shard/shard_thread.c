@@ -49,7 +49,7 @@ void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, s
         (void)twill_memory_near(memory, bytes, -1);
 }
 
-/* Take orders, unless another thread has the shard. Returns whether something moved. */
+/* Take the orders of shard `of`, unless another thread has it. Returns whether something moved. */
 static int serve(void *of)
 {
     struct twill_shard *shard = of;

@@ -156,7 +156,7 @@ static uint32_t holder_of(const struct twill_server *server, const struct newest
     return server->size - (uint32_t)newest->holder[place];
 }
 
-/* Replace each word by the greatest of all ranks. Collective. */
+/* Replace each of `count` words by the greatest of all ranks. Collective. */
 static twill_status find_greatest(struct twill_server *server, uint64_t *words, size_t count)
 {
     return twill_server_check_call(
@@ -186,7 +186,7 @@ static twill_status find_newest(struct twill_server *server, struct newest *newe
     return find_greatest(server, newest->holder, (size_t)server->cut.places + 1);
 }
 
-/* Fail with the names of the keys that have lost a chunk, equally on all ranks. */
+/* Break the server on all ranks with TWILL_ERR_PEER, naming the keys that have lost a chunk. */
 static twill_status fail_lost(struct twill_server *server, const struct newest *newest)
 {
     char text[300] = "";
@@ -206,7 +206,8 @@ static twill_status fail_lost(struct twill_server *server, const struct newest *
                                 : "files of twill_server_save() are missing");
 }
 
-/* Take the lowest worker's parameters as version 0, and set *newest accordingly. */
+/* At the lowest worker, hold records of its parameters as version 0. On all ranks, set *newest to
+ * name it as their holder. */
 static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
     uint32_t from = server->roles.worker_rank[0];
@@ -267,7 +268,8 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Set the numbers of last pushes. Workers in step have pushed V times to chunks of version V. */
+/* Set the number of the last push of each key, and the version from which each worker continues.
+ * Workers in step have pushed V times to chunks of version V. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {

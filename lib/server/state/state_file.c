@@ -183,7 +183,8 @@ static uint32_t find_place(const struct twill_server *server, const struct state
     return UINT32_MAX;
 }
 
-/* Read the record of a chunk. A missing sum becomes zeros, and a superfluous one is skipped. */
+/* Read the record of a chunk into server->past.held. A missing sum becomes zeros, and a superfluous
+ * one is skipped. Fails if out of memory or the file is bad. */
 static twill_status read_file_record(struct state_stream *s, uint32_t place,
                                      const struct state_chunk *about)
 {
