@@ -188,8 +188,7 @@ twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *ca
     return status;
 }
 
-/* Wait in a barrier. Its summary.vector makes its hash differ from those of the program's
- * barriers. */
+/* Wait in a barrier. summary.vector makes its hash differ from that of a program's barrier. */
 void twill_call_last(struct twill_comm *comm)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER, .type = TWILL_F32};

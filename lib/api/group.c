@@ -157,8 +157,7 @@ static twill_status wait_request(struct twill_request *request)
     return request->status;
 }
 
-/* Run one allreduce in place of n recorded ones, from `first` on, and unpack the results. Returns
- * TWILL_OK or the error. */
+/* Run one allreduce for n recorded ones from `first` on. Returns TWILL_OK or the error. */
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
     struct twill_call_group *group = comm->group;

@@ -83,8 +83,7 @@ static void count_time(struct twill_comm *comm, const struct wait_start *start)
         twill_engine_count_time(&comm->engine, start->ticks, twill_ticks(), start->idle, false);
 }
 
-/* Return the status of a complete request. Free it and clear the handle unless it is persistent.
- * The communicator is held. */
+/* Return a complete request's status. Free it and clear the handle unless it is persistent. */
 static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
     struct twill_comm *comm = twill_comm_of(r->engine);

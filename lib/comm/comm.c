@@ -367,8 +367,7 @@ static void note_single_copy(const struct opening *o)
                   twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
-/* Evaluate node memory, single-copy access and heaps after the second exchange. Returns TWILL_OK or
- * the error. */
+/* Evaluate node memory, single-copy access and heaps. Returns TWILL_OK or the error. */
 static twill_status conclude_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

@@ -355,8 +355,7 @@ static void record_idle(void *of, struct twill_waiting *state)
         record_wait(comm, state, rank);
 }
 
-/* Count the ticks since the wait found nothing to do, and record its end for a timeline if its
- * beginning was recorded. */
+/* Count the ticks since the wait found nothing to do, and end its record for a timeline. */
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)

@@ -90,8 +90,7 @@ static twill_status make_by(struct twill_comm **made, const struct twill_comm *c
     return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
 }
 
-/* Make *made of ranks[0 .. size-1] of `comm`, where this rank is ranks[mine]. Returns the
- * status. */
+/* Make *made of ranks[0 .. size-1] of `comm`. This rank is ranks[mine]. Returns the status. */
 static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
                                const uint32_t *ranks, uint32_t size, uint32_t mine,
                                struct twill_error *error)

@@ -80,8 +80,7 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
-/* Store the addresses that local rank `local` has published, and remove the kinds of access that
- * they do not allow. */
+/* Store a local rank's addresses, and remove the kinds of access that they do not allow. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {

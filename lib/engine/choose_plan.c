@@ -207,8 +207,7 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", why);
 }
 
-/* Set run->plan, to that of the last call if it fits, or else through the selector. Returns
- * TWILL_OK or the error. */
+/* Set run->plan, which may be that of the last call. Returns TWILL_OK or the error. */
 static twill_status find_plan(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;

@@ -14,8 +14,7 @@ twill_status twill_request_bounce_in(struct twill_request *request);
 /* Redirect a point-to-point call on device memory to bounce memory, and copy what is sent there.
  * Returns TWILL_OK, also if there is no device memory, or the error. */
 twill_status twill_point_bounce_in(struct twill_request *request);
-/* Copy the result from bounce memory to the caller's device memory, if it belongs there. Returns
- * TWILL_OK or the error. */
+/* Copy a result in bounce memory to the caller's device memory. Returns TWILL_OK or the error. */
 twill_status twill_request_bounce_out(struct twill_request *request);
 /* Copy from call.src of a recorded collective that is fused into another one, in host or device
  * memory. twill_request_write() copies to its call.dst. Both return TWILL_OK or the error. */

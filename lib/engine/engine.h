@@ -187,8 +187,7 @@ int twill_engine_advance(struct twill_engine *engine);
  * *step to the awaited event, which is "signal", "message", "entry" or "set-up message". */
 unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
                                 const char **step);
-/* Return TWILL_OK, or the error of a failed message of an instance in flight, which may be behind
- * one that is still under way. */
+/* Return TWILL_OK, or the error of a message that failed behind one still under way. */
 twill_status twill_engine_check_posted(struct twill_engine *engine);
 /* Return whether a request under way uses a transport that must be polled. */
 bool twill_engine_is_polled(const struct twill_engine *engine);
@@ -207,8 +206,7 @@ static inline void twill_engine_count_pending(struct twill_engine *engine, unsig
     unsigned pending = atomic_load_explicit(&engine->pending, memory_order_relaxed);
     atomic_store_explicit(&engine->pending, pending + more, memory_order_release);
 }
-/* Complete the point-to-point requests whose messages are complete. Returns how many, or the error
- * of a message, below 0. */
+/* Complete the requests whose messages are complete. Returns how many, or an error below 0. */
 int twill_points_sweep(struct twill_engine *engine);
 /* lib/engine/staging.c. Before any call, publish the costs of copies into SHARED that the context
  * knows of the ranks of this node from earlier communicators. */

@@ -60,8 +60,7 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 /* Lay out the segments, scratch and fast path of a call whose plan is selected, in run->layout and
  * run->fast_path. Returns TWILL_OK or the error. */
 twill_status twill_run_lay_out(struct twill_request *run);
-/* Set layout.store_flags so that stores to DST bypass the caches if it is large and the call does
- * not reduce in place. */
+/* Set layout.store_flags. Stores bypass the caches if DST is large and not reduced in place. */
 void twill_run_choose_stores(struct twill_request *run);
 /* Consecutive elements in memory. */
 struct twill_elements {

@@ -149,8 +149,7 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-/* Connect to the peers of all messages, and set plan->polled if a transport must be polled. Returns
- * TWILL_OK or the error. */
+/* Connect to all peers, and set plan->polled if one must be polled. Returns the status. */
 static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {

@@ -301,8 +301,7 @@ int twill_engine_advance(struct twill_engine *engine)
     return moved;
 }
 
-/* Store in ranks[] up to `most` peers of pending transfers, and `name` in *step if there are any.
- * Returns how many. */
+/* Store up to `most` peers of pending transfers, and `name` in *step. Returns how many. */
 static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
                                    unsigned most, const char *name, const char **step)
 {

@@ -17,8 +17,7 @@ static twill_comm *comm_to_compare(const struct twill_gradients *set)
     return set->comm != NULL ? set->comm : set->parent;
 }
 
-/* Return `status` of a collective on comm_to_compare(). An error is recorded, and breaks a set that
- * has its own communicator. */
+/* Return `status` of a collective. An error is recorded, and breaks a set with its own comm. */
 static twill_status check_call(struct twill_gradients *set, twill_status status)
 {
     if (status == TWILL_OK)

@@ -11,8 +11,7 @@
 #include "lib/train/shared/shared.h"
 
 /* --- lib/train/gradients.c --- */
-/* Divide the tensors into buckets and prepare their reductions. Collective, between steps. Returns
- * TWILL_OK or the error. */
+/* Divide the tensors into buckets and prepare their reductions. Collective. Returns the status. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */

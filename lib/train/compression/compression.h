@@ -52,8 +52,7 @@ struct twill_compressor {
  * Called after the tensors have been placed. Returns TWILL_OK or the error. */
 twill_status twill_compressor_open(struct twill_gradients *set);
 void twill_compressor_close(struct twill_gradients *set);
-/* Choose between steps which buckets are compressed, and allocate their wire buffers. Returns
- * TWILL_OK or the error. */
+/* Choose which buckets are compressed, and allocate their wire buffers. Returns the status. */
 twill_status twill_compressor_prepare(struct twill_gradients *set);
 void twill_compressor_unprepare(struct twill_gradients *set);
 /* Return the units in a segment of a bucket, which are elements or units of its codes. The last

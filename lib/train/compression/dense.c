@@ -43,8 +43,7 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
     return twill_set_check(set, comm, status);
 }
 
-/* Measure products and, if prices decide, a reduction. Collective. Returns TWILL_OK or the
- * error. */
+/* Time products and, if prices decide, a reduction. Collective. Returns the status. */
 static twill_status measure_rates(struct twill_gradients *set,
                                   const struct twill_dense_pricing *pricing, size_t bytes,
                                   struct twill_dense_rates *rates)

@@ -409,8 +409,7 @@ static twill_status advance_clip(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Update the next queued unit. Returns TWILL_OK, TWILL_PENDING if norms are missing, or an
- * error. */
+/* Update the next unit. Returns TWILL_OK, TWILL_PENDING if norms are missing, or an error. */
 static twill_status advance_unit(struct twill_update_queue *queue)
 {
     struct twill_update_unit *unit = unit_at(queue, queue->next);

@@ -119,8 +119,7 @@ twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards of this type have f32 weights (master) besides the parameters. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
-/* Prepare the updates of the set's buckets, which have reducers. Collective, between steps. Returns
- * TWILL_OK or the error. */
+/* Prepare the updates of all buckets, which have reducers. Collective. Returns the status. */
 twill_status twill_update_prepare(struct twill_gradients *set);
 /* Free what twill_update_prepare() made. */
 void twill_update_unprepare(struct twill_gradients *set);

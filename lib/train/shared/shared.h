@@ -40,8 +40,7 @@ twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, s
  * TWILL_ERR_ARGUMENT. `defaults` names the function that sets it. */
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
                                        struct twill_error *error);
-/* Return TWILL_OK for a valid compression, ratio and threshold, which may be 0, and otherwise
- * TWILL_ERR_ARGUMENT. */
+/* Return TWILL_OK if all three are valid (threshold may be 0), else TWILL_ERR_ARGUMENT. */
 twill_status twill_compression_check(twill_compression compression, double ratio, double threshold,
                                      struct twill_error *error);
 
