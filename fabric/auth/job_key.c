@@ -234,7 +234,7 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Create the key file, unless another process creates it at the same time. */
+/* Create the key file. It is no error if another process creates it at the same time. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];

@@ -191,9 +191,9 @@ int twill_socket_drop(int fd)
     return -1;
 }
 
-/* A live host acknowledges retransmissions even if its process reads nothing. Require two without
- * an answer, because probes of a closed window may be minutes apart, and the second is sent only if
- * the first was not answered. Linux itself gives up after a quarter of an hour. */
+/* A live host acknowledges retransmissions even if its process reads nothing. Return true only
+ * after two without an answer, because probes of a closed window may be minutes apart, and the
+ * second is sent only if the first was not answered. Linux itself gives up after 15 minutes. */
 bool twill_socket_is_silent(int fd)
 {
     struct tcp_info info;
@@ -338,7 +338,7 @@ static bool read_scope(const char *text, uint32_t *scope)
     return *scope > 0;
 }
 
-/* getaddrinfo() is not used because it allocates, and any call may connect to peers. */
+/* This does not use getaddrinfo(), which allocates memory, as any call may connect to peers. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length)
 {

@@ -81,12 +81,12 @@ enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uin
  * if the deadline passes first. */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
-/* Add a duration to a point in time, with saturation. */
+/* Return the time that is while_ns after `point`, or UINT64_MAX if that does not fit. */
 static inline uint64_t twill_wire_later(uint64_t point, uint64_t while_ns)
 {
     return while_ns > UINT64_MAX - point ? UINT64_MAX : point + while_ns;
 }
-/* Return the time that is after_ns from now, with saturation. */
+/* Return the time that is after_ns from now, or UINT64_MAX if that does not fit. */
 static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 {
     return twill_wire_later(twill_now(), after_ns);
@@ -99,8 +99,8 @@ int twill_socket_new(int family);
 int twill_socket_drop(int fd);
 /* Return a socket that listens at an address, or -1 with errno set. */
 int twill_socket_listen(const struct sockaddr *address, socklen_t length, int backlog);
-/* Listen at a numeric address. NULL: at all addresses of IPv6 and IPv4. port 0: at a free port.
- * Returns a socket, or -1 with errno set. */
+/* Listen at a numeric address and port, at all addresses of IPv6 and IPv4 if `address` is NULL, and
+ * at a free port if `port` is 0. Returns a socket, or -1 with errno set. */
 int twill_socket_listen_at(const char *address, uint16_t port, int backlog);
 /* Accept a connection. Returns its socket, or -1 with errno set. */
 int twill_socket_accept(int listener);
@@ -115,7 +115,8 @@ int twill_socket_dial(const char *address, uint16_t port, bool *pending);
 /* Return 0 or the errno of a connect() whose socket became writable. A socket that TCP connected to
  * itself (nothing listens, and its own port is the target) yields ECONNREFUSED. */
 int twill_socket_connected(int fd);
-/* Get the address of this end, or the other. IPv4-mapped IPv6 becomes IPv4. False on failure. */
+/* Set *endpoint to the address of this end or, if other_end, of the other one. IPv4-mapped IPv6
+ * becomes IPv4. Returns false on failure. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
 /* Convert a socket address to text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,

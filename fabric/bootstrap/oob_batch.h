@@ -9,7 +9,8 @@
 #include "fabric/bootstrap/bootstrap.h"
 
 #define TWILL_OOB_BATCH_PARTS 8
-/* A batch of parts. It is a local variable of a caller, who may use it for several exchanges. */
+/* The parts that modules add for one exchange among the ranks. It is a local variable of a caller,
+ * who may use it for several exchanges. */
 struct twill_oob_batch {
     struct twill_oob *oob;
     size_t parts;

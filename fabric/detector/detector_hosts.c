@@ -272,7 +272,8 @@ static void keep_ends(struct twill_hosts *hosts)
     close(pair[1]);
 }
 
-/* Keep the descriptor that the lowest rank passed. The lowest rank needs none from the others. */
+/* Keep the descriptor that the lowest rank passed, or close it on the lowest rank, which needs none
+ * from the others. Returns TWILL_SHARE_FINE. */
 static enum twill_share_cause take_file(void *user, const struct twill_fd_passing_peer *peer,
                                         const int fds[2])
 {

@@ -153,7 +153,8 @@ int twill_detector_release(struct twill_detector *detector, size_t i);
  * which the caller owns, or -1 if there is none. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
-/* --- detector_hosts.c ------------------------------------------------------------------------ */
+/* detector_hosts.c: connections between hosts. */
+
 void twill_hosts_close(struct twill_hosts *hosts); /* close and free all that it has */
 /* Listen for the other ranks of this host, and add what they need to the batch. `detector` NULL, or
  * a failure, adds an empty part. */

@@ -331,8 +331,8 @@ void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
-/* Open launch->rank_socket, for messages with ranks in twill_init(). */
-bool twill_rank_socket_open(struct twill_launch *launch);  /* prints a message before false */
+/* Open launch->rank_socket for messages with ranks in twill_init(). Returns false if it fails. */
+bool twill_rank_socket_open(struct twill_launch *launch);
 void twill_rank_socket_close(struct twill_launch *launch); /* both ends */
 /* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);

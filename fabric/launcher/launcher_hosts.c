@@ -273,7 +273,7 @@ static bool has_place(const struct twill_site *site, bool oversubscribe)
            (oversubscribe && (site->most == 0 || site->ranks < site->most));
 }
 
-/* Count the ranks that all hosts can take. */
+/* Return how many ranks all hosts can take. */
 static long count_places(const struct twill_options *options, bool oversubscribe)
 {
     long places = 0;

@@ -39,7 +39,7 @@ static int bind_free(const struct addrinfo *found, struct sockaddr_storage *boun
     return fd;
 }
 
-/* Rank 0 inherits the socket, so that no other process can take its port. */
+/* This sets launch->listener. Rank 0 inherits it, so that no other process can take its port. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;

@@ -14,8 +14,8 @@ _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* A part of the job's secret is added to the communicator number, and another part lies above it.
- * Messages of another job or user to this address therefore match no receive. */
+/* The tag contains the communicator number, to which a part of the job's secret is added, below
+ * another part of the secret. Messages of another job or user to this address match no receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind)
 {

@@ -340,7 +340,8 @@ static int retry_channels(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-/* Do the work of twill_ofi_progress(). Call with the lock. */
+/* Do the work of twill_ofi_progress(), with the lock held. Returns how many requests completed, or
+ * a negative status. */
 static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)

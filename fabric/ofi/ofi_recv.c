@@ -86,7 +86,8 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     return 1;
 }
 
-/* Send a control message with the current credit. Returns 1, 0 if it is busy, or a status. */
+/* Send a control message with the current credit. Returns 1 if it was sent, 0 if the provider is
+ * busy, or a negative status. */
 static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
@@ -199,7 +200,8 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* Handle the first RECV's header if it is there. Returns 1 if that completed it, 0, or a status. */
+/* Handle the header of the first RECV, `request`, and set *moved, if the header is there. Returns 1
+ * if that completed the RECV, 0 if not, or a negative status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
@@ -235,7 +237,8 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Handle what has arrived for the first RECV. Returns 1 if it completed, else 0 or a status. */
+/* Handle what has arrived for the first RECV, and set *moved if anything has. Returns 1 if the RECV
+ * completed, 0 if not, or a negative status. */
 static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, bool *moved,
                      struct twill_error *error)
 {
@@ -267,7 +270,8 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
     return 1;
 }
 
-/* Return credit when half of it is used. Returns 0 if the provider is busy, else 1 or a status. */
+/* Give the sender new credit when half of it is used. Returns 0 if that must be tried again, as the
+ * provider is busy, else 1 or a negative status. */
 static int send_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {

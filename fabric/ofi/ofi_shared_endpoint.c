@@ -464,8 +464,9 @@ static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint3
     }
 }
 
-/* The communicator that opens a shared endpoint has all ranks of the job, in order. If the opener
- * has others, no other communicator uses the endpoint. */
+/* Addresses are numbered by rank in the job if a communicator of all its ranks has opened the
+ * endpoint. If one of other ranks has, it uses the endpoint alone, and they are numbered by rank.
+ * */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
 {
     const struct twill_ofi_endpoint *endpoint = t->endpoint;

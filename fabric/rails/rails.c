@@ -240,7 +240,7 @@ static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
     return TWILL_OK;
 }
 
-/* Complete large messages and start waiting ones. Returns how many completed, or an error. */
+/* Complete large messages and start waiting ones. Returns how many completed, or fails. */
 static int complete_slots(struct rails *t, struct twill_error *error)
 {
     int finished = 0;

@@ -125,7 +125,7 @@ static inline void twill_node_be_elsewhere(struct twill_node *node,
     atomic_store_explicit(&line->elsewhere_at, at->ticks, memory_order_release);
 }
 
-/* Read where local rank l was last seen waiting, with `ticks` 0 if it never was. */
+/* Return where local rank l last said that it waits, with `ticks` 0 if it never did. */
 static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_node *node, uint32_t l)
 {
     const struct twill_call_line *line = &node->area[l]->call;

@@ -303,8 +303,8 @@ static void drop_other_users(struct exchange *exchange)
     }
 }
 
-/* Authenticate pending connections and close those that fail. Returns OTHER_USER for a real peer
- * that runs as another user. It must not get the memory, and waiting for it is useless. */
+/* Authenticate pending connections and close those that fail. Returns FINE, or OTHER_USER if a real
+ * peer runs as another user. It must not get the memory, and waiting for it is useless. */
 static enum twill_share_cause identify_pending(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {
@@ -380,8 +380,8 @@ static enum twill_share_cause serve_peer(struct exchange *exchange,
     return cause;
 }
 
-/* Advance all peers. Counts in *missing the files not received yet, and in *unsent those not sent
- * yet to peers that could be tried. */
+/* Advance the exchange with all peers. Returns FINE or the first cause. Sets *missing to the number
+ * of files not received yet, and *unsent to that of files that can be sent but are not yet. */
 static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *missing,
                                           size_t *unsent)
 {

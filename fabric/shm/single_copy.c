@@ -237,7 +237,7 @@ void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t
     *single_copy = NULL;
 }
 
-/* With cma a process is read by its pid, so the result holds for any subset of the ranks. */
+/* Return true if only cma is used, as it reads a process by its pid in any subset of the ranks. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of)
 {
     return of != NULL && of->fetches == &twill_single_copy_cma && of->maps == NULL;

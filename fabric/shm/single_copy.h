@@ -44,8 +44,8 @@ void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
                              const struct twill_world *world, struct twill_oob_batch *batch);
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
-/* Return whether the result for any subset of these ranks is known without asking them. The answer
- * is equal on all of them. `of` may be NULL, for which it is false. */
+/* Return whether it is known, without asking other ranks, which methods work in any subset of these
+ * ranks. The answer is equal on all of them, and false if `of` is NULL. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
 /* Create the object of a subset from `of`, which is_known(), without communication. Rank r of the
  * subset's `world`, where this is rank `me`, is rank ranks[r] of of_world. Sets *single_copy to

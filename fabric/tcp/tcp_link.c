@@ -268,7 +268,7 @@ static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, in
 }
 
 /* Connect again, as the other end may have evicted the connection before the handshake, and keep
- * the posted requests. If the peer has ended, this attempt fails. Returns as open_again() does. */
+ * the posted requests. Returns 1 if it connects now, 0 if it waits or is LOST, or a status. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {

@@ -222,7 +222,7 @@ static int report_refusal(const struct twill_tcp_records *r, struct twill_error 
     return -1;
 }
 
-/* Extend a number of 32 bits to the number of 64 bits that is nearest to `near`. */
+/* Return the number nearest to `near` whose lower 32 bits are `number`. */
 static uint64_t extended(uint32_t number, uint64_t near)
 {
     return near + (uint64_t)(int64_t)(int32_t)(number - (uint32_t)near);

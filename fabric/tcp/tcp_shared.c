@@ -420,7 +420,8 @@ static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct
     return free ? channel : NULL;
 }
 
-/* Do the work of twill_tcp_common_adopt(). Call with the lock. */
+/* Do the work of twill_tcp_common_adopt(), with the lock held. Returns how many connections
+ * progressed, or a negative status. */
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;

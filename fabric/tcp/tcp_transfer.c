@@ -148,7 +148,7 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
  * that were asked for were. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
-/* Read up to `bytes` and set *got to their number. Returns EMPTY, SHORT, FULL, or a status. */
+/* Read up to `bytes` and set *got to their number. Returns EMPTY, SHORT or FULL, or fails. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {

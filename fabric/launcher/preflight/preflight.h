@@ -112,13 +112,13 @@ struct preflight_check_kind {
 };
 extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT];
 
-/* Allocate for this many hosts. The caller fills in names and ranks. False: there is no memory. */
+/* Initialise *all for this many hosts. The caller fills in their names and ranks. Returns false if
+ * there is no memory. */
 bool preflight_open(struct preflight *all, int hosts);
 void preflight_close(struct preflight *all); /* free all that it has */
 /* Run all checks on what is known, and add their findings to all->finding. */
 void preflight_look(struct preflight *all);
-/* Return the number of findings that are problems, or of those that are warnings if not `problems`.
- * */
+/* Return the number of findings that are problems, or warnings if `problems` is false. */
 size_t preflight_count(const struct preflight *all, bool problems);
 /* Return the connection from one host to another. */
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);

@@ -340,7 +340,8 @@ static void take_result(void *user, int index, int rank, struct json_object *obj
     take_pairs(reader->job, rank, object);
 }
 
-/* List the chosen hosts for twillrun, and record each rank's host. They are filled in order. */
+/* Return the chosen hosts as a list for twillrun, which the caller frees, or NULL if there is no
+ * memory. Also sets all->job.host[], as twillrun fills the hosts in order. */
 static char *list_sites(struct preflight *all, const bool *chosen)
 {
     size_t bytes = (size_t)all->hosts * (PREFLIGHT_TEXT + 16) + 1;

@@ -230,7 +230,7 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
     }
 }
 
-/* Skip the prefixes of twillrun, "host NAME: " and "[3] " at the beginning of a line. */
+/* Return `line` without the prefixes "twillrun: ", "host NAME: " and "[3] " at its beginning. */
 static const char *skip_prefixes(const char *line, const char *host)
 {
     char named[300];

@@ -57,7 +57,7 @@ static void print_findings(const struct preflight *all, bool problems, FILE *out
     }
 }
 
-/* Write a number, or a dash if it is not known. */
+/* Return a number as text, written into `text`, or "-" if it is negative, which means not known. */
 static const char *number_text(char text[32], int64_t number)
 {
     if (number < 0)
