@@ -64,7 +64,7 @@ enum {
     TWILL_MPI_WRONG_SIZE,    /* larger than any memory */
     TWILL_MPI_WRONG_RECEIVED = 64
 };
-/* Return a fault as one of the receive side. */
+/* Return a fault as one of the receive side, or 0 for 0. */
 static inline unsigned twill_mpi_received(unsigned wrong)
 {
     return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
@@ -121,7 +121,7 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
-/* The slow paths. Most calls need no bounce memory, which the inline functions below test first. */
+/* The parts of the inline functions below for calls with bounce memory. Most calls have none. */
 void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
@@ -138,7 +138,7 @@ static inline twill_status twill_mpi_unpack(const struct twill_mpi_bound *bound)
                ? TWILL_OK
                : twill_mpi_unpack_bounced(bound);
 }
-/* Release the operation and free the bounce memory that the call owns. */
+/* Release the call's operation and free the bounce memory that the call owns. */
 static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
 {
     if (bound->made != NULL || bound->memory != NULL)
@@ -149,7 +149,8 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
                       MPI_Datatype to_type);
 /* Allocate bounce memory and set src and dst. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
-/* Make the twill call. *request is set for nonblocking and persistent calls. */
+/* Make the twill call, or a barrier in its place if the call FAILS. Returns its status. *request is
+ * set for nonblocking and persistent calls. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
 #endif

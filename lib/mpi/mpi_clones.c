@@ -31,7 +31,8 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
     return comm;
 }
 
-/* Return this rank's offer, with a bit for each clone that is idle and not broken. */
+/* Return this rank's offer, with a bit for each clone that is idle and not broken, and one that
+ * says that this rank lacks nothing. */
 static uint64_t offer_idle(const struct twill_mpi_comm *parent)
 {
     uint64_t offer = LACKS_NOTHING;
@@ -43,7 +44,8 @@ static uint64_t offer_idle(const struct twill_mpi_comm *parent)
     return offer;
 }
 
-/* Take the first clone that is idle on all ranks (`common`). Returns NULL if there is none. */
+/* Return the first clone in `common`, the set of those idle on all ranks, and mark it as used.
+ * Returns NULL if the set is empty. */
 static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t common)
 {
     if (common == 0)
@@ -162,7 +164,8 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     }
 }
 
-/* Mark the next clone that is not revoked and keep it from being released. NULL if none is left. */
+/* Mark the next clone that is not revoked as revoked, and keep it from being released. Returns NULL
+ * if none is left. */
 static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);

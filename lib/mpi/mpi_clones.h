@@ -18,7 +18,7 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent);
  * the clone or an older idle one. A clone that is not used is freed. It may be NULL. */
 bool twill_mpi_clone_set_up(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone, bool lacks,
                             struct twill_mpi_bound *bound, twill_request **request);
-/* Keep a clone that has no request any more for the next one, or release it. Does not wait. */
+/* Keep a clone that has no request any more for a later request, or release it. Does not wait. */
 void twill_mpi_clone_free(struct twill_mpi_comm *clone);
 /* Release the idle clones of a freed parent. The others are released with their requests. */
 void twill_mpi_clones_close(struct twill_mpi_comm *parent);

@@ -111,8 +111,6 @@ void twill_mpi_comm_release(struct twill_mpi_comm *comm)
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* --- release ---------------------------------------------------------------------------------- */
-
 /* Return whether this rank's calls on `comm` and the barrier after them are complete. `at_once`
  * ignores requests that the program never completed. Never blocks on the lock, because its holder
  * may be in a function of the program that wants a lock of the MPI, which this thread holds. */
@@ -191,7 +189,8 @@ void twill_mpi_comms_reap(void)
     }
 }
 
-/* Release an entry whose communicator the program has freed, now or later. */
+/* Release an entry whose communicator the program has freed, at once if it was not adopted, or once
+ * all ranks are done with it. */
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
@@ -202,7 +201,8 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         twill_mpi_comm_defer_free(comm);
 }
 
-/* Delete callback of the attribute. Runs in the MPI, while another thread may hold `making`. */
+/* Delete callback of the attribute, when its communicator is freed. Runs in the MPI, while another
+ * thread may hold `making`. Always returns MPI_SUCCESS. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -212,8 +212,6 @@ static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
     free_or_defer(comm);
     return MPI_SUCCESS;
 }
-
-/* --- adoption --------------------------------------------------------------------------------- */
 
 #define COMM_KEEPS 4  /* most descriptors that a communicator keeps */
 #define COMM_NEEDS 70 /* most that it also needs while it is made, but at most one per rank */
@@ -269,7 +267,8 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks)
     return find_world_ranks(handle, size, ranks) == TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Return the part of a communicator's fate that all ranks know without communication. */
+/* Return the part of a communicator's fate that all ranks know without communication, and set *size
+ * and *rank. ADOPTED means that nothing is known against it. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
@@ -290,7 +289,7 @@ static void note_failure(void)
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* Create the twill communicator and, for a persistent call, its request. */
+/* Create comm->comm and, for a persistent call, its *request. Returns the first failure. */
 static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
                               struct twill_mpi_oob *oob, const struct twill_mpi_bound *bound,
                               twill_request **request)
@@ -362,7 +361,7 @@ enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm 
     return fate;
 }
 
-/* Let lookups find the entry. */
+/* Complete the entry by its fate, and let lookups find it by `handle`. */
 static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
                          enum twill_mpi_fate fate)
 {

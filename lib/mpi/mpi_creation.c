@@ -52,7 +52,7 @@ MAKES(Intercomm_create,
       comm, leader, peer, remote_leader, tag)
 MAKES(Intercomm_merge, (MPI_Comm comm, int high, MPI_Comm *made), made, comm, high)
 
-/* A communicator freed by another call is released when the next one is created or freed. */
+/* A twill communicator that other ranks still use is released when a later one is made or freed. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -62,7 +62,7 @@ int MPI_Comm_free(MPI_Comm *comm)
     return code;
 }
 
-/* Waits for everything under way on the communicator, including twill's requests. */
+/* This waits for everything under way on the communicator, including twill's requests. */
 int MPI_Comm_disconnect(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -74,8 +74,6 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
     twill_mpi_comms_reap();
     return code;
 }
-
-/* --- failure ---------------------------------------------------------------------------------- */
 
 /* MPIs support user-level failure mitigation themselves, with one exception. A revoked communicator
  * also ends twill's collectives on all its ranks. Later ones are passed on, and the MPI refuses
@@ -106,8 +104,6 @@ bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
            call->op == MPI_BAND && call->recv.count == 1 && call->recv.type == MPI_INT &&
            !twill_mpi.has_iagree;
 }
-
-/* --- windows ---------------------------------------------------------------------------------- */
 
 static int window_freed(MPI_Win window, int keyval, void *value, void *extra)
 {
@@ -183,8 +179,6 @@ LARGE_WINDOW(allocate_shared,
              PMPI_Win_allocate_shared(size, (int)unit, info, comm, base, window), size, unit, info,
              comm, base, window)
 
-/* --- files ------------------------------------------------------------------------------------ */
-
 int twill_mpi_file_opened(int code)
 {
     if (code == MPI_SUCCESS)
@@ -212,12 +206,11 @@ int MPI_File_close(MPI_File *file)
     return twill_mpi_file_closed(PMPI_File_close(file));
 }
 
-/* --- memory ----------------------------------------------------------------------------------- */
-
 /* Collectives on a node need not copy memory of twill_alloc(). If it has no room left, the MPI
  * allocates. The info argument is ignored. */
 
-/* Allocate from twill, otherwise from the MPI. Works while the context exists, even at the end. */
+/* Allocate from twill, or from the MPI if that fails. Works while the context exists, even at the
+ * end. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;

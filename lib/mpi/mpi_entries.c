@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- functions that the MPI may lack ---------------------------------------------------------- */
-
 twill_mpi_function *twill_mpi_below(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -46,8 +44,6 @@ static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
     }
     return atomic_load_explicit(&newer->function, memory_order_relaxed);
 }
-
-/* --- int counts ------------------------------------------------------------------------------- */
 
 /* One end of a call with its counts as int. */
 struct narrowed_end {
@@ -82,7 +78,8 @@ static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool
     return copy;
 }
 
-/* Convert a call's counts to int. An intercommunicator's arrays have an entry per remote rank. */
+/* Convert a call's counts to int in *narrow, whose memory the caller frees. narrow->fails says
+ * whether this was impossible. An intercommunicator's arrays have an entry per remote rank. */
 static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_call *call)
 {
     int inter = 0, rank = 0;
@@ -181,8 +178,6 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
         PMPI_Comm_call_errhandler(call->comm, code);
     return code;
 }
-
-/* --- entry points ----------------------------------------------------------------------------- */
 
 /* Assign an entry point's arguments to the call. Members that the kind does not use are not set. */
 #define END(end, at, n, of) call.end.buffer = (at), call.end.count = (n), call.end.type = (of)

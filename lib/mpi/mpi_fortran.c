@@ -90,8 +90,6 @@ ENTRY(session_init, SESSION_INIT, fint *info, fint *errhandler, fint *session, f
     store_code(code, result);
 }
 
-/* --- communicators ---------------------------------------------------------------------------- */
-
 static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
 {
     if (result == MPI_SUCCESS)
@@ -157,7 +155,7 @@ ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
 
 extern fint mpi_fortran_unweighted_, mpi_fortran_weights_empty_;
 
-/* Return C's form of an array of weights. */
+/* Return C's form of an array of weights, which has constants of C for those of Fortran. */
 static int *weights_at(fint *weights)
 {
     if (weights == &mpi_fortran_unweighted_)
@@ -179,8 +177,9 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
 
 #else
 
-/* Adopt a communicator that the MPI's own entry point made, and store the code. That entry point
- * was built by the program's compiler, on which the symbol for MPI_UNWEIGHTED depends. */
+/* If `result` is success, adopt the communicator that the MPI's own entry point made. Stores it in
+ * *code. That entry point was built by the program's compiler, on which the symbol for
+ * MPI_UNWEIGHTED depends. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -214,8 +213,6 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 #endif
 
-/* --- memory ----------------------------------------------------------------------------------- */
-
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
     store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
@@ -234,8 +231,6 @@ ENTRY(free_mem, FREE_MEM, char *memory, fint *code)
 }
 
 #endif
-
-/* --- collectives ------------------------------------------------------------------------------ */
 
 static void hand_out_request(int result, MPI_Request made, fint *request, fint *code)
 {
@@ -279,7 +274,7 @@ COLLECTIVE(barrier, BARRIER, Barrier, COMM(comm), fint *comm)
 
 extern fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
-/* Return C's form of the address of a buffer. */
+/* Return C's form of a buffer's address, which has constants of C for those of Fortran. */
 static void *buffer_at(char *buffer)
 {
     if ((void *)buffer == &mpi_fortran_in_place_)
@@ -345,8 +340,6 @@ COLLECTIVE(alltoallv, ALLTOALLV, Alltoallv,
            fint *comm)
 
 #endif
-
-/* --- requests --------------------------------------------------------------------------------- */
 
 /* An array of requests with statuses, and its C form. */
 struct request_array {
@@ -574,8 +567,6 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
 SOME(waitsome, WAITSOME, Waitsome)
 SOME(testsome, TESTSOME, Testsome)
 
-/* --- windows ---------------------------------------------------------------------------------- */
-
 /* The MPI's own entry point makes windows and opens files, as it knows the symbol for MPI_BOTTOM.
  * The result is counted here. */
 static void window_made(fint result, const fint *window, fint *code)
@@ -614,8 +605,6 @@ WINDOW_ENTRY(win_allocate_shared_cptr, WIN_ALLOCATE_SHARED_CPTR,
              (size, unit, info, comm, base, window, &result), MPI_Aint *size, fint *unit,
              fint *info, fint *comm, char *base)
 #endif
-
-/* --- files ------------------------------------------------------------------------------------ */
 
 ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint *file, fint *code,
       size_t length)

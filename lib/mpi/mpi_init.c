@@ -53,15 +53,13 @@ static void check_program(const void *caller)
 
 #else
 
-/* The library that opened this one (detect/) has found the MPI. */
+/* Do nothing, as the library that opened this one (detect/) has found the MPI. */
 static void check_program(const void *caller)
 {
     (void)caller;
 }
 
 #endif
-
-/* --- what ranks agree on ---------------------------------------------------------------------- */
 
 /* Wait for a collective of set-up, and return MPI's code. Yields in between, where MPIs would spin
  * on a core that another rank may need. */
@@ -107,7 +105,8 @@ void twill_mpi_oob_close(struct twill_mpi_oob *oob)
     free(oob->frame);
 }
 
-/* Exchange one frame. Returns true, with all frames in oob->frame, unless a rank has failed. */
+/* Exchange one frame. Returns true, with all frames in oob->frame, unless a rank or the MPI has
+ * failed. */
 static bool oob_round(struct twill_mpi_oob *oob, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -150,7 +149,7 @@ void twill_mpi_share_text(char *text, size_t bytes)
         PMPI_Bcast(text, (int)bytes, MPI_CHAR, first, twill_mpi.shadow);
 }
 
-/* Called by twill while it waits, so that the MPI's messages make progress. */
+/* Let the MPI's messages make progress. twill calls this while it waits. */
 static void on_idle(void *user)
 {
     (void)user;
@@ -232,7 +231,8 @@ static void open_world(void)
     twill_mpi_oob_close(&oob);
 }
 
-/* Delete callback of an attribute of MPI_COMM_SELF, which tears everything down. */
+/* Delete callback of an attribute of MPI_COMM_SELF, which tears everything down. Always returns
+ * MPI_SUCCESS. */
 static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;

@@ -26,7 +26,7 @@ struct buffer {
     size_t extent;             /* bytes from `begin` to the end, including gaps */
 };
 
-/* Look up the type of an end. Returns its fault, or 0. */
+/* Look up the type of an end and set type, handle and user of *buffer. Returns the fault, or 0. */
 static inline unsigned check_span_type(struct buffer *buffer, const struct twill_mpi_end *end)
 {
     buffer->handle = end->type;
@@ -140,7 +140,8 @@ static inline bool sides_overlap(const struct buffer *a, const struct buffer *b)
            b->bytes != 0;
 }
 
-/* Let twill work on a copy of this side. The shard `skip` is not copied, unless it is -1. */
+/* Describe one side (`which`) of the call as a copy in bounce memory, on which twill then works.
+ * The shard `skip` is not copied, unless it is -1. */
 static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct buffer *buffer,
                    int skip)
 {
@@ -225,16 +226,15 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* --- one shard on one side, all shards on the other ------------------------------------------- */
-
-/* Properties of a collective of this shape. */
+/* Shape of a collective with one shard on one side and all shards, the whole, on the other. */
 struct move_shape {
     bool gathers; /* shards are sent and the whole is received, not the reverse */
     bool rooted;  /* only the root has the whole */
     bool vector;
 };
 
-/* Return the offset of this rank's shard in the whole, in bytes of memory (direct) or packed. */
+/* Return the offset in bytes of this rank's shard in the whole, in memory if `direct`, else
+ * packed. */
 static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
@@ -329,7 +329,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind a call on a rank that has both sides, separately. Returns TAKEN or ERRONEOUS. */
+/* Bind a call on a rank that has both sides as separate buffers. Returns TAKEN or ERRONEOUS. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
@@ -352,7 +352,8 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind a call of this shape. Inlined into each binder, so that the shape is a constant there. */
+/* Bind a call of this shape. Returns TAKEN, or ERRONEOUS if the MPI refuses it. Inlined into each
+ * binder, so that the shape is a constant there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
 bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
             struct move_shape shape)
@@ -397,8 +398,6 @@ BINDER(scatter, false, true, false)
 BINDER(scatterv, false, true, true)
 BINDER(allgather, true, false, false)
 BINDER(allgatherv, true, false, true)
-
-/* --- all shards on both sides ----------------------------------------------------------------- */
 
 enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound)

@@ -32,8 +32,6 @@ static const struct {
 _Static_assert(sizeof(predefined) / sizeof(*predefined) == TWILL_OP_COUNT - 1,
                "MPI has all operations but avg");
 
-/* --- operations by PMPI_Reduce_local ---------------------------------------------------------- */
-
 /* Combine any number of elements with PMPI_Reduce_local(), which overwrites `right`. */
 static void reduce_local(const void *left, void *right, size_t count,
                          const struct twill_mpi_operation *operation)
@@ -48,9 +46,9 @@ static void reduce_local(const void *left, void *right, size_t count,
     }
 }
 
-/* The function given to twill_op_create(). MPI overwrites the right operand. If the destination is
- * a third buffer, the right operand is copied there first. If it is the left operand, the result is
- * computed in a copy of the right one. */
+/* The function given to twill_op_create(), which computes *result from left and right. MPI
+ * overwrites the right operand. If the destination is a third buffer, the right operand is copied
+ * there first. If it is the left operand, the result is computed in a copy of the right one. */
 static void apply_operation(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user)
 {
@@ -201,7 +199,7 @@ int MPI_Type_free(MPI_Datatype *type)
     return MPI_SUCCESS;
 }
 
-/* Use a native operation of twill. Returns TAKEN. */
+/* Set *found to a native operation of twill. Returns TAKEN. */
 static enum twill_mpi_why take_native(const struct twill_mpi_type *type, twill_op op,
                                       struct twill_mpi_reduction *found)
 {
@@ -223,7 +221,8 @@ static bool op_is_valid(const struct twill_mpi_call *call, int *commutative)
            PMPI_Op_commutative(call->op, commutative) == MPI_SUCCESS;
 }
 
-/* Use a twill operation that calls PMPI_Reduce_local(). Returns TAKEN or ERRONEOUS. */
+/* Set *found to a twill operation that calls PMPI_Reduce_local(). Returns ERRONEOUS if the MPI does
+ * not accept operation and type, otherwise TAKEN, with found->lacks set if no slot was left. */
 static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
                                     const struct twill_mpi_type *type,
                                     struct twill_mpi_reduction *found)

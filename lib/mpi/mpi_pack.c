@@ -95,7 +95,8 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
     return code;
 }
 
-/* Copy all shards of a side to or from its bounce memory. */
+/* Copy all shards of a side to its bounce memory if `packs`, else back. Returns TWILL_ERR_INTERNAL
+ * if the MPI fails. */
 static twill_status move_side(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;
@@ -141,8 +142,8 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
     return comm->scratch.bounce;
 }
 
-/* Copy the program's arrays of a side to *more, and keep its type, because both may be gone when
- * the call has returned. Returns false if the MPI fails. */
+/* Copy the program's arrays of a side to *more, which moves past them, and keep its type, because
+ * both may be gone when the call has returned. Returns false if the MPI fails. */
 static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));

@@ -25,8 +25,8 @@ void twill_mpi_progress(void)
         twill_mpi_refusals_check();
 }
 
-/* Adapt the number of spins to the time a yield took, as twill's own waits do. If others want the
- * core, spinning delays them, and one of them may be the rank that is waited for. */
+/* Adapt the number of spins to `ns`, which a yield took, as twill's own waits do. If others want
+ * the core, spinning delays them, and one of them may be the rank that is waited for. */
 static void adapt_spins(uint64_t ns)
 {
     unsigned contention =

@@ -93,7 +93,7 @@ static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, siz
            to < from + given * found->element;
 }
 
-/* Bind the buffers of a reduction whose source and result have equal length. */
+/* Bind source and result of a reduction in which both have the same length. */
 static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                          const struct twill_mpi_reduction *found)
 {

@@ -33,7 +33,8 @@ void twill_mpi_checks_find(void)
 
 #if defined(OPEN_MPI)
 
-/* Return whether Open MPI refuses fault `what`. It checks handles and most numbers, no address. */
+/* Return whether Open MPI refuses fault `what`, on the receive side if `received`. It checks
+ * handles and most numbers, no address. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -60,7 +61,8 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 
 #else
 
-/* Return whether MPICH refuses fault `what`. It checks most arguments, but not arrays. */
+/* Return whether MPICH refuses fault `what`, on any side. It checks most arguments, but not
+ * arrays. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -109,8 +111,6 @@ enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twi
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* --- calls that were refused ------------------------------------------------------------------ */
-
 /* When the MPI below refuses a call on one rank, the program continues. The other ranks may be in
  * that call in twill, and would wait for this rank for ever. It therefore sends each of them a
  * notice on `shadow`, which they find while they wait. If a rank is in this very call, and still is
@@ -157,7 +157,7 @@ struct received_notice {
     int from;
 };
 
-/* Note the received notice if it is about this communicator. */
+/* Note the received notice (`user`) if it is about this communicator. For each_adopted(). */
 static void note_refusal(struct twill_mpi_comm *comm, void *user)
 {
     const struct received_notice *received = user;
@@ -189,7 +189,8 @@ void twill_mpi_refusals_read(void)
     pthread_mutex_unlock(&twill_mpi.self.lock);
 }
 
-/* Return whether this rank waits in the call that another rank was refused. */
+/* Return whether this rank waits in the call with index `refused`, which another rank was
+ * refused. */
 static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
 {
     const struct twill_mpi_refusal *refusal = &comm->refusal;
@@ -205,7 +206,7 @@ static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
 }
 
 /* Revoke a communicator if this rank has long waited in a call that another rank was refused. A
- * call that this rank was also refused does not count. */
+ * call that this rank was also refused does not count. For each_adopted(). */
 static void give_up(struct twill_mpi_comm *comm, void *user)
 {
     struct twill_mpi_refusal *refusal = &comm->refusal;

@@ -130,7 +130,7 @@ static void collect_report(struct mpi_report *report)
     report->mine.refused = atomic_load(&twill_mpi.memory.refused);
 }
 
-/* Reduce the numbers of all ranks to rank 0. Collective. */
+/* Reduce the numbers of all ranks to `all` and `slowest` on rank 0. Collective. */
 static void sum_up(struct mpi_report *report)
 {
     MPI_Comm comm = twill_mpi.shadow;

@@ -25,7 +25,8 @@ static bool handle_is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Complete a request that is not under way, and return MPI's code. */
+/* Complete one of our requests that is not under way and set *request. Returns MPI's code, after
+ * calling the error handler if that is an error. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -195,7 +196,8 @@ static int take_out_requests(int count, MPI_Request *requests, struct taken *tak
     return MPI_SUCCESS;
 }
 
-/* Complete *link, which is not under way. Unlinks it and returns its code. */
+/* Complete *link, which is not under way. Unlinks it, sets its handle in the array, and returns its
+ * code. */
 static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
@@ -214,7 +216,7 @@ static void set_error(MPI_Status *status, int code)
 
 /* --- all -------------------------------------------------------------------------------------- */
 
-/* Return whether none of ours is under way. Stops at the first that is. */
+/* Return whether none of our requests in `taken` is under way. Stops at the first that is. */
 static bool poll_all(const struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
@@ -223,8 +225,8 @@ static bool poll_all(const struct taken *taken)
     return true;
 }
 
-/* Like poll_all(), but make progress on every communicator in each pass. A deadline starts when a
- * communicator stops moving, so deadlines of several communicators do not add up. */
+/* Return what poll_all() does, but make progress on every communicator in each pass. A deadline
+ * starts when a communicator stops moving, so deadlines of several communicators do not add up. */
 static bool poll_each(const struct taken *taken)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -248,7 +250,7 @@ static bool on_several(const struct taken *taken)
     return false;
 }
 
-/* Wait until none of ours is under way. */
+/* Wait until none of our requests in `taken` is under way, and advance the MPI's. */
 static void wait_taken(const struct taken *taken)
 {
     struct twill_mpi_backoff backoff = {0};
@@ -274,7 +276,8 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* Test the MPI's requests, which may never complete after one of ours failed. Returns the code. */
+/* Test each of the MPI's requests, after one of ours failed and some may never complete, and set
+ * the error of each status. Returns MPI_ERR_IN_STATUS. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -292,7 +295,8 @@ static void empty_all(int count, MPI_Status *statuses)
         empty_status(&statuses[i]);
 }
 
-/* Complete all of ours and restore the array. Returns the code of the call; `code` is the MPI's. */
+/* Complete all of ours and restore the array. Returns the code of the whole call. `code` is that of
+ * the MPI for its own requests. */
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {
@@ -381,7 +385,7 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     return true;
 }
 
-/* If the only request left is ours, wait for it without a loop. */
+/* If the only active request left is ours, wait for it without a loop. */
 static void wait_for_only(const struct taken *taken)
 {
     struct twill_mpi_request *only = NULL;
@@ -519,7 +523,8 @@ TWILL_EXPORTED int MPI_Request_get_status_any(int count, const MPI_Request reque
 TWILL_EXPORTED int MPI_Request_get_status_some(int incount, const MPI_Request requests[],
                                                int *outcount, int indices[], MPI_Status statuses[]);
 
-/* Return the MPI's function if the array can be passed on, otherwise NULL. */
+/* Return the MPI's function `name` if none of the requests is ours, otherwise NULL. Also returns
+ * NULL if the MPI lacks it. */
 static twill_mpi_function *passed_to(int count, const MPI_Request *requests, const char *name)
 {
     for (int i = 0; requests != NULL && i < count; i++)

@@ -45,7 +45,8 @@ static void push_request(struct twill_mpi_request *_Atomic *list, struct twill_m
     atomic_store_explicit(list, request, memory_order_relaxed);
 }
 
-/* Add a slab. The pool is locked and empty. If out of memory or numbers, it stays empty. */
+/* Add a slab of spare requests to the pool, which is locked and empty. It stays empty if memory or
+ * numbers have run out. */
 static void grow(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
@@ -98,7 +99,8 @@ static void count_requests(struct twill_mpi_comm *comm, int more)
                               memory_order_relaxed);
 }
 
-/* Append to the requests under way on the communicator, which is locked here and below. */
+/* Append a request to those under way on its communicator. The communicator is locked, here and in
+ * the functions below. */
 static void activate_request(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -158,7 +160,8 @@ static bool test_request(struct twill_mpi_request *request)
     return done;
 }
 
-/* Never waits for another thread. If one holds the communicator's lock, it makes progress on it. */
+/* This never waits for another thread. If one holds the lock, it makes progress on the
+ * communicator. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request)
 {
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
@@ -217,7 +220,8 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
             twill_mpi_backoff(&backoff);
 }
 
-/* Take part in a call without memory for a request, because the other ranks wait for this one. */
+/* Take part in a call without memory for a request, because the other ranks wait for this one.
+ * Returns TWILL_ERR_MEMORY or the status of another failure. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {
     twill_mpi_bound_free(bound);
@@ -252,7 +256,8 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     return twill_mpi_is_revoked(comm, *status) ? TWILL_MPI_WHY_REVOKED : why;
 }
 
-/* Start a nonblocking call. *made is NULL if the call is passed on or *status is an error. */
+/* Start a nonblocking call, and set *made to its request, or to NULL if the call is passed on or
+ * *status is an error. Returns TAKEN or why it is passed on. */
 static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *comm, struct twill_mpi_request **made,
                                        twill_status *status)
@@ -422,7 +427,8 @@ static void defer_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
-/* MPI_Request_free() waits neither for the call nor for a thread with the communicator's lock. */
+/* This waits neither for the call nor for a thread with the communicator's lock, as MPI demands of
+ * MPI_Request_free(). */
 void twill_mpi_request_free(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -456,8 +462,8 @@ void twill_mpi_requests_sweep(void)
     }
 }
 
-/* The MPI does the same for its own requests in MPI_Comm_disconnect(). Keeps no pointer, because a
- * thread that waits for one of the requests may release it at any time. */
+/* The MPI completes its own requests in MPI_Comm_disconnect(). This keeps no pointer to a request,
+ * because a thread that waits for one may release it at any time. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm)
 {
     struct twill_mpi_backoff backoff = {0};

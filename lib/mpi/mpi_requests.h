@@ -51,8 +51,8 @@ bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void 
 
 /* Make progress on the request's communicator. Returns true if the request is not under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
-/* Like twill_mpi_request_poll(), for many requests. Within one pass a communicator makes progress
- * once, with the first of its requests. */
+/* Return what twill_mpi_request_poll() does, for many requests. Within one pass a communicator
+ * makes progress once, with the first of its requests. */
 bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
 /* Return a number for a new pass. */
 static inline uint64_t twill_mpi_request_next_pass(void)
@@ -82,7 +82,7 @@ struct twill_mpi_backoff {
     unsigned turns;
     uint64_t started;
 };
-/* Wait a moment, as *backoff says, and advance it. */
+/* Spin, yield or nap once, by the stage of *backoff, and advance it. */
 void twill_mpi_backoff(struct twill_mpi_backoff *backoff);
 
 #endif

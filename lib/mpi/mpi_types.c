@@ -179,8 +179,6 @@ static const struct twill_mpi_type *find_entered(MPI_Datatype type)
     return NULL;
 }
 
-/* --- derived types ---------------------------------------------------------------------------- */
-
 /* Return whether the bytes of an element are packed in order. Packs elements whose bytes hold one
  * digit of their own offset. Types that may be reduced need no malloc here, because all ranks must
  * get the same result. Other types are packed if out of memory. */
@@ -236,8 +234,8 @@ static bool is_predefined(const struct envelope *e)
            e->combiner == MPI_COMBINER_F90_COMPLEX || e->combiner == MPI_COMBINER_F90_INTEGER;
 }
 
-/* Return the type that `type` duplicates or repeats contiguously, or MPI_DATATYPE_NULL. If *free_it
- * is set to true, the caller must free it. */
+/* Return the type that `type` duplicates or repeats contiguously, or MPI_DATATYPE_NULL if it was
+ * made in another way. If *free_it is set to true, the caller must free the result. */
 static MPI_Datatype made_of(MPI_Datatype type, bool *free_it)
 {
     large_contents *large = (large_contents *)twill_mpi.types.contents;
@@ -300,8 +298,8 @@ static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
                : NULL;
 }
 
-/* Return whether the MPI accepts the handle and the type is committed. MPI has no query for this,
- * but does not pack an uncommitted type. */
+/* Return whether the handle is valid and the type committed. MPI has no query for this, but does
+ * not pack an uncommitted type. */
 static bool is_committed(MPI_Datatype type)
 {
     unsigned char nothing[1] = {0};
@@ -329,7 +327,8 @@ static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, boo
         free(kept);
 }
 
-/* Inspect a type unless another thread has. Returns its properties, or NULL if the MPI fails. */
+/* Return the properties of a type, inspecting it unless another thread has, or NULL if the MPI
+ * fails. They are in *storage if they could not be kept. */
 static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     bool taken;

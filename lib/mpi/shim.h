@@ -132,15 +132,17 @@ struct twill_mpi_refusal {
 };
 
 struct twill_mpi_comm;
-/* Tell the other ranks that the MPI has refused this call, if its communicator is twill's. */
+/* Inform the other ranks that the MPI has refused this call, if its communicator is adopted. */
 void twill_mpi_refused(const struct twill_mpi_call *call);
 /* Read all notices that have arrived. Called between polls. */
 void twill_mpi_refusals_read(void);
 /* Give up each call in which this rank has waited too long for a rank that was refused it. */
 void twill_mpi_refusals_check(void);
-/* Return whether a call failed because it was given up. Such a call must not be passed on. */
+/* Return whether a call that ended with `status` failed because it was given up. Such a call must
+ * not be passed on. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
-/* Translate all ranks of a communicator to ranks of `shadow` (mpi_comms.c), or return false. */
+/* Set ranks[size] to the ranks in `shadow` of all ranks of a communicator (mpi_comms.c). Returns
+ * false if one has none there or the MPI fails. */
 bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
 
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
@@ -434,12 +436,13 @@ struct twill_mpi_requests {
     struct twill_mpi_comm wrapped; /* pseudo communicator of requests that wrap the MPI's */
 };
 
-/* Like twill_mpi_run(), for nonblocking and persistent calls on an adopted communicator. */
+/* Start or initialise a nonblocking or persistent call on an adopted communicator, for
+ * twill_mpi_run(), and return what that does. */
 enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
                                          struct twill_mpi_comm *comm, MPI_Request *request,
                                          int *code);
-/* Like twill_mpi_run_blocking(), for use when other threads may be waiting for requests of the
- * communicator. *code receives the entry point's return code. */
+/* Run a blocking call when other threads may wait for requests of its communicator. Returns TAKEN,
+ * with the entry point's return code in *code, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code);
 /* Release complete requests that the program freed while under way. Cheap if there are none. */
@@ -537,13 +540,13 @@ struct twill_mpi {
 };
 extern struct twill_mpi twill_mpi;
 
-/* The communicator's lock is taken with MPI_THREAD_MULTIPLE only. */
+/* Take the communicator's lock if the program has MPI_THREAD_MULTIPLE. */
 static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
 {
     if (twill_mpi.multiple)
         pthread_mutex_lock(&comm->lock);
 }
-/* Return false if another thread holds the lock. */
+/* Take the communicator's lock, or return false if another thread holds it. */
 static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
 {
     return !twill_mpi.multiple || pthread_mutex_trylock(&comm->lock) == 0;
@@ -554,7 +557,7 @@ static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* Called after each completed collective (mpi_progress.c). */
+/* Make the progress that is due after each completed collective (mpi_progress.c). */
 static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||

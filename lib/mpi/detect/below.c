@@ -18,8 +18,8 @@ const char *twill_below_variant(enum twill_below_kind kind)
 /* Names of MPIs that use MPICH's handles. */
 static const char *const like_mpich[] = {"MPICH", "Intel(R) MPI", "MVAPICH", "ParaStation MPI"};
 
-/* Return a function of a library, or NULL. */
 typedef void any_function(void);
+/* Return a function of a library, whose type is not known here, or NULL if it has none. */
 static any_function *function_of(void *handle, const char *name)
 {
     void *found = dlsym(handle, name);
@@ -28,7 +28,8 @@ static any_function *function_of(void *handle, const char *name)
     return function;
 }
 
-/* Find out kind and version of the MPI. The functions used may be called before MPI_Init. */
+/* Set the kind and version of the MPI, and `trouble` if it cannot be used. The functions that this
+ * calls may be called before MPI_Init. */
 static void find_kind(const void *init, struct twill_below *below)
 {
     void *scope = dlsym(RTLD_DEFAULT, "PMPI_Init") == init ? RTLD_DEFAULT : below->handle;
@@ -56,7 +57,7 @@ static void find_kind(const void *init, struct twill_below *below)
                 below->kind = TWILL_BELOW_MPICH;
 }
 
-/* Describe the library that contains `init`, its PMPI_Init, unless it is not found. */
+/* Describe the library that contains `init`, its PMPI_Init. *below stays as it is if none does. */
 static void describe(const void *init, struct twill_below *below)
 {
     Dl_info info;
@@ -91,7 +92,7 @@ static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
         dlclose(self);
 }
 
-/* Describe the MPI, or set trouble and return true if it is the second. For each_mpi(). */
+/* Describe the MPI, or set `trouble` if it is the second. Returns whether `trouble` is set. */
 static bool take_only(const void *init, void *user)
 {
     struct twill_below *below = user;
@@ -131,7 +132,7 @@ void twill_below_publish(const struct twill_below *below)
         (void)dlopen(below->path, RTLD_LAZY | RTLD_NOLOAD | RTLD_GLOBAL);
 }
 
-/* Return whether the MPI is of another kind than *user, and describe it there. For each_mpi(). */
+/* If the MPI is of another kind than *user, describe it there and return true. For each_mpi(). */
 static bool take_other(const void *init, void *user)
 {
     struct twill_below *below = user, found = {.kind = TWILL_BELOW_NONE};

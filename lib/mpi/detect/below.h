@@ -29,10 +29,11 @@ struct twill_below {
     const char *trouble; /* reason why it cannot be used, or NULL */
 };
 
-/* Find the MPI that calls made at the code address `caller` reach. It is the one in global scope,
- * otherwise the one that the caller's library needs, otherwise the only one in the process. */
+/* Find the MPI that calls made at the code address `caller` reach, and describe it in *below. It is
+ * the one in global scope, otherwise the one that the caller's library needs, otherwise the only
+ * one in the process. If there is none, below->kind is TWILL_BELOW_NONE. */
 void twill_below_find(const void *caller, struct twill_below *below);
-/* Find the MPI that the library containing `caller` needs. */
+/* Describe the MPI that the library containing `caller` needs, in the same way. */
 void twill_below_needed(const void *caller, struct twill_below *below);
 /* Make the functions of the MPI visible in global scope. */
 void twill_below_publish(const struct twill_below *below);

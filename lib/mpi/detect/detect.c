@@ -145,7 +145,7 @@ static bool calls_below(void *library, const struct twill_below *below)
     return init == NULL || (dladdr(init, &info) != 0 && info.dli_fbase == below->base);
 }
 
-/* Find the MPI and open the library for it. */
+/* Find the MPI and open the library for it. Sets twill_mpi_detected.library, for pthread_once(). */
 static void detect(void)
 {
     struct twill_mpi_detected *detected = &twill_mpi_detected;

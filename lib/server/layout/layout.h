@@ -181,8 +181,8 @@ bool twill_server_is_chunk_size(size_t bytes);
 
 /* Decide which ranks serve and which work, and number them in server->roles. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to shards, in server->cut. Fails if there are too many or
- * memory is short, and then no chunks exist. */
+/* Cut tensors into chunks and assign these to shards, in server->cut. Fails if there are too many
+ * or memory is short, and then no chunks exist. */
 twill_status twill_server_place(struct twill_server *server);
 /* Undo twill_server_place(). No records may be held. */
 void twill_server_unplace(struct twill_server *server);
