@@ -45,7 +45,7 @@ struct twill_clock_pair twill_clock_read(void);
 void twill_entry_pack(const struct twill_last_entry *last, const struct twill_clock_pair *start,
                       struct twill_entry_message *message);
 /* Return the entry that a message carries, in ticks of this host, and update the filter of the
- * peer's clock. The ticks are 0 if the sender knew no entry. `start` is as above. */
+ * peer's clock. The ticks are 0 if the sender knew none. `start` is as in twill_entry_pack(). */
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,
                                            struct twill_clock_filter *filter);

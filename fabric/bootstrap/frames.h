@@ -118,7 +118,7 @@ int twill_socket_connected(int fd);
 /* Set *endpoint to the address of this end or, if other_end, of the other one. IPv4-mapped IPv6
  * becomes IPv4. Returns false on failure. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
-/* Convert a socket address to text and port. Returns false on failure. */
+/* Set *endpoint to a socket address as text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,
                        struct twill_endpoint *endpoint);
 /* Convert a numeric address and port to a socket address. Returns false if it is not numeric. */

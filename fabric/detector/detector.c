@@ -270,7 +270,7 @@ static void miss_link(struct twill_detector *detector, uint32_t peer)
     twill_hosts_decide(detector, peer, true);
 }
 
-/* Handle a connection in progress that is made, has failed or is overdue. */
+/* Continue with the connection in progress to `peer` if it is made, has failed or is overdue. */
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];

@@ -48,7 +48,8 @@ void twill_detector_close(struct twill_detector *detector); /* NULL is allowed *
 /* Start to connect the hosts. host[rank] is the number of each rank's host, from 0, and `threads`
  * the most ranks that a process has. The lowest rank of each host opens the connections, if
  * possible at most `most` / `threads`. If there are more other hosts, each host is connected to
- * those 1, 2, 4, ... numbers away, and they forward what they detect. A failed one is no error. */
+ * those 1, 2, 4, ... numbers away, and they forward what they detect. A connection that fails is no
+ * error. */
 twill_status twill_detector_connect(struct twill_detector *detector, const struct twill_oob *oob,
                                     const uint32_t *host, uint32_t threads,
                                     struct twill_oob_batch *batch, struct twill_error *error);

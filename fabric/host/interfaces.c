@@ -42,7 +42,8 @@ static bool has_inner_name(const char *name)
     return begins_with_one_of(name, names);
 }
 
-/* Run an ioctl on an interface. Returns its result, or for SIOCGIFHWADDR the type of hardware. */
+/* Run an ioctl on an interface. Returns 0, or for SIOCGIFHWADDR, where `data` is NULL, the type of
+ * hardware, or -1 with errno set. */
 static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;

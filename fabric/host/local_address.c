@@ -83,7 +83,8 @@ static bool take_requested(struct choice *choice, const char *requested, int fam
            take_best(choice, requested, AF_UNSPEC);
 }
 
-/* Choose the first entry of a list. Fails unless all entries exist. */
+/* Set the choice's result to the first entry of the list `requested`. Fails unless all entries name
+ * an interface or address of this host. */
 static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
                                      struct twill_error *error)
 {

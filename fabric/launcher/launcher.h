@@ -319,9 +319,9 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
  * must end. If that is not known yet, the child is undecided and the result is true. */
 bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child,
                             const char *how);
-/* Start a new process as this rank in place of a child that was reaped. */
+/* Start a new process as rank `rank` in place of a child that was reaped. */
 void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child, int rank);
-/* In a host agent, start a new process as this rank in any free place. */
+/* In a host agent, start a new process as rank `rank` in any free place of launch->child. */
 void twill_elastic_start(struct twill_launch *launch, int rank);
 /* End all processes, which wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
@@ -354,7 +354,7 @@ void twill_host_agent_polls(struct twill_launch *launch,
 /* Handle the events of these entries: frames, queued frames, and input of rank 0. */
 void twill_host_agent_turn(struct twill_launch *launch,
                            const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
-/* Report the end of a rank to the twillrun in front. */
+/* Report the end of a rank, its exit code and `how` it ended in words, to the twillrun in front. */
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
 
 /* --- front.c: a job on several hosts --- */

@@ -473,7 +473,8 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
 /* The function early() of twill_transport_ops. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 
-/* Read completions of all communicators. Call with the lock. Fails if the endpoint has failed. */
+/* Read and handle completions of all communicators. Call with the lock. Fails if the endpoint has
+ * failed. */
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
 /* Read the completion queue even if the endpoint has failed. Call with the lock. */
 void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
@@ -485,12 +486,10 @@ int twill_ofi_progress(struct twill_transport *transport, struct twill_error *er
 void twill_ofi_cancel(struct twill_transport *transport);
 
 /* --- ofi_locked.c: detect whether memory was unmapped, by locking it ------------------------- */
-/* Return whether the functions below give the right answers on this kernel, for memory of our own.
- * */
+/* Return whether the functions below work on this kernel, as tried on a mapping made for that. */
 bool twill_locked_works(void);
 /* Lock whole pages. Returns false, with nothing locked, if the kernel refuses, if the range is not
- * one mapping, or if its first page was locked before. `ours` says that we have locked that page.
- * */
+ * one mapping, or if its first page was locked before, unless `ours` says that we locked it. */
 bool twill_locked_take(void *start, size_t bytes, bool ours);
 void twill_locked_drop(void *start, size_t bytes); /* unlock */
 /* Return whether the whole range is still one mapping that is locked. */

@@ -464,9 +464,8 @@ static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint3
     }
 }
 
-/* Addresses are numbered by rank in the job if a communicator of all its ranks has opened the
- * endpoint. If one of other ranks has, it uses the endpoint alone, and they are numbered by rank.
- * */
+/* Contacts are numbered by rank in the job if a communicator of all its ranks has opened the
+ * endpoint. Otherwise one communicator uses it alone, and they are numbered by rank in that. */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
 {
     const struct twill_ofi_endpoint *endpoint = t->endpoint;

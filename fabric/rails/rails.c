@@ -150,7 +150,7 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
 }
 
 /* Complete a large message when all its chunks are complete, or as soon as one fails, because the
- * others may never arrive. Returns true when the slot is free again. *finished counts messages. */
+ * others may never arrive. Adds 1 to *finished then. Returns true once the slot is free again. */
 static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *finished)
 {
     bool pending = false;

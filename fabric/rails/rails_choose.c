@@ -224,7 +224,8 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     return TWILL_OK;
 }
 
-/* Find a rail of a rank in this network that is not taken yet. Returns false if there is none. */
+/* Set *place to a rail of a rank in this network whose bit in *taken is not set, and set that bit.
+ * Returns false if there is none. */
 static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {

@@ -427,7 +427,8 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* Clear the token, close files that are no longer needed, and set new labels where necessary. */
+/* Set label[] and *why as twill_shm_region_conclude() does, by share->cause[]. Also clear the
+ * token, close files that are no longer needed, and leave the peers if the label cannot share. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;

@@ -107,7 +107,7 @@ static const char *local_trouble(int why)
     }
 }
 
-/* Return whether an errno of connect() says that the network is away, perhaps for a moment. */
+/* Return whether an errno of connect() says that there is no way to the host, perhaps briefly. */
 static bool is_away(int why)
 {
     return why == ENETUNREACH || why == EHOSTUNREACH || why == ENETDOWN;

@@ -121,8 +121,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Find out whether rank 0's connections to all ranks exceed the limit of descriptors, which is
- * often 1024. poll() accepts no more entries, either. Fails if the hard limit is too low. */
+/* Set tcp->raises to whether rank 0's connections to all ranks exceed the limit of descriptors,
+ * which is often 1024 and also limits poll(). Sets tcp->places. Fails if the limit is too low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;

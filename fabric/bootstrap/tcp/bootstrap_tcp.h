@@ -64,8 +64,9 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and free it */
 
-/* On rank 0, raise the limit of descriptors before accepting connections or polling all of them,
- * and restore it afterwards. They do nothing unless so many ranks need it. */
+/* On rank 0, raise the limit of descriptors before accepting connections or polling all of them.
+ * Does nothing unless that many ranks need it (tcp->raises). twill_bootstrap_tcp_restore() undoes
+ * it. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
 void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* undo that */
 

@@ -202,7 +202,8 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
-/* Accept connections while there are places, and begin their handshakes. */
+/* Accept connections while there are places and any wait, and begin their handshakes. Fails if
+ * there are no random numbers, or if no descriptor is left and no handshake is in progress. */
 static twill_status accept_pending(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {

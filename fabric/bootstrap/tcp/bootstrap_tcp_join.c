@@ -224,8 +224,8 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
 }
 
 /* Wait for the header of rank 0's answer. After twillrun's notice that a rank has ended this waits
- * only a little longer, as rank 0 gets it too and sends its reason. Returns as twill_wire_read().
- * */
+ * only a little longer, as rank 0 also gets it and sends its reason. Returns TWILL_WIRE_DONE if the
+ * header is read, TWILL_WIRE_LATER if the time is over, or TWILL_WIRE_GONE with errno. */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t slack = twill_oob_slack(s->tcp->oob.timeout_ns);

@@ -213,7 +213,8 @@ static void ask_clocks(struct preflight_front *front)
     }
 }
 
-/* Make hosts first .. last - 1 listen, towards one of the others if `towards` is empty. */
+/* Make hosts first .. last - 1 listen at the address on their route to the host `towards`, or to
+ * any of the other hosts if that is empty. Waits for their replies. */
 static void ask_to_listen(struct preflight_front *front, int first, int last, const char *towards)
 {
     const struct preflight *all = front->all;
