@@ -28,7 +28,7 @@ void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status,
     va_end(arguments);
 }
 
-/* Concatenate this rank's status and parts at `at`. */
+/* Write this rank's status, with its message, and the parts one after the other to `at`. */
 static void pack(const struct twill_oob_batch *batch, twill_status status,
                  const struct twill_error *error, unsigned char *at)
 {

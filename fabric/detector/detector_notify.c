@@ -30,7 +30,8 @@ static void seal(struct twill_detector_link *link, const struct twill_notice_bod
     twill_wire_seal(&link->session, &link->header, TWILL_WIRE_NOTICE, 0, body, bytes, NULL);
 }
 
-/* Progress the notification of one peer. */
+/* Connect to a peer and send the notification in detector->out, of `bytes`, as far as possible now.
+ * Sets link->notified once it is sent or the peer is dead. */
 static void notify_one(struct twill_detector *detector, uint32_t peer, size_t bytes)
 {
     struct twill_detector_link *link = &detector->link[peer];

@@ -162,7 +162,7 @@ twill_status twill_hosts_offer(struct twill_detector *detector, const struct twi
                                size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);
 void twill_hosts_opening_end(struct twill_detector *detector); /* free detector->opening */
-/* Check which connections between hosts have ended. */
+/* Suspect each host whose connection to this one has failed, and mark those that were closed. */
 void twill_hosts_poll(struct twill_detector *detector);
 /* Return whether a peer may live although its host refuses connections and none of this rank has
  * reached it. A firewall also refuses connections. */

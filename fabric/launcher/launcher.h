@@ -268,7 +268,7 @@ bool twill_job_make(char job[TWILL_JOB_TEXT]);
 int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
 int twill_launch_start(struct twill_launch *launch);
-/* Give a child its rank, with closed streams. */
+/* Set the rank of a child that is to be started, its label and its streams, which are closed. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
 /* Start child[index]. Returns 0, or the exit code for the job after a message. */
 int twill_child_start(struct twill_launch *launch, int index);
@@ -293,7 +293,7 @@ void twill_elastic_put_over(const struct twill_launch *launch);
 /* Return how many children are not in the job, because they or children of theirs wait for that.
  * *joining counts those with a handle, which may enter the job at any moment. */
 int twill_elastic_waiting(const struct twill_launch *launch, int *joining);
-/* Handle changes in the folder. */
+/* Handle the changes that inotify reports about the folder of --elastic. */
 void twill_elastic_receive(struct twill_launch *launch);
 /* Write a change on another host (TWILL_FRAME_FILE) into the folder. */
 void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
@@ -358,7 +358,7 @@ void twill_host_agent_turn(struct twill_launch *launch,
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
 
 /* --- front.c: a job on several hosts --- */
-/* Run a job. Returns the exit code. */
+/* Run a job on several hosts. Returns the exit code of twillrun. */
 int twill_front_run(const struct twill_options *options);
 
 /* Choose the CPUs that each rank of this host is bound to, and print them if requested. */

@@ -56,7 +56,7 @@ static void add_common(struct check_words *words, const struct twill_options *op
     }
 }
 
-/* Add a host as "RANKS:NAME". */
+/* Add the word "RANKS:NAME" for a host. */
 static void add_check_site(struct check_words *words, const char *name, int ranks)
 {
     char *site;

@@ -162,7 +162,7 @@ static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
     }
 }
 
-/* Drop all requests of a channel. */
+/* Remove all requests from a channel, without completing them. */
 static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     (void)endpoint;

@@ -375,7 +375,7 @@ void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status s
 /* Let a communicator fail with this error at its next progress(), unless it has failed before. */
 void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
-/* Free the memory of a communicator. */
+/* Free `t` and its peers. The provider must no longer use their memory. */
 void twill_ofi_destroy(struct twill_ofi *t);
 /* Exchange settings and addresses with all ranks. Collective. `local` is this rank's status so far,
  * which the others learn, so that a rank that failed does not leave them waiting. */

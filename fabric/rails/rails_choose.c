@@ -489,7 +489,7 @@ static twill_status open_chosen(struct twill_transport **transport,
                             error);
 }
 
-/* Agree on the rails, with a separate exchange. */
+/* Set *choice to the rails that all ranks agree on, with an exchange for that alone. Collective. */
 static twill_status choose_rails(struct twill_rails_choice **choice,
                                  const struct twill_transport_ops *ops,
                                  const struct twill_transport_params *params,

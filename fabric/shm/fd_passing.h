@@ -87,7 +87,7 @@ const char *twill_fd_passing_phase_text(int32_t phase);
 /* If a peer was lost, record it for the exchange that follows. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
                               struct twill_oob_batch *batch);
-/* Close the sockets. */
+/* Close the listener and the sockets of all peers. Other files stay the caller's. */
 void twill_fd_passing_close(struct twill_fd_passing *fd_passing);
 
 #endif

@@ -294,7 +294,7 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
     struct twill_node_area *area = node->area[twill_node_area_index(node, l, epoch / TWILL_LINES)];
     return &area->imm[lane][epoch % TWILL_LINES];
 }
-/* Publish an immediate whose payload is written. */
+/* Publish an immediate whose payload of `bytes` has been written. Rings no doorbells. */
 static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,
                                        uint32_t signature, size_t bytes)
 {
@@ -313,7 +313,7 @@ static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, 
     memcpy(imm->payload + last, payload + last, sizeof(uint64_t));
     twill_node_show_imm(imm, epoch, signature, bytes);
 }
-/* Publish an immediate and ring the doorbells. */
+/* Copy `payload` into this rank's immediate of a lane, publish it and ring the doorbells. */
 static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                   uint32_t signature, const void *payload, size_t bytes)
 {

@@ -68,7 +68,7 @@ int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer
  * twill_region_release() when it no longer uses that. Returns 0 or an errno. */
 int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
                              size_t bytes, struct twill_region **region, void **at);
-/* Stop using mapped pages. `region` may be NULL. */
+/* Give back what twill_single_copy_attach() mapped. `region` may be NULL. */
 void twill_region_release(struct twill_region *region);
 
 /* The information that a rank sends the others so that they can access its memory. */

@@ -236,7 +236,7 @@ twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channe
  * If its peer has gone and no request is posted on it, it becomes LOST, which is no error. */
 int twill_tcp_channel_connect(struct twill_tcp *t, struct twill_tcp_channel *channel,
                               struct twill_error *error);
-/* Use a connection that the peer has opened. */
+/* Let a channel own and use `fd`, which the peer has connected. Its handshake made `session`. */
 void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *channel, int fd,
                               const struct twill_session *session);
 /* Close a channel's connection and drop its requests. With `at_once` the connection is reset and

@@ -154,7 +154,7 @@ static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CAL
     return n;
 }
 
-/* Count bytes that the kernel took. */
+/* Count `bytes` of what list_records() returned as taken by the kernel. */
 static void note_sent(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->out.has_control) {
@@ -236,7 +236,7 @@ static void note_seen(struct twill_tcp_records *r, uint32_t number)
         r->out.seen = seen;
 }
 
-/* Add a verified body to in[begin, ready). */
+/* Append a verified body to the bytes in[begin, ready) that can be read, and expect the next. */
 static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t bytes)
 {
     if (r->in.begin == r->in.ready)

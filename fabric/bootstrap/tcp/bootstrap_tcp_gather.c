@@ -115,7 +115,8 @@ static twill_status check_header(struct gather *g, int r)
     return TWILL_OK;
 }
 
-/* Receive what has arrived from rank r. */
+/* Receive what has arrived of rank r's shard into g->all. Fails if it is not a shard of this
+ * all-gather or was altered, or if the connection ended. */
 static twill_status receive_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -142,7 +143,7 @@ static twill_status receive_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Send more of the result to rank r. */
+/* Send rank r as much of the result as its connection takes. Fails if the connection ended. */
 static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];

@@ -90,7 +90,7 @@ static void begin_connecting(struct preflight_agent *agent, char *words)
     agent->connecting = true;
 }
 
-/* Reply once all attempts are over. */
+/* Print the results of all attempts as the reply to "connect", once all of them are over. */
 static void finish_connecting(struct preflight_agent *agent)
 {
     struct preflight_link result;

@@ -37,9 +37,9 @@ bool preflight_links_call(struct preflight_links *links, int to, const char *add
                           const char *own);
 /* Return how many entries preflight_links_polls() fills. */
 int preflight_links_count(const struct preflight_links *links);
-/* Fill the entries to poll. */
+/* Fill the preflight_links_count() entries to poll for the connections of an agent. */
 void preflight_links_polls(const struct preflight_links *links, struct pollfd *polls);
-/* Handle the events of these entries. */
+/* Handle the events of the entries that preflight_links_polls() filled. */
 void preflight_links_turn(struct preflight_links *links, const struct pollfd *polls);
 /* Give up attempts beyond their deadline. Returns how many have no result yet. */
 int preflight_links_pending(struct preflight_links *links);

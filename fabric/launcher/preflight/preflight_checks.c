@@ -551,7 +551,7 @@ static bool is_outlier(const struct preflight_spread *spread, double cost, bool 
            (bandwidth || cost > spread->median + MICROSECONDS);
 }
 
-/* Report a pair of ranks, with its place. */
+/* Add a warning about a pair of ranks that is slower than the others of its kind. */
 static void report_pair(const struct look *look, const struct preflight_pair *pair, bool bandwidth,
                         const struct preflight_spread *spread)
 {

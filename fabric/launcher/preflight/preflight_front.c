@@ -238,7 +238,7 @@ static void ask_to_listen(struct preflight_front *front, int first, int last, co
     await_replies(front, REPLY_NS);
 }
 
-/* Make every host connect to every other. */
+/* Make every host connect to every other, and wait for the results. */
 static void ask_to_connect(struct preflight_front *front)
 {
     const struct preflight *all = front->all;
@@ -405,7 +405,7 @@ static void run_job(struct preflight *all, const struct preflight_request *reque
     free(chosen);
 }
 
-/* Get facts, clocks and connections from the agents. */
+/* Store the hosts' facts, clocks and connections, as the agents report them, in front->all. */
 static void ask_agents(struct preflight_front *front)
 {
     const struct preflight *all = front->all;

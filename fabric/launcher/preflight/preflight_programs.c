@@ -89,7 +89,7 @@ void preflight_program_tell(struct preflight_program *program, const char *comma
     }
 }
 
-/* Handle all complete lines. */
+/* Call handle() for each complete line of output that is a reply, and remove complete lines. */
 static void handle_lines(struct preflight_program *program, int index, preflight_line_fn handle,
                          void *user)
 {
@@ -109,7 +109,7 @@ static void handle_lines(struct preflight_program *program, int index, preflight
     memmove(program->line, program->line + done, program->used);
 }
 
-/* Read output once. */
+/* Read a program's output once and handle its complete lines. Sets program->over at its end. */
 static void read_output(struct preflight_program *program, int index, preflight_line_fn handle,
                         void *user)
 {
