@@ -128,7 +128,7 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
                  "for all communicators and links of this process");
 }
 
-/* Parse TWILL_MEMORY=<user>[,<library>] into the two policies. The library's default is auto. */
+/* Parse TWILL_MEMORY=<user>[,<library>], or fail. The library's default is auto. */
 static twill_status decide_memory(struct twill_context *context)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);

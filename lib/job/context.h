@@ -206,7 +206,8 @@ struct twill_context_source {
  * it could not be mapped, *context is left alone and TWILL_ERR_MEMORY returned. */
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* Copy the program's operations, idle function and registered memory from an older context. */
+/* Copy the program's operations, idle function and registered memory from an older context. Fails
+ * only if out of memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Keep `older` until `context` ends, or until twill_context_drop_older() finds it unused. */
@@ -248,14 +249,15 @@ static inline void twill_context_at_end(struct twill_context *context,
 
 /* Make the heap private memory and drop its registrations. Fails where twill_heap_fence() does. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
-/* Allocate memory for the library, placed as the second half of TWILL_MEMORY says. */
+/* Set *memory to new memory for the library, placed as the second half of TWILL_MEMORY says. Fails
+ * if there is none. twill_context_give() frees it. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
 /* Free memory from twill_context_take(). */
 void twill_context_give(struct twill_context *context, void *memory,
                         size_t bytes); /* NULL is ignored */
-/* Allocate memory for the library from the heap of twill_alloc(), which the ranks of the node map.
- * If the heap is full, allocate as twill_context_take() does. */
+/* Set *memory to new memory for the library from the heap of twill_alloc(), which the ranks of the
+ * node map. If the heap is full, allocate as twill_context_take() does. */
 twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
                                        struct twill_error *error);
 /* Free memory from twill_context_take_shared(), which may be NULL. */

@@ -58,7 +58,7 @@ static twill_status use_meeting(struct twill_context *context, const struct meet
     return TWILL_OK;
 }
 
-/* Exchange and use the facts of a growing job. Collective. */
+/* Exchange the facts of a growing job, and check and use them. Collective. */
 static twill_status compare_meeting(struct twill_context *context, const struct twill_join *join)
 {
     struct twill_oob *oob = context->job.oob;

@@ -82,7 +82,7 @@ static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NOD
 }
 
 /* Set a level from infos, unless no rank knows its unit. A rank in no unit gets one for itself.
- * label[size] is scratch memory. */
+ * Fails only if out of memory. label[size] is scratch memory. */
 static twill_status set_found(struct twill_world *world, const struct twill_level_info *info,
                               twill_level level, uint32_t *label, struct twill_error *error)
 {

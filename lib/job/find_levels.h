@@ -18,13 +18,15 @@ struct twill_level_info {
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
 /* Set the levels of the context's world, whose nodes are known. Units come from info[size] unless
- * TWILL_LAYOUT=units declares them, and groups from TWILL_LAYOUT=groups. Collective, because all
- * ranks exchange where they would be bound if TWILL_LAYOUT=topology replaces the machine of any. */
+ * TWILL_LAYOUT=units declares them, and groups from TWILL_LAYOUT=groups. Fails if these are wrong.
+ * Collective, because all ranks exchange where they would be bound if TWILL_LAYOUT=topology
+ * replaces the machine of any. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
 /* Set the levels of a world from info[size]. A level that no rank knows stays unset. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
-/* Set the levels of a world as TWILL_LAYOUT=groups and =units declare them; each may be NULL. */
+/* Set the levels of a world as TWILL_LAYOUT=groups and =units declare them. Each may be NULL. Fails
+ * if a declaration is malformed or does not fit the world. */
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
 /* Set the levels of a world as if twillrun had bound the ranks of each node on this machine.

@@ -316,7 +316,8 @@ uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, s
     return (uint64_t)(p - heap->base);
 }
 
-/* Replace the pages of a chunk by private ones with the same contents, in one step. */
+/* Replace the pages of a chunk by private ones with the same contents, in one step. After a failure
+ * the old pages are still there. */
 static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct twill_error *error)
 {
     unsigned char resident[TWILL_HUGE_PAGE / 4096], *at = heap->base + chunk * TWILL_HUGE_PAGE;
@@ -345,7 +346,7 @@ static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct 
     return TWILL_OK;
 }
 
-/* Replace chunks that were never touched by private memory. */
+/* Replace the chunks first to end - 1, which were never touched, by private memory. */
 static twill_status replace_new(struct twill_heap *heap, size_t first, size_t end,
                                 struct twill_error *error)
 {

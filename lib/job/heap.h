@@ -53,7 +53,8 @@ struct twill_heap_view {
     unsigned char *base;
     uint64_t *seen; /* bitmap of the TWILL_HUGE_PAGE ranges that have been populated */
 };
-/* Open a view of the heap of `rank`. The view stays empty if there is no region. */
+/* Open a view of the heap of `rank`. The view stays empty if there is no region. Fails only if out
+ * of memory. */
 twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
                                   uint32_t rank, struct twill_error *error);
 void twill_heap_view_close(struct twill_heap_view *view);
@@ -63,8 +64,6 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
 /* Return the offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE if
  * the range is not in it or the heap is fenced. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
-
-/* --- lib/job/malloc_heap.c --- */
 
 /* With TWILL_HEAP=shared the heap of a context is the region that libtwill-heap.so serves malloc()
  * from. Peers then access malloc'd buffers as they access those of twill_alloc(). */

@@ -6,24 +6,20 @@
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 
-/* --- lib/job/handle.c --- */
-
-/* Map zeroed memory for an object. Returns NULL if out of memory. */
+/* lib/job/handle.c. Map zeroed memory for an object. Returns NULL if out of memory. */
 void *twill_handle_map(size_t bytes);
 /* Return an object's pages to the system. Its address range stays reserved and reads as zeros. */
 void twill_handle_retire(void *memory, size_t bytes);
 /* Retire all memory in the pool and empty it. */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
-/* lib/job/context_bootstrap.c. Find the other ranks and open the log. */
+/* lib/job/context_bootstrap.c. Find the other ranks, set job.oob, and open the log. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
 /* lib/job/context_job.c. Compare the ranks, decide which are on one node, and share the heap.
  * Collective. Takes two exchanges, or four if ranks of a host turn out to share no memory. */
 twill_status twill_context_open_job(struct twill_context *context);
-
-/* --- lib/job/registration.c: memory, of devices, of the program and of the library --- */
 
 /* Load the CUDA driver and add a note about the result. context->machine.device stays NULL without
  * a driver. In a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
@@ -62,7 +58,7 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Return whether the context has memory of twill_alloc() or of the library. */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/context_job.c. Wait for connections between hosts, and warn about missing ones. */
+/* lib/job/context_job.c. Wait for connections between hosts. Missing ones are only a warning. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. Facts about a rank's heap that ranks exchange before they open heaps. */
@@ -105,7 +101,8 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
  * the file is empty. Returns TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot
  * be read or is no text file. */
 twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
-/* Load the timings that algorithms are selected by. */
+/* Load the timings by which algorithms are selected, and check TWILL_ALGORITHM. Fails if a setting
+ * or a file is bad. */
 twill_status twill_context_open_tuning(struct twill_context *context);
 /* Use this machine's timings if all ranks have the same (`all_have_it`), and note what is used. */
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);

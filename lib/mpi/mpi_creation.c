@@ -52,7 +52,8 @@ MAKES(Intercomm_create,
       comm, leader, peer, remote_leader, tag)
 MAKES(Intercomm_merge, (MPI_Comm comm, int high, MPI_Comm *made), made, comm, high)
 
-/* A twill communicator that other ranks still use is released when a later one is made or freed. */
+/* Free a communicator. If other ranks still use its twill communicator, that is released when a
+ * later one is made or freed. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -62,7 +63,7 @@ int MPI_Comm_free(MPI_Comm *comm)
     return code;
 }
 
-/* This waits for everything under way on the communicator, including twill's requests. */
+/* Disconnect a communicator after waiting for everything under way on it, also twill's requests. */
 int MPI_Comm_disconnect(MPI_Comm *comm)
 {
     if (twill_mpi.forked)

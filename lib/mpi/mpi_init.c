@@ -167,7 +167,8 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
-/* Create the context and its world communicator. Collective over oob->comm. */
+/* Create the context and its world communicator, in twill_mpi. Collective over oob->comm. Returns
+ * the first failure. */
 static twill_status context_open(struct twill_mpi_oob *oob)
 {
     twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = oob};

@@ -429,7 +429,7 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* twill has no in-place form, so the data to send are copied first. */
+/* Bind MPI_Alltoallv. twill has no in-place form of it, so the data to send are copied first. */
 enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {

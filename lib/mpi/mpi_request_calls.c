@@ -121,7 +121,7 @@ int MPI_Start(MPI_Request *request)
     return PMPI_Start(request);
 }
 
-/* Starts in array order, which matters for collectives. */
+/* Start the requests in array order, which matters for collectives. Returns the first error. */
 int MPI_Startall(int count, MPI_Request requests[])
 {
     int code = MPI_SUCCESS, first = 0;

@@ -371,7 +371,8 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Start a persistent call, or a substitute if packing FAILS. The communicator is locked. */
+/* Start a persistent call, or a substitute if packing FAILS. Returns the status of the start. The
+ * communicator is locked. */
 static twill_status restart_persistent(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;

@@ -68,8 +68,7 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
                               struct twill_mpi_fault *fault);
 /* Start a persistent request. Returns MPI's code. */
 int twill_mpi_request_start(struct twill_mpi_request *request);
-/* Release a request, unless it is nonblocking and active. An active persistent one is released when
- * it is complete. */
+/* Release a request, at once or, if it is under way, when it is complete. Does not wait. */
 void twill_mpi_request_free(struct twill_mpi_request *request);
 
 /* Call the error handler with MPI_ERR_REQUEST because of an illegal use of `request`, or of an

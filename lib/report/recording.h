@@ -8,8 +8,6 @@
 struct twill_comm;
 struct twill_context;
 
-/* --- timeline.c: TWILL_TIMELINE --- */
-
 /* The type of twill_allgather(), by which ranks compare their clocks. */
 typedef twill_status (*twill_gather_fn)(struct twill_comm *comm, const void *src, void *dst,
                                         size_t count, twill_type type);
@@ -21,8 +19,6 @@ void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather)
 void twill_timeline_detach(struct twill_comm *comm);
 /* Name tensor number `index` of the sets over a communicator, for later events of this tensor. */
 void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
-
-/* --- metrics.c: TWILL_METRICS --- */
 
 /* Begin to keep metrics if TWILL_METRICS is set and the context keeps none yet. Returns TWILL_OK,
  * or TWILL_ERR_MEMORY or TWILL_ERR_CONFIG. */

@@ -175,7 +175,8 @@ static char *put_arguments(char *to, const struct shown_event *event)
     return put_text(to, "}}");
 }
 
-/* Write a track's name with its communicator, as "call (0)", or "send 2 (0)" for a third lane. */
+/* Write a track's name and communicator, as "call (0)", or "send 2 (0)" for a third lane. Returns
+ * the end of the text. */
 static char *put_track(char *to, const struct shown_event *event, unsigned rank)
 {
     to = put_member(to, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", rank);

@@ -160,7 +160,8 @@ static bool has_levels(const struct twill_world *world)
     return false;
 }
 
-/* Build the world of a question. Levels in world= override groups=, units= and topology=. */
+/* Build the world of a question, which the caller destroys. Levels in world= override groups=,
+ * units= and topology=. Fails if one of these is malformed. */
 static twill_status declare_world(struct twill_world *world, const struct question *q,
                                   struct twill_error *error)
 {
@@ -181,7 +182,8 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
-/* Append a line, with its newline, to the answer. */
+/* Append a line, which ends with a newline, to the answer in selection.why. Fails only if out of
+ * memory. */
 static twill_status append_line(struct twill_context *context, const char *line)
 {
     size_t before = strlen(context->selection.why);
@@ -223,7 +225,7 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     return status;
 }
 
-/* Append the length of the messages, if the choice is a total exchange between nodes. */
+/* If the choice is a total exchange between nodes, append the length of its messages. */
 static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
                                const struct twill_world *world)
 {

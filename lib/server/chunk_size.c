@@ -156,7 +156,8 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
     return TWILL_OK;
 }
 
-/* Choose the fastest size of a trial. Leaves cut.chunk_bytes at 0 if no trial is made. */
+/* Set cut.chunk_bytes to the fastest size of a trial, or leave it at 0 if a trial is not worth its
+ * time. Fails on all ranks alike. */
 static twill_status choose_by_trial(struct twill_server *server)
 {
     struct twill_step_search search = {0};

@@ -176,7 +176,8 @@ static void set_need(struct twill_server *server)
     }
 }
 
-/* Run the steps of the commit. Collective. */
+/* Run the steps of the commit until one fails on a rank. Collective. Returns an error on all ranks
+ * then. */
 static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
@@ -199,7 +200,8 @@ static twill_status commit_server(struct twill_server *server)
     return agree_status(server, server->comm, status);
 }
 
-/* At a worker, pull all keys and wait, so that it has the servers' parameters. */
+/* At a worker, pull all keys and wait, so that it has the servers' parameters. Does nothing at
+ * other ranks. */
 static twill_status pull_all(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)

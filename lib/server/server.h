@@ -7,7 +7,8 @@
 
 /* --- chunk_size.c --- */
 
-/* Choose the size of chunks if the options do not. Collective, before twill_server_place(). */
+/* Set cut.chunk_bytes, the size of chunks, if the options do not, by a trial or a rule. Fails on
+ * all ranks alike. Collective, before twill_server_place(). */
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
@@ -38,7 +39,8 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
 
 /* --- server_memory.c --- */
 
-/* Allocate and exchange the memory that workers and servers of a node map. Collective. */
+/* Allocate and exchange the memory that workers and servers of a node map, and open ports, shards
+ * and links. Breaks the server if it fails. Collective. */
 twill_status twill_server_open_memory(struct twill_server *server);
 /* Return the lowest other rank of this node that lives and may use what this one offers, or
  * TWILL_NO_RANK. */

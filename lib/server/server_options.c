@@ -120,8 +120,6 @@ twill_status twill_server_set_options(struct twill_server *server,
     return TWILL_OK;
 }
 
-/* --- comparison over the ranks ---------------------------------------------------------------- */
-
 /* An option in the form in which it is compared. */
 struct compared_option {
     const char *name;

@@ -174,12 +174,11 @@ struct twill_server {
     char line[400];         /* result of twill_server_describe() */
 };
 
-/* --- chunk_layout.c --- */
-
 /* Return whether tensors may be cut into chunks of this size. */
 bool twill_server_is_chunk_size(size_t bytes);
 
-/* Decide which ranks serve and which work, and number them in server->roles. */
+/* Decide which ranks serve and which work, and number them in server->roles. Returns
+ * TWILL_ERR_ARGUMENT if the options' ranks are wrong or too many. */
 twill_status twill_server_cast(struct twill_server *server);
 /* Cut tensors into chunks and assign these to shards, in server->cut. Fails if there are too many
  * or memory is short, and then no chunks exist. */
@@ -211,8 +210,6 @@ static inline bool twill_server_serves(const struct twill_server *server)
 {
     return server->roles.server != UINT32_MAX;
 }
-
-/* --- server_failure.c --- */
 
 /* Record a failure and break the server. Returns the status of the first failure. */
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,

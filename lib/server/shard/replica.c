@@ -292,7 +292,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     return prepare(link, sends);
 }
 
-/* The ranks handle all pairs of servers in the same order, here and in twill_replicas_close(), so
+/* All ranks handle the pairs of servers in the same order, here and in twill_replicas_close(), so
  * that they do not wait for each other in a circle. */
 twill_status twill_replicas_open(struct twill_server *server)
 {

@@ -166,7 +166,7 @@ twill_status twill_shards_open(struct twill_server *server);
 void twill_shards_close(struct twill_server *server);
 /* Take orders of workers and return how many. The shard is locked, here and in all that follows. */
 unsigned twill_shard_poll(struct twill_shard *shard);
-/* Look for workers that have died. Does so only from time to time. */
+/* Count workers as dead that two checks in a row have found dead. Checks only from time to time. */
 void twill_shard_check(struct twill_shard *shard);
 /* Begin to take a push or a pull. Its chunks follow by twill_chunk_push() and twill_chunk_pull().
  * If an order is both, each chunk is pushed and then pulled, to overlap its transfers. */
@@ -232,7 +232,8 @@ void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 
 /* --- replica.c --- */
 
-/* Connect each shard with the shard that has its replicas. Collective over the servers. */
+/* Connect each shard with the shard that has its replicas. Collective over the servers. Fails if
+ * out of memory or a server is lost. */
 twill_status twill_replicas_open(struct twill_server *server);
 /* End the connections. If `together`, the peers end theirs at the same time, unless something has
  * failed. */

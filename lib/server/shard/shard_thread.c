@@ -68,7 +68,7 @@ static bool is_stopped(const void *awaited)
     return atomic_load_explicit(&shard->thread.stop, memory_order_relaxed);
 }
 
-/* Look for dead workers and report a loss. Called while the thread waits. */
+/* Look for dead workers and report a loss, while the thread waits. Always returns TWILL_OK. */
 static twill_status check_workers(void *of, struct twill_waiting *state)
 {
     struct twill_shard *shard = of;

@@ -95,8 +95,6 @@ static uint64_t version_of(uint64_t order)
     return (order >> WAITING_BITS) - 1;
 }
 
-/* --- records of an older server --------------------------------------------------------------- */
-
 void twill_server_drop_state(struct twill_server *server)
 {
     for (uint32_t i = 0; server->past.held != NULL && i < server->cut.places; i++)
@@ -138,8 +136,6 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
     return TWILL_OK;
 }
 
-/* --- who has the newest ----------------------------------------------------------------------- */
-
 /* Facts about the records, equal on all ranks after find_newest(). In one allocation. */
 struct newest {
     uint64_t *order;           /* [places] order_record() of each chunk's newest, or 0 if none */
@@ -171,7 +167,7 @@ static uint64_t own_order(const struct twill_server *server, uint32_t place)
     return held ? order_record(server->past.held[place]) : 0;
 }
 
-/* Find the newest records, then the lowest ranks that have them. Collective. */
+/* Fill *newest with the newest records' order and the lowest ranks that have them. Collective. */
 static twill_status find_newest(struct twill_server *server, struct newest *newest)
 {
     const uint64_t own = server->size - server->rank;
@@ -244,8 +240,8 @@ static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
     return &list[first];
 }
 
-/* Bring a record from a rank to a shard, as chunk or replica. Ranks do this in the order of
- * chunks. */
+/* Bring the record of chunk number `place` from rank `from` to shard `number`, as its chunk or its
+ * replica. Ranks do this in the order of chunks. `scratch` has room for a record. */
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
                                  uint32_t number, unsigned char *scratch)
 {

@@ -21,9 +21,11 @@ bool twill_record_check(unsigned char *record, bool has_sum);
 /* Return memory for this rank's record of the chunk at index `place`, or NULL if out of memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
-/* Bring the newest record of each chunk to its shards. Collective. */
+/* Bring the newest record of each chunk to its shards. Fails on all ranks if a chunk has none.
+ * Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
-/* Copy this rank's chunks of `from` into to->past.held. Both servers have the same tensors. */
+/* Copy this rank's chunks of `from` into to->past.held, or fail for lack of memory. Both servers
+ * have the same tensors. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
 /* Free this rank's records. */
 void twill_server_drop_state(struct twill_server *server);

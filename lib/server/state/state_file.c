@@ -208,7 +208,8 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     return status;
 }
 
-/* Cut tensors as the file does. If they are already cut, find_place() compares them. */
+/* Cut tensors as the file does. If they are already cut, find_place() compares them. Fails if the
+ * file's size of chunks is impossible. */
 static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
 {
     struct twill_server *server = s->server;
