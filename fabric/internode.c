@@ -28,8 +28,8 @@ static void ask_transports(const struct twill_transport_params *params,
             offers->priority[t] = ops->priority(params, why[t], TWILL_OFFER_BYTES);
 }
 
-/* Return the transport with the highest priority, apart from `except`, or SIZE_MAX if none can
- * carry messages. The first of several equal ones wins. */
+/* Return the registry number of the transport with the highest priority, apart from `except`, or
+ * SIZE_MAX if none can carry messages. The first of several equal ones wins. */
 static size_t best_offer(const struct twill_internode_offers *offers, size_t except)
 {
     size_t best = SIZE_MAX;

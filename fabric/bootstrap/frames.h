@@ -43,7 +43,7 @@ struct twill_wire_header {
 };
 _Static_assert(sizeof(struct twill_wire_header) == 96, "identical layout on all machines");
 
-/* A numeric socket address. */
+/* A socket address as numeric text and port. */
 struct twill_endpoint {
     char address[TWILL_ADDRESS_TEXT];
     uint16_t port;
@@ -53,7 +53,8 @@ struct twill_endpoint {
 /* The result of moving bytes. In this order, all bytes were moved, the socket would block or the
  * deadline passed, and the connection ended or failed. */
 enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
-/* Build the header of the session's next frame. `digest` is the body's, or NULL to compute it. */
+/* Build in *header the header of the session's next frame. `digest` is that of the body, or NULL to
+ * compute it here. */
 void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
                      enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
                      const uint8_t *digest);

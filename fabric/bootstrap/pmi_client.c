@@ -62,7 +62,8 @@ static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, con
         (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
 }
 
-/* Read the next line into pmi->line. Input after it stays in pmi->next. `asked` is the request. */
+/* Read the next line into pmi->line. Input after it stays in pmi->next. `asked` is the request, for
+ * the message of a failure. */
 static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {

@@ -15,18 +15,18 @@
  * ranks share one end, which is FD in TWILL_LAUNCHER_FD=FD,DEVICE,FILE. DEVICE and FILE are the
  * device and inode numbers of standard error. The ranks only peek at the notice, so all see it. */
 
-/* From twillrun, once: the first rank that ended, on any host. */
+/* Message that twillrun sends once, about the first rank that ended on any host. */
 struct twill_launcher_exited {
     uint32_t rank, size;
     char how[184]; /* "ended (exit code 0) before it called twill_init" */
 };
 
-/* From a rank: it has entered twill_init(). */
+/* Message by which a rank lets twillrun know that it has entered twill_init(). */
 struct twill_launcher_entered {
     uint32_t rank;
 };
 
-/* From a rank: a warning for twillrun to print. It is longer than the message above. */
+/* Message of a rank with a warning for twillrun to print. It is longer than the one above. */
 struct twill_log_line {
     int32_t rank;    /* -1: not known */
     char text[1020]; /* without the log's prefix, and not terminated */

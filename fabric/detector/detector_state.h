@@ -10,7 +10,7 @@
 #define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
 /* An idle link connects, then opens. If it is lost or refused, it becomes idle again or dead. */
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
-/* The outgoing connection to a peer. */
+/* The outgoing connection of a detector to a peer, by which its death is found. */
 struct twill_detector_link {
     int fd;
     uint8_t state;
@@ -29,7 +29,7 @@ struct twill_detector_link {
     struct twill_wire_header header; /* of the current notification */
 };
 
-/* An incoming connection. */
+/* An incoming connection of a detector, over which a peer sends notifications. */
 struct twill_caller {
     int fd;
     int64_t rank;      /* -1: not authenticated */
@@ -57,7 +57,7 @@ struct twill_listen_address {
     uint64_t witness; /* second port: closes connections, only shows life */
 };
 
-/* A notification as it is sent. */
+/* The body of the frame in which a notification is sent. */
 struct twill_notice_body {
     uint32_t comm;
     int32_t status;
@@ -141,7 +141,7 @@ void twill_link_lose(struct twill_detector_link *link);
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
 /* Open the spare descriptor *reserve if it is -1. twill_reserve_give() closes it when it is needed.
- * Without, a rank that has no descriptors left could neither notify the others nor be notified. */
+ * Without it, a rank with no descriptor left could neither notify the others nor be notified. */
 void twill_reserve_keep(int *reserve);
 void twill_reserve_give(int *reserve); /* close it, so that there is one to use */
 

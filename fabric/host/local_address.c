@@ -73,7 +73,7 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     return found ? find_link(choice, source.address) : NULL;
 }
 
-/* Choose by one name or address of TWILL_INTERFACE. Returns false if it does not exist. */
+/* Choose the address that one entry of TWILL_INTERFACE names. Returns false if there is none. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
     const struct twill_link *link = find_link(choice, requested);

@@ -50,7 +50,7 @@ struct twill_site {
     bool merged; /* another name of an earlier site, which has its places */
 };
 
-/* One of the programs of a job. */
+/* One of the programs of a job, which consecutive ranks run. Part of struct twill_options. */
 struct twill_program {
     int ranks;
     char **words; /* with its arguments, NULL-terminated, in options' command */
@@ -88,7 +88,8 @@ struct twill_stop_request {
     uint64_t until_ns; /* until when to wait for a reader of the output; 0: no limit */
 };
 
-/* A pipe with output, and its incomplete last line. */
+/* Standard output or error of a rank or an agent, which comes through a pipe, and its incomplete
+ * last line. */
 struct twill_stream {
     int from;                /* -1: at its end, or on another host */
     int to;                  /* STDOUT_FILENO or STDERR_FILENO */

@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* One of the two outputs. */
+/* Standard output or standard error of twillrun. */
 struct output {
     struct twill_pipe pipe; /* only its output, with the queue and the descriptor */
     int lost;               /* errno after which it can no longer be written, or 0 */

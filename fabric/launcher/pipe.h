@@ -51,7 +51,7 @@ enum twill_frame_kind {
     TWILL_FRAME_KINDS
 };
 
-/* A received frame. */
+/* A frame that twill_pipe_next() has returned. */
 struct twill_frame {
     enum twill_frame_kind kind;
     uint32_t rank, value;

@@ -157,7 +157,7 @@ struct twill_ofi_clear {
     bool used;
 };
 
-/* Both directions of one lane with one peer. */
+/* Both directions of one lane with one peer, part of struct twill_ofi_peer. */
 struct twill_ofi_channel {
     struct twill_ofi_peer *peer;
     struct twill_ofi_channel *next_stuck;

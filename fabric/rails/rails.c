@@ -44,7 +44,7 @@ struct rails_slot {
     bool busy;
 };
 
-/* One direction of one lane with one peer. */
+/* One direction of one lane with one peer, part of struct rails_peer. */
 struct rails_stream {
     struct twill_transfer_queue waiting;
     uint32_t number; /* of the next message */
@@ -211,7 +211,8 @@ static bool can_start(const struct rails *t, struct rails_stream *stream,
     return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
 }
 
-/* Return the rail of message 0. Different pairs of ranks begin with different rails. */
+/* Return a number whose remainder by t->count is the rail of the first message to or from `peer`.
+ * Pairs of neighbouring ranks begin with different rails. */
 static uint32_t first_rail(const struct rails *t, uint32_t peer)
 {
     return t->rank + peer;

@@ -22,7 +22,7 @@ struct share_info {
     int32_t cause;      /* enum twill_share_cause */
 };
 
-/* A rank's part of the second exchange: its result. */
+/* What a rank sends in the second exchange about its twill_shm_region_attach(). */
 struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
     uint64_t bytes;
@@ -35,7 +35,7 @@ struct share_result {
     uint32_t first; /* first rank of its process and label */
 };
 
-/* State of a region while it is opened. */
+/* State of a region from twill_shm_region_offer() to its conclusion, which frees it. */
 struct share {
     struct twill_shm_region *region;
     struct twill_oob *oob;

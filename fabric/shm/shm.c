@@ -50,7 +50,7 @@ struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
 
-/* One direction of one lane with one peer, on this rank. */
+/* This rank's end of one direction of one lane with one peer: a ring of slots in shared memory. */
 struct shm_channel {
     struct twill_transfer_queue queue;
     struct twill_line *line; /* [SLOTS] */

@@ -91,7 +91,8 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return moved;
 }
 
-/* Find the channels that are ready. Events are edge-triggered, so each is reported once. */
+/* Mark the channels that epoll reports as readable or writable. Events are edge-triggered, so each
+ * is reported once. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[CHANNEL_EVENTS];

@@ -61,7 +61,7 @@ enum twill_tcp_state {
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
 
-/* One lane with one peer, both directions. */
+/* Both directions of one lane with one peer: a connection and the requests posted on it. */
 struct twill_tcp_channel {
     struct twill_tcp_peer *peer;
     int fd;

@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 #define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
 #define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
-/* Properties common to the records of a transport. */
+/* How the connections of a transport are protected: the properties that all its records share. */
 struct twill_tcp_protection {
     bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */
     bool aes;      /* all ranks have the instructions for AES */

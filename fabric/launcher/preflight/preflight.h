@@ -57,7 +57,7 @@ enum preflight_reach {
     PREFLIGHT_FAILED,      /* anything else */
 };
 
-/* A tried connection from one host to another. */
+/* The result of trying to connect one host to another. */
 struct preflight_link {
     enum preflight_reach reach;
     int error;       /* errno, or 0 */
@@ -142,7 +142,7 @@ int preflight_print_json(const struct preflight *all, FILE *out); /* the same as
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 
-/* The request to the front, from its command line. */
+/* What preflight_collect() is to do, from the command line of twill-check. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */
     const char *worker;   /* path of this program, here and on other hosts */
@@ -153,7 +153,8 @@ struct preflight_request {
     struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Collect everything about the hosts in *all. Returns false if that is not possible at all. */
+/* Ask the hosts, run the test job, and store the results in *all. Returns false if that is not
+ * possible at all. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
 /* Answer the front on a host, until standard input ends. Returns the exit code. */
 int preflight_agent(const char *program);

@@ -17,7 +17,7 @@
 
 #define POLL_MS 50 /* how late a deadline may be noticed */
 
-/* An agent. A local variable of preflight_agent(). */
+/* State of the agent on a host, a local variable of preflight_agent(). */
 struct preflight_agent {
     struct preflight_facts facts;
     struct preflight_links links;

@@ -13,7 +13,7 @@ void preflight_facts_find(struct preflight_facts *facts, const char *program);
 void preflight_interface_find(struct preflight_facts *facts, const char *root);
 /* Fill in the limits of this process's cgroup and its parents, of version 1 or 2. */
 void preflight_cgroup_find(struct preflight_facts *facts, const char *root);
-/* Get the word in brackets, as in "always [madvise] never". It is empty if there is none. */
+/* Set `text` to the word in brackets in a file, as in "always [madvise] never", or to "". */
 void preflight_choice_find(char text[PREFLIGHT_TEXT], const char *path);
 /* Fill in the CPUs that this process may run on. */
 void preflight_rank_find(struct preflight_rank *rank);

@@ -162,7 +162,7 @@ static void find_key(struct preflight_facts *facts)
     twill_secret_wipe(&secret, sizeof(secret));
 }
 
-/* Get an integer from a file. Returns -1 if there is none. */
+/* Return the integer at the beginning of a file, or -1 if there is none. */
 static int64_t read_number(const char *path)
 {
     long long number = -1;

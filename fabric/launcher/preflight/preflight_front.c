@@ -167,7 +167,7 @@ static void take_reply(void *user, int index, int rank, struct json_object *obje
     front->program[index].owed--;
 }
 
-/* Wait for replies. A host that still owes one at the end is not asked again. */
+/* Wait up to time_ns for all replies. A host that still owes one then is not asked again. */
 static void await_replies(struct preflight_front *front, uint64_t time_ns)
 {
     preflight_programs_wait(front->program, front->all->hosts, twill_now() + time_ns, take_reply,

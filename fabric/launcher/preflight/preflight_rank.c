@@ -18,7 +18,7 @@ enum {
     ALL_PAIRS = 64    /* most ranks for which all pairs are timed */
 };
 
-/* A rank. A local variable of preflight_rank_run(). */
+/* State of a rank of the test job, a local variable of preflight_rank_run(). */
 struct preflight_tester {
     twill_comm *comm;
     int rank, size;
