@@ -433,9 +433,8 @@ typedef void (*twill_idle_fn)(void *user); /**< \brief Do other work, see twill_
 TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user);
 /** \brief Start a persistent request that is not in progress. The wait returns a later failure. */
 TWILL_API twill_status twill_request_start(twill_request *request);
-/** \brief Set *done to 1 if the request is complete, NULL or not started, and to 0 otherwise. A
- * complete nonblocking request is freed and set to NULL. Returns the status of a complete
- * request. */
+/** \brief Set *done to 1 if the request is complete, NULL or not started, else to 0. A complete
+ * nonblocking request is freed and set to NULL. Returns the status of a complete request. */
 TWILL_API twill_status twill_test(twill_request **request, int *done);
 /** \brief Wait until the request is complete and return its status. A nonblocking request is freed
  * and set to NULL. Returns ::TWILL_OK at once if the request is NULL or not started. */
@@ -553,11 +552,9 @@ TWILL_API const char *twill_context_describe(twill_context *context, size_t inde
 TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 /** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
-/** \brief Return the line of NIC \p index used between nodes (TWILL_RAILS), with what it has
- * sent. */
+/** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), with what it has sent. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
-/** \brief Return variable \p index as a line of name, value, default, source and help, with
- * tabs. */
+/** \brief Return variable \p index as a line: name, value, default, source and help, with tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
 /** \brief Return line \p index of the reasons for the algorithm chosen for a call.
  *
