@@ -246,7 +246,7 @@ static inline uint64_t twill_ticks(void)
 #endif
 }
 
-/* Spare the core while this thread spins. */
+/* Execute the CPU's pause instruction, if it has one, for a thread that spins. */
 static inline void twill_pause(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

@@ -241,8 +241,8 @@ static twill_status check_entries(const char *const *settings, struct twill_erro
     return TWILL_OK;
 }
 
-/* Set *found to an entry's value, by its current or old name, or its value to NULL if it is not
- * set. Returns TWILL_ERR_CONFIG if it is set twice to different values. */
+/* Find an entry by its current or old name. found->value becomes NULL if it is not set. Returns
+ * TWILL_ERR_CONFIG if it is set to two different values. */
 static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

@@ -68,7 +68,7 @@ struct twill_heap_info {
     uint64_t pid_namespace, pid;
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
-/* Describe this rank's host and process. */
+/* Set *info to the facts about this rank's host and process. */
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
 /* Make context->job.world from the node labels in context->job.label. */
 twill_status twill_heap_make_world(struct twill_context *context);

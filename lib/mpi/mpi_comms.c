@@ -164,7 +164,7 @@ static struct twill_mpi_comm *take_deferred(const struct twill_mpi_comm *end)
 
 /* Release what can be released. The caller holds `making`. Returns the number of tested
  * communicators that remain. A program may free a thousand communicators long before the other
- * ranks do, so each call tests only a few, always the ones tested longest ago. */
+ * ranks do. So, unless `at_once`, each call tests only a few, those tested longest ago. */
 static unsigned reap_comms(bool at_once)
 {
     unsigned left = 0;
@@ -229,9 +229,9 @@ static bool descriptors_suffice(int size)
 
 #define RANKS_AT_ONCE 64
 
-/* Translate all ranks to those of twill's world, in ranks[] (NULL for lack of memory). Returns
- * ADOPTED, FOREIGN or MEMORY. FOREIGN ranks have no twill, so each rank must find that by
- * itself. */
+/* Set ranks[size] to the ranks in `world` of all ranks in `here`. Returns ADOPTED, or FOREIGN if
+ * one is not in `world`, or MEMORY if `ranks` is NULL or the MPI fails. FOREIGN ranks have no
+ * twill, so each rank must find that by itself. */
 static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size, int *ranks)
 {
     int own[RANKS_AT_ONCE], there[RANKS_AT_ONCE];

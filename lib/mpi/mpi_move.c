@@ -295,7 +295,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
     }
 }
 
-/* Check the end with the shards of all ranks. Returns the fault, or 0. */
+/* Check the end with the shards of all ranks and fill in *whole. Returns the fault, or 0. */
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)
 {
@@ -307,7 +307,7 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-/* Check the end with this rank's shard. Returns the fault, or 0. */
+/* Check the end with this rank's shard and fill in *shard. Returns the fault, or 0. */
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct move_shape shape)
 {

@@ -369,11 +369,11 @@ struct twill_mpi_fault {
     {                                                                                              \
         MPI_COMM_NULL, MPI_SUCCESS                                                                 \
     }
-/* First half of twill_mpi_outcome(): return the code of `status`, and if it is an error, store it
- * in *fault unless that holds one already. */
+/* Return the code of `status` without calling the error handler. If it is an error, store it in
+ * *fault for twill_mpi_raise(), unless *fault holds one already. */
 int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
-/* Second half: call the error handler if *fault holds an error. */
+/* Call the error handler if *fault holds an error. */
 void twill_mpi_raise(const struct twill_mpi_fault *fault);
 /* Return the error code for a call in a forked child. Nothing else is done there, because threads
  * that do not exist in the child may hold locks, and the messages are the parent's. The error

@@ -588,7 +588,7 @@ static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
     return TWILL_OK;
 }
 
-/* Measure the offset by some allgathers. Collective.
+/* Set *offset, measured by some allgathers. Collective. Returns the status of these.
  *
  * No rank can end an allgather before every rank has begun it. So a rank's reading at the end is
  * later than rank 0's reading at the begin, and the reverse. Each allgather thus bounds the offset

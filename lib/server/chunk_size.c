@@ -31,7 +31,7 @@ static uint64_t total_bytes(const struct twill_server *server)
     return bytes;
 }
 
-/* Return whether chunks of this size divide the tensors evenly among the shards. */
+/* Return whether the tensors have bytes for CHUNKS_OF_SHARD chunks of this size on each shard. */
 static bool divides(const struct twill_server *server, size_t size)
 {
     return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);

@@ -55,7 +55,7 @@ void twill_server_encode(struct twill_server *server, struct twill_server_key *k
 /* Copy key->landed to the parameters of a key, after a pull. */
 void twill_server_land(struct twill_server *server, struct twill_server_key *key);
 
-/* Advance everything that this rank's calls must advance. Returns whether something moved. */
+/* Advance this rank's links and the shards that have no thread. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
 /* Return an error if a server has died that this rank needs for `key`, or for any key if it is -1.
  * Looks only from time to time, and otherwise returns TWILL_OK. */

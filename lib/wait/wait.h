@@ -99,17 +99,17 @@ struct twill_advancer {
 };
 /* Add an advancer to a context, and wake the progress thread if there is one. */
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);
-/* Remove it, if it was added, and wait until no thread is in it, for at most TWILL_TIMEOUT of this
- * context. Returns false if one still is. Then everything that advance() uses must stay, including
- * the context, and this function may be called again. */
+/* Remove an advancer, if it was added, and wait until no thread is in it, for at most TWILL_TIMEOUT
+ * of this context. Returns false if one still is. Then everything that advance() uses must stay,
+ * including the context, and this function may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
 /* Start a thread of the library, bound to a CPU unless `core` is -1. All signals are blocked in it,
  * as they are meant for the program's threads. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument);
-/* Return a CPU for helper thread `index` of the `count` that each rank of the job has, as
- * twill_topology_helper() does. Returns -1 if none is left or that is unknown. */
+/* Return a CPU for helper thread `index` of the `count` that each rank has, or -1 if there is none.
+ * *own becomes true if it is one of the rank's own CPUs (twill_topology_helper()). */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own);
 /* Wake the progress thread of TWILL_PROGRESS=thread. The first call starts it. */

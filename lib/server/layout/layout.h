@@ -69,7 +69,8 @@ struct twill_port {
     struct twill_server_link *link;
 };
 
-/* Bytes that a worker or a shard has sent and received. bytes_messages counts those in messages. */
+/* What a worker or a shard has sent and received, in bytes. bytes_messages counts those in
+ * messages. credit_waits is a number of waits. */
 struct twill_server_usage {
     uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
 };
