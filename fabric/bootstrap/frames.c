@@ -281,8 +281,8 @@ int twill_socket_connected(int fd)
     return 0;
 }
 
-/* Convert "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, to 1.2.3.4. Other addresses
- * stay. `storage` is space for the new address. */
+/* If *address is "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, set *address and
+ * *length to 1.2.3.4, which is written into `storage`. Other addresses stay. */
 static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *storage)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)*address;
@@ -326,7 +326,8 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* Parse the zone of "fe80::1%eth0", a name or number. Returns false if no interface has it. */
+/* Set *scope to the number of the interface that `text`, the zone of "fe80::1%eth0", names or
+ * numbers. Returns false if there is none. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;

@@ -122,7 +122,7 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
 /* Set *endpoint to a socket address as text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,
                        struct twill_endpoint *endpoint);
-/* Convert a numeric address and port to a socket address. Returns false if it is not numeric. */
+/* Set *address and *length to a numeric address and port. Returns false if it is not numeric. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length);
 

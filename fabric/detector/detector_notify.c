@@ -56,8 +56,8 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
 }
 
 /* Progress as many notifications as fit, beginning with the next rank. So ranks that notify all at
- * the same time begin with different ones. Returns false when all are done. Fills
- * detector->polls. */
+ * the same time begin with different ones. Returns false when all are done. Otherwise fills
+ * *waiting entries of detector->polls. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;

@@ -25,7 +25,8 @@ struct twill_link {
     uint64_t network; /* hash of family, prefix and prefix length */
 };
 
-/* Read all addresses of interfaces that are up, in the kernel's order. The caller frees *links. */
+/* Set links[0 .. *count-1] to all addresses of interfaces that are up, in the kernel's order. The
+ * caller frees *links. */
 twill_status twill_links_read(struct twill_link **links, size_t *count, struct twill_error *error);
 /* Return a kind in words, such as "a network device" or "a bridge". */
 const char *twill_link_kind_name(enum twill_link_kind kind);

@@ -21,7 +21,8 @@ const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const ch
 /* Evaluate to an address with a port in a temporary, for use in an argument list. */
 #define TWILL_ADDRESS_AND_PORT(address, port)                                                      \
     twill_address_with_port((char[TWILL_ADDRESS_PORT_TEXT]){0}, (address), (unsigned)(port))
-/* Find a faster interface as twill_link_faster() does. Returns false if there is none. */
+/* Set `faster` and *mbits to the name and speed of the interface that twill_link_faster() finds for
+ * the interface `name`. Returns false if there is none. */
 bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name);
 /* Return whether a numeric address is a loopback address. */
 bool twill_address_is_loopback(const char *address);

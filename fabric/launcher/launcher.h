@@ -201,7 +201,7 @@ static inline int twill_options_places(const struct twill_options *options)
     return options->most > 0 ? options->most : options->ranks;
 }
 
-/* Parse a decimal number. Returns false if it is malformed or outside low .. high. */
+/* Set *value to a decimal number. Returns false if it is malformed or outside low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
 
 /* --- output.c: standard output and error, which never block --- */
@@ -357,8 +357,6 @@ void twill_host_agent_turn(struct twill_launch *launch,
                            const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
 /* Report the end of a rank, its exit code and `how` it ended in words, to the twillrun in front. */
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
-
-/* --- front.c: a job on several hosts --- */
 /* Run a job on several hosts. Returns the exit code of twillrun. */
 int twill_front_run(const struct twill_options *options);
 

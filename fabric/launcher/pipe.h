@@ -67,7 +67,8 @@ struct twill_pipe {
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
 
-/* Make space in a buffer for `bytes` more than `used`. Returns false if there is no memory. */
+/* Reallocate *buffer, and raise *capacity, if there is no space for `bytes` after the `used` ones.
+ * Returns false if there is no memory. */
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. Returns false if there is no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);

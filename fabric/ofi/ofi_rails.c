@@ -55,7 +55,7 @@ static uint32_t local_of(const struct twill_transport_params *params)
     return params->world != NULL ? params->world->local[params->oob->rank] : 0;
 }
 
-/* List the domains of the chosen provider, and mark the chosen one as default. */
+/* Set rails[0 .. *count-1] to domains of the provider, at most `most`. `chosen` is the default. */
 static twill_status list_domains(const struct twill_libfabric *library,
                                  const struct fi_info *chosen,
                                  const struct twill_transport_params *params,

@@ -232,7 +232,7 @@ struct ofi_peer_info {
     unsigned char address[SHORT_ADDRESS];
 };
 
-/* Set *address to the own endpoint's address. The caller frees it, also after an error. */
+/* Set *address to the own endpoint's address, of *bytes. The caller frees it, also on errors. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {

@@ -99,7 +99,7 @@ enum twill_rails_setting {
 twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
-/* List interfaces as rails. It is ops->rails of transports over IP. */
+/* The function rails() of twill_transport_ops for transports over IP. It lists interfaces. */
 twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
                                struct twill_rail *rails, size_t most, size_t *count,
                                struct twill_error *error);

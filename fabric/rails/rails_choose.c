@@ -264,7 +264,7 @@ static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks
     return 1;
 }
 
-/* Weigh rails by the speed of the slowest rank, or all the same if any speed is unknown. */
+/* Set weight[] of the rails by the speed of the slowest rank, or all alike if one is unknown. */
 static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
                         uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
@@ -444,7 +444,8 @@ static twill_status rails_open(struct twill_rails_choice *choice, struct twill_t
     return TWILL_OK;
 }
 
-/* Close the open rails that are not used. All are open, in the order of the choice. */
+/* Close those of the open rail[], in the order of the choice, that have weight 0. The others become
+ * rail[0 .. *opened-1]. */
 static void close_unused(const struct twill_rails_choice *choice, struct twill_transport **rail,
                          uint32_t *opened)
 {

@@ -74,8 +74,8 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
     return false;
 }
 
-/* Insert a rail by distance and speed behind the first, to which other ranks connect. If the list
- * is full, the last rail is dropped. */
+/* Insert a rail into rails[0 .. *count-1] by on_demand, distance and speed, behind the first, to
+ * which other ranks connect. If there are `most` rails, the last one is dropped. */
 static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
                         const struct twill_rail *rail)
 {

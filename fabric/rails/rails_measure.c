@@ -67,7 +67,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
     return TWILL_OK;
 }
 
-/* Measure a rail in Mbit/s, with the best of MEASURE_ROUNDS rounds. */
+/* Set *mbits to the speed of a rail in Mbit/s, the best of MEASURE_ROUNDS rounds. */
 static twill_status measure_rail(struct twill_transport *rail,
                                  const struct twill_transport_params *params,
                                  unsigned char *buffers, uint32_t *mbits, struct twill_error *error)

@@ -50,7 +50,8 @@ static void accept_callers(struct preflight_links *links)
     }
 }
 
-/* Read from a caller, and acknowledge the last byte. Returns false if the connection is over. */
+/* Read from a caller, count the bytes in *received, and acknowledge the last of PREFLIGHT_PROBE.
+ * Returns false if the connection is over. */
 static bool serve_caller(int fd, size_t *received)
 {
     char data[16384];
