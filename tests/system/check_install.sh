@@ -190,11 +190,11 @@ by_pkg_config()
 by_install_page()
 {
     {
-        sed -n '/^## For yourself/,/^## As Debian/s/^    \(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/guides/install.md"
-        sed -n '/^## For yourself/,/^## As Debian/s/^    \(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/guides/install.md"
+        sed -n '/^## For yourself/,/^## As Debian/s/^\(export PATH=.*PKG_CONFIG_PATH=.*\)/\1/p' "$source/docs/guides/install.md"
+        sed -n '/^## For yourself/,/^## As Debian/s/^\(cc .*-rpath.*\|twillrun .*\)/\1/p' "$source/docs/guides/install.md"
         grep -o '\. ~/opt/twill/share/bash-completion/[a-z/]*' "$source/docs/guides/install.md" | sed 's/^/bash -c "/; s/$/ \&\& complete -p twillrun"/'
         sed -n 's/^    \(cc examples.*-rpath.*\)/\1/p' "$source/README.md"
-        [ -z "$(command -v gfortran)" ] || sed -n 's/^    \(include=.*\|gfortran .*\)/\1/p' "$source/docs/guides/install.md"
+        [ -z "$(command -v gfortran)" ] || sed -n 's/^\(include=.*\|gfortran .*\)/\1/p' "$source/docs/guides/install.md"
         echo 'twillrun -n 2 ./a.out'
     } >"$scratch/lines"
     [ "$(wc -l <"$scratch/lines")" -ge 6 ] || fault "docs/guides/install.md: its lines for a folder of the user are not found"

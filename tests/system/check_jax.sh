@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # JAX's psum, all_gather, psum_scatter and all_to_all of two and four processes on one host and of two on two hosts, over an
 # MPI with libtwill-mpi, which takes the first three (the last is made of messages). Skipped (77) without JAX, which is
-# 600 MB, or without MPItrampoline's wrapper ($TEST_WRAPPER), which docs/guides/python.md builds. Variables: jax/run_jax.sh.
+# 600 MB, or without MPItrampoline's wrapper ($TEST_WRAPPER), which docs/guides/frameworks.md builds. Variables: jax/run_jax.sh.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 # shellcheck disable=SC2154 # of rules.sh
 . "$(dirname "$0")/../support/check.sh"

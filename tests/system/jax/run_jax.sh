@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run_jax.sh [--ranks N] [--hosts] [--times] HOW...: JAX's collectives of N processes (2). HOW: gloo (JAX's own), mpi, or twill,
-# which is that MPI with libtwill-mpi; docs/guides/python.md says how to build the wrappers. --hosts: on two hosts, in blocks, which
+# which is that MPI with libtwill-mpi; docs/guides/frameworks.md says how to build the wrappers. --hosts: on two hosts, in blocks, which
 # are network namespaces (root; 77: not possible). --times: the jobs of all HOWs time their calls in turns.
 # TEST_PYTHON: a Python with jax. TEST_WRAPPER: libmpiwrapper.so that is linked with libtwill-mpi. TEST_WRAPPER_PLAIN: one that
 # is not, for mpi. TEST_MPI: their MPI, mpich (the default) or openmpi. TEST_BUILD: twill's build folder.
