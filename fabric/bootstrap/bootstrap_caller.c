@@ -13,7 +13,7 @@ struct twill_oob_lent {
     twill_bootstrap lent;
 };
 
-/* What each rank sends to the others in the first exchange through the program's callback. */
+/* The data of one rank in the first exchange through the program's callback. */
 struct twill_caller_info {
     struct twill_secret secret; /* rank 0's is used */
     struct twill_host host;

@@ -217,8 +217,8 @@ bool twill_output_put(int to, const char *data, size_t bytes);
 bool twill_output_full(int to);
 /* Fill the entries that poll for space in the two outputs. */
 void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
-/* Write as much of what is queued as there is space for. Drop the rest if the user no longer waits
- * for a reader. */
+/* Write the part of the queued output for which there is space. Drop the rest if the user no longer
+ * waits for a reader. */
 void twill_output_flush(const struct twill_stop_request *stop_request);
 /* Wait until all is written or dropped. Returns false if output is lost. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);

@@ -460,7 +460,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
 /* Handle the control message of `bytes` in op->buffer, from rank `from`: update the credit and keep
- * a clear to send. Fails if it is not a message of ours or contradicts what was sent. */
+ * a clear to send. Fails if the message is malformed or contradicts what this rank has sent. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
 /* Append a RECV to its channel. twill_ofi_recv_advance() posts it. */

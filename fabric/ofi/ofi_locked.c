@@ -101,7 +101,7 @@ size_t twill_locked_bytes(void)
     return bytes;
 }
 
-/* This tries the answers on a mapping of its own, also after a page of it was replaced. */
+/* This tries the functions on a new mapping, also after a page of that was replaced. */
 bool twill_locked_works(void)
 {
     unsigned char *p = mmap(NULL, 4 * TWILL_PINNED_PAGE, PROT_READ | PROT_WRITE,

@@ -22,7 +22,7 @@ struct share_info {
     int32_t cause;      /* enum twill_share_cause */
 };
 
-/* What a rank sends in the second exchange about its twill_shm_region_attach(). */
+/* The data that a rank sends in the second exchange, about its twill_shm_region_attach(). */
 struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
     uint64_t bytes;

@@ -203,8 +203,8 @@ static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Refuse the message whose header was read, as it does not match the first RECV: complete that with
- * TWILL_ERR_MISMATCH, discard the payload, and have a refusal sent. */
+/* Refuse the message whose header was read, as it does not match the first RECV. This completes the
+ * RECV with TWILL_ERR_MISMATCH, and lets the payload be discarded and a refusal be sent. */
 static void refuse_message(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *request = channel->in.queue.head;

@@ -143,7 +143,7 @@ static twill_status receive_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Send rank r as much of the result as its connection takes. Fails if the connection ended. */
+/* Send rank r the part of the result that its connection takes now. Fails if that ended. */
 static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];

@@ -142,7 +142,7 @@ int preflight_print_json(const struct preflight *all, FILE *out); /* the same as
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 
-/* What preflight_collect() is to do, from the command line of twill-check. */
+/* The task of preflight_collect(), from the command line of twill-check. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */
     const char *worker;   /* path of this program, here and on other hosts */
