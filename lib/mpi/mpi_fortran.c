@@ -387,7 +387,7 @@ static bool many_open(struct request_array *many, fint count, fint *request, fin
     return many->c_request != NULL && many->c_status != NULL;
 }
 
-/* Convert back and free the C form. Only the first `statuses` statuses were written. */
+/* Convert requests and the first `statuses` statuses back to Fortran, and free the C form. */
 static void many_close(struct request_array *many, int statuses)
 {
     for (int i = 0; many->c_request != NULL && i < many->count; i++)

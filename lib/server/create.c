@@ -343,8 +343,8 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
     return TWILL_OK;
 }
 
-/* Give the successor the tensors, rule, chunk size and chunks that this rank has of the old
- * server. */
+/* Give the successor the old server, which it ends later, with the tensors, rule, chunk size and
+ * chunks that this rank has of it. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     to->past.old = from;

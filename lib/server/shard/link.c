@@ -446,7 +446,7 @@ static twill_status allocate_boxes(struct twill_server_link *link)
                          twill_context_message(server->process.context));
 }
 
-/* Make this rank's end of the link between worker `w` and a shard. */
+/* Make this rank's end of the link between worker `w` and a shard. Collective over both ranks. */
 static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t shard)
 {
     struct twill_server_link *link = &server->link[server->links++];
