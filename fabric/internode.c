@@ -40,7 +40,8 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set params->internode, and write its reason to `why`, with that of another transport. */
+/* Set params->internode to transport number `chosen`, or to NULL if that is SIZE_MAX, and write the
+ * reason to `why`. */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)

@@ -30,7 +30,8 @@ twill_status twill_internode_offer(const struct twill_transport_params *params,
 /* Set params->internode, equal on all ranks, and write the reason to `why`. */
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
-/* Predict the choice by what this rank knows, for twill-info, and set the same. Not collective. */
+/* Do what twill_internode_conclude() does, by what this rank alone knows, for twill-info. Not
+ * collective. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
 /* Return the registry number of the transport between two ranks, past the end if there is none. */
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,

@@ -49,7 +49,7 @@ char *twill_hex_text(const uint8_t *bytes, size_t count, char *text)
     return sodium_bin2hex(text, 2 * count + 1, bytes, count);
 }
 
-/* Fail if a key that a user set is short: who records one handshake can try keys offline. */
+/* Fail if a key that a user set is short, as a recorded handshake allows to try keys offline. */
 static twill_status check_length(const char *name, const char *text, struct twill_error *error)
 {
     size_t digits = strlen(text);

@@ -122,7 +122,7 @@ struct twill_bootstrap_addresses { /* in the order in which they are tried */
     size_t count;
     struct twill_bootstrap_address at[TWILL_BOOTSTRAP_ADDRESSES];
 };
-/* Resolve the hosts of the job. There is at least one address if it returns TWILL_OK. */
+/* Set *found to the addresses of rank 0's host, of which there is at least one, or fail. */
 twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
                                      struct twill_bootstrap_addresses *found,
                                      struct twill_error *error);

@@ -30,7 +30,7 @@ struct usual {
     int clock;       /* host with the median clock; -1: none */
 };
 
-/* A check of a host, or of the test job. */
+/* The arguments of one check of a host, or of the test job. */
 struct look {
     struct preflight *all;
     const struct usual *usual;

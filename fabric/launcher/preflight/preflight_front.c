@@ -260,7 +260,7 @@ static void ask_to_connect(struct preflight_front *front)
     await_replies(front, 2 * PREFLIGHT_REACH_NS + REPLY_NS);
 }
 
-/* Return how many connections between a host and the chosen ones do not work. */
+/* Return how many connections from a host to the chosen ones, or back, do not work. */
 static int count_broken(const struct preflight *all, const bool *chosen, int host)
 {
     int broken = 0;

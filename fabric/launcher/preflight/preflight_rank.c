@@ -29,7 +29,7 @@ struct preflight_tester {
     struct json_object *pairs;
 };
 
-/* Count wrong elements in a long allreduce whose result is known. */
+/* Add to tester->wrong the number of wrong elements in a long allreduce of known result. */
 static twill_status check_sum(struct preflight_tester *tester)
 {
     float *values = malloc(SUMMED * sizeof(*values));
