@@ -235,7 +235,7 @@ measure_pytorch()
 {
     SIZES=$(few 8,64K 8,64,512,4K,16K,64K,256K,1M,4M,16M,32M,64M) torch_tables sh "$studies/torch/tables.sh" "$bin/.." "$(few 70 330)"
     for name in "one node:2" "one node (4):4" "two hosts:2" "two hosts (4):4"; do
-        awk -F, -v OFS='\t' -v ranks="${name#*:}" -v hosts="${name%:*}" 'NF == 6 { sub(/ .4.$/, "", hosts); print ranks, hosts, $2, $1, $3, $5 }' "$work/${name%:*}.csv"
+        awk -F, -v OFS='\t' -v ranks="${name#*:}" -v hosts="${name%:*}" 'NF == 6 && $2 + 0 > 0 { sub(/ .4.$/, "", hosts); print ranks, hosts, $2, $1, $3, $5 }' "$work/${name%:*}.csv"
     done >"$work/rows"
     grep -v ddp_step "$work/rows" | table times 'ranks,hosts,bytes:B,call,twill:us,Gloo:us'
     awk -F '\t' -v OFS='\t' '$4 == "ddp_step" { print $1, $2, $5 / 1000, $6 / 1000 }' "$work/rows" | table steps 'ranks,hosts,twill:ms,Gloo:ms'
