@@ -85,7 +85,7 @@ struct twill_trace_event {
 struct twill_trace_slot {
     _Atomic uint64_t tick, bytes;
     _Atomic uint64_t of;  /* sequence, peer */
-    _Atomic uint64_t tag; /* what, kind, detail, turn of the ring; written last, 0 before that */
+    _Atomic uint64_t tag; /* what, kind, detail, turn; written last, 0 or UNFINISHED before */
 };
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
 #define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */

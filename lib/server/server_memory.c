@@ -172,7 +172,7 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* Set where a shard finds a worker's ring, answers and tensors. */
+/* Set where a shard finds the ring, answers and tensors of worker number `w`. */
 static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
 {

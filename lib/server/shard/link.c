@@ -509,7 +509,8 @@ static bool is_drained(const void *awaited)
     return link->lost || (link_is_idle(link) && link->left);
 }
 
-/* Send everything that is queued. The peer receives until it has the last head. */
+/* Send everything that is queued, but stop at the time `until` (twill_now()). The peer receives
+ * until it has the last head. */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {

@@ -68,8 +68,6 @@ static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* --- chunks and shards ----------------------------------------------------------------------- */
-
 /* State of a worker at a chunk. */
 struct twill_chunk_worker {
     const void *push; /* its gradient that waits for an update or for the replica, or NULL */

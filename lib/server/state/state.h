@@ -21,8 +21,8 @@ bool twill_record_check(unsigned char *record, bool has_sum);
 /* Return memory for this rank's record of the chunk at index `place`, or NULL if out of memory. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
-/* Bring the newest record of each chunk to its shards. Fails on all ranks if a chunk has none.
- * Collective. */
+/* Bring the newest record of each chunk to its shards, or the lowest worker's parameters if there
+ * are no records. Fails on all ranks if only some chunks have one. Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
 /* Copy this rank's chunks of `from` into to->past.held, or fail for lack of memory. Both servers
  * have the same tensors. */
