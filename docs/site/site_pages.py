@@ -28,6 +28,7 @@ DOCS = ROOT / "docs"
 BUILD = pathlib.Path(os.environ["TWILL_BUILD"])
 NOT_PAGES = {"conf.py", "CMakeLists.txt", "site"}
 TITLES = {}  # by page: what titles_only() takes for env.tocs
+NOT_LINKED = (nodes.title, nodes.reference, nodes.literal_block, nodes.raw, nodes.term, addnodes.pending_xref, addnodes.desc_signature)
 LINK = re.compile(r"\]\(<?([^)\s>]+)|^\[[^\]]+\]:\s*(\S+)", re.M)
 
 
@@ -98,6 +99,24 @@ class FileLinks(SphinxTransform):
                 node.replace_self(nodes.reference("", "", *node.children, refuri=uri, internal=True))
 
 
+class ManualLinks(SphinxTransform):
+    """Make links of the manual pages that a text names, such as twill(7)."""
+
+    default_priority = 800
+
+    def apply(self, **kwargs):
+        for text in list(self.document.findall(nodes.Text)):
+            parts = re.split(r"([\w.-]+\([137]\))", text.astext())
+            if len(parts) == 1 or isinstance(text.parent, NOT_LINKED) or isinstance(text.parent.parent, NOT_LINKED):
+                continue
+            made = []
+            for part in parts:
+                page = self.app.twill_manual.get(part[:-3] + "." + part[-2:-1])
+                uri = page and relative_uri(self.env.docname, f"reference/man/{page}.html")
+                made.append(nodes.reference("", part, refuri=uri, internal=True) if uri else nodes.Text(part))
+            text.parent.replace(text, made)
+
+
 def file_pages(app):
     """Yield a page for each file or folder that pages link to and that is no page itself."""
     for path in sorted(app.twill_files):
@@ -159,7 +178,7 @@ def c_pages(xml):
             text += f".. doxygen{kind}:: {item}\n" + "   :members:\n" * (kind == "struct") + "\n"
         for of, _, title, group in sorted(groups):
             if of == name:
-                text += titled(title, "-") + f".. doxygengroup:: {group}\n   :content-only:\n\n"
+                text += titled(title, "-") + "".join(f".. doxygengroup:: {group}\n   :{part}-only:\n\n" for part in ("desc", "content"))
         pages[name] = text
     return pages
 
@@ -262,7 +281,8 @@ def docstring(app, what, name, value, options, lines):
 
 
 def manual_pages(folder):
-    """Return the manual pages, by their names such as twill.7, as reStructuredText with the HTML that mandoc makes."""
+    """Return the manual pages, by their names such as twill.7, as reStructuredText with the HTML that mandoc makes. Return also
+    the page of every name that has one."""
     files = {f.name: f for section in ("man1", "man7", "man3") for f in sorted((folder / section).iterdir())}
     links = {name: pathlib.Path(text[4:].strip()).name for name, text in ((n, f.read_text()) for n, f in files.items()) if text.startswith(".so ")}
     pages = {}
@@ -282,7 +302,7 @@ def manual_pages(folder):
             pages[name] += titled(re.sub(r"([*_`\\|])", r"\\\1", heading) + " ", "-" if level == "1" else "~")
             body = f'<div class="manual-text"><span id="{anchor}"></span>{body}</div>'
             pages[name] += ".. raw:: html\n\n" + re.sub("^", "   ", body, flags=re.M) + "\n\n"
-    return pages
+    return pages, {name: links.get(name, name) for name in files}
 
 
 MANUAL = titled("Manual pages") + """
@@ -328,7 +348,7 @@ def stage(app):
     texts["reference/cpp.rst"] = cpp_page(BUILD / "site-xml/cpp")
     texts["reference/fortran.md"] = fortran_page()
     texts["reference/python.rst"] = python_page()
-    manual = manual_pages(BUILD / "share/man")
+    manual, app.twill_manual = manual_pages(BUILD / "share/man")
     texts.update((f"reference/man/{name}.rst", text) for name, text in manual.items())
     texts["reference/manual.rst"] = MANUAL + "".join(f"   * :doc:`man/{name}`\n" for name in manual if name.endswith(".3"))
     texts["results/compare.rst"] = COMPARE
@@ -392,4 +412,5 @@ def setup(app):
     app.connect("build-finished", mend_theme)
     app.connect("autodoc-process-docstring", docstring)
     app.add_transform(FileLinks)
+    app.add_transform(ManualLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
