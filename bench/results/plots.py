@@ -117,9 +117,10 @@ def draw(plot, path, digest):
         labels, top = list(plot.panels[0].curves), 1.0
         if labels != [""]:
             handles = all_axes.flat[0].get_legend_handles_labels()[0]
-            lines = -(-len(labels) // 5)
+            columns = max(1, min(5, len(labels), int(figure.get_figwidth() / (0.085 * max(map(len, labels)) + 0.5))))
+            lines = -(-len(labels) // columns)
             top = 1 - (0.1 + 0.26 * lines) / figure.get_figheight()
-            figure.legend(handles, labels, loc="upper center", ncol=min(5, len(labels)))
+            figure.legend(handles, labels, loc="upper center", ncol=columns)
         figure.tight_layout(rect=(0, 0, 1, top))
         figure.savefig(path, metadata={"Date": None, "Creator": None})
         pyplot.close(figure)

@@ -43,7 +43,7 @@ static const struct {
     {{.master_port = "0"}, TWILL_ERR_CONFIG, "MASTER_PORT=0", true},
     {{.master_port = "70000"}, TWILL_ERR_CONFIG, "MASTER_PORT=70000", true},
     {{.master_port = "http"}, TWILL_ERR_CONFIG, "MASTER_PORT=http", true},
-    {{.job = "xyz"}, TWILL_ERR_CONFIG, "TWILL_JOB is not", true},
+    {{.job = "xyz"}, TWILL_ERR_CONFIG, "TWILL_JOB must have", true},
     {{.job = "0000"}, TWILL_ERR_CONFIG, "TWILL_JOB must not", true},
     {{.job = "12345678901234567890123456789012345678901234567890123456789012345"},
      TWILL_ERR_CONFIG,
@@ -144,7 +144,7 @@ TWILL_TEST(caller_bad)
         twill_status status;
         const char *says;
     } table[] = {
-        {{.rank = 0, .size = 0}, TWILL_ERR_ARGUMENT, "size 0"},
+        {{.rank = 0, .size = 0}, TWILL_ERR_ARGUMENT, "size is 0"},
         {{.rank = -1, .size = 2}, TWILL_ERR_ARGUMENT, "rank -1"},
         {{.rank = 2, .size = 2}, TWILL_ERR_ARGUMENT, "rank 2"},
         {{.rank = 1, .size = 2}, TWILL_ERR_ARGUMENT, "exchange"},

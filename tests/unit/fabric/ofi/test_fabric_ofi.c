@@ -270,7 +270,7 @@ static const struct ofi_setting {
     {"gni", NULL, NULL, TWILL_ERR_CONFIG, {"TWILL_PROVIDER=gni", "no such provider", "tcp"}},
     {"tcp", "eth99", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=eth99", "it has", " ("}},
     {NULL, "203.0.113.9", NULL, TWILL_ERR_CONFIG, {"TWILL_INTERFACE=203.0.113.9", "it has", " ("}},
-    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_TUNE=domain=mlx5_0", "there are", " ("}},
+    {"tcp", NULL, "mlx5_0", TWILL_ERR_CONFIG, {"TWILL_TUNE=domain=mlx5_0", "it has", " ("}},
     {NULL, NULL, NULL, TWILL_OK, {"tcp", "domain lo", "127.0.0.1"}},
     {"tcp", "lo", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "127.0.0.1"}},
     {"tcp", "::1", NULL, TWILL_OK, {"tcp", "TWILL_INTERFACE", "[::1]"}},

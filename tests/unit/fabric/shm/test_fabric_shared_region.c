@@ -245,7 +245,7 @@ TWILL_TEST(test_errors)
     struct wrong cases[] = {
         {{TWILL_TEST_SHARE_BYTES, 2 * TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES},
          TWILL_ERR_MISMATCH,
-         "rank 1 asks for"},
+         "rank 1 shares"},
         {{TWILL_TEST_SHARE_BYTES, TWILL_TEST_SHARE_BYTES, too_much}, TWILL_ERR_MEMORY, "rank 2"},
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {

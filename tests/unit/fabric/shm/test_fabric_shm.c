@@ -107,7 +107,7 @@ SHM_TEST(test_flip, 2, TWILL_TEST_CHECKSUMS)
             TWILL_CHECK(at != NULL);
             at[sizes[i] - 1] ^= 4;
             TWILL_CHECK(post(f, &request) == TWILL_ERR_FABRIC && request.status == TWILL_PENDING);
-            TWILL_CHECK(strstr(f->end.error.message, "from rank 0 arrived damaged") != NULL);
+            TWILL_CHECK(strstr(f->end.error.message, "from rank 0 is damaged") != NULL);
             TWILL_CHECK(f->end.error.rank == 0);
             twill_error_clear(&f->end.error);
         }

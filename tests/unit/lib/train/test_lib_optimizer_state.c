@@ -362,8 +362,9 @@ static bool refuse_imports(struct twill_test_set *s, const struct state_case *c,
                            unsigned char *state, size_t bytes)
 {
     TWILL_REQUIRE(import_is_refused(s, state, bytes, rank == 1, "no rank has the state of tensor"));
-    TWILL_REQUIRE(import_is_refused(s, state, rank == 0 ? bytes - 4 : bytes, 1,
-                                    rank == 0 ? "is no export" : "rank 0 has state that cannot"));
+    TWILL_REQUIRE(
+        import_is_refused(s, state, rank == 0 ? bytes - 4 : bytes, 1,
+                          rank == 0 ? "is not an export" : "rank 0 has state that cannot"));
     state[8 * 4] ^= (unsigned char)rank; /* the rule */
     TWILL_REQUIRE(import_is_refused(s, state, bytes, 1,
                                     rank == 0 ? "rank 1 has state" : "state 0 is of sgd"));
@@ -374,7 +375,7 @@ static bool refuse_imports(struct twill_test_set *s, const struct state_case *c,
     uint64_t steps;
     memcpy(&steps, state + 24, sizeof(steps));
     memset(state + 24, 0xff, sizeof(steps)); /* stands for none */
-    TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "is no export"));
+    TWILL_REQUIRE(import_is_refused(s, state, bytes, 1, "is not an export"));
     memcpy(state + 24, &steps, sizeof(steps));
     state[sizeof(struct twill_state_header)] ^=
         0x40; /* the first range begins outside of its tensor */
