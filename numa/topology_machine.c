@@ -378,9 +378,10 @@ static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bit
     return faster;
 }
 
-/* Local are the nodes whose CPUs include `here`. If a process spans several (unbound on SNC4), all
- * of these are. Only the fastest of these count. hwloc_get_local_numanode_objs() could do this for
- * each kind, but only since hwloc 2.3. */
+/* Set in topology->machine which NUMA nodes are local, the number of allowed PUs, and whether HBM
+ * is faster. For each kind of memory the fastest of the nodes whose CPUs include `here` are local,
+ * or if there are none (unbound on SNC4), of those that share CPUs with it.
+ * hwloc_get_local_numanode_objs() could do this, but only since hwloc 2.3. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     int weight = hwloc_bitmap_weight(here);

@@ -161,8 +161,9 @@ static bool is_calling(const struct twill_detector *detector, uint32_t peer)
     return lives;
 }
 
-/* Judge from the errno of a failed connect whether the peer is dead. Sets the link to LINK_DEAD, or
- * to LINK_IDLE with the time of the next attempt. */
+/* Judge a failed connect by its errno `why`, and by whether the peer was reached before, still
+ * calls this rank or is suspected. Sets the link to LINK_DEAD, or to LINK_IDLE with the time of the
+ * next attempt, and gives a suspected host the same verdict. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];

@@ -60,7 +60,9 @@ static bool is_to_look_up(const struct twill_options *options, int site)
 }
 
 /* Look names up in a child process, so that a name server that does not answer cannot block this
- * one. *answers gets one byte for each host. Returns the child's pid, or -1. */
+ * one. From *answers, which the caller closes also after a failure, it can read a byte for each
+ * host in order, 1 if its name has an address of this host and else 0. Returns the child's pid, or
+ * -1. */
 static pid_t begin_look_up(const struct twill_options *options, int *answers)
 {
     int ends[2];

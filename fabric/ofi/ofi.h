@@ -432,7 +432,8 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
                    void *desc, struct twill_error *error);
 /* Send a copy of a header and the payload of `request` (or NULL) as one message. Returns 1 if it
  * was sent, with *finished true if the payload has left, and false if a completion will finish the
- * request. Returns 0 if the provider is busy, or a negative status. */
+ * request. Returns 0 if the provider is busy, no send buffer is free or the peer uses its share of
+ * them, or a negative status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,

@@ -113,8 +113,8 @@ struct twill_abort_line {
     _Atomic uint32_t set;
     _Atomic uint32_t excluded; /* set by other ranks, which continue without the owner */
     int32_t status;
-    uint32_t from;
-    uint64_t sequence; /* of the failed call (earlier ones may still succeed) */
+    uint32_t from;     /* the rank that reported the failure first */
+    uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 

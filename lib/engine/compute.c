@@ -257,7 +257,8 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
     return TWILL_OK;
 }
 
-/* Return the rest of a reduction, from element number `done` on. */
+/* Return a reduction whose addresses begin `done` elements later. The caller passes the number of
+ * elements that are left. */
 static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
                                    size_t done)
 {

@@ -166,7 +166,8 @@ twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_error *error);
 /* Convert a number of twill_ticks() to seconds. */
 double twill_engine_seconds(const struct twill_engine *engine, uint64_t ticks);
-/* Write "rank R", with the rank in the job, to `text` (twill_rank_text()). Returns `text`. */
+/* Write "rank R" to `text`, or "rank J of the job (R here)" if the communicator is not the whole
+ * job. Returns `text`. */
 const char *twill_engine_rank_text(const struct twill_engine *engine, uint32_t rank,
                                    char text[TWILL_RANK_TEXT]);
 #define TWILL_ENGINE_RANK_NAME(engine, rank)                                                       \

@@ -121,8 +121,8 @@ unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, uns
  * number. A rank publishes a call after its first stores, once its earlier calls have ended. */
 bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
 /* Handle a peer on this node with another signature. Returns the error, below 0, that says how its
- * call differs, or 0 while that is unknown. `is_known` is what twill_run_is_written_down() returned
- * before the signature was read. */
+ * call differs. `is_known` is what twill_run_is_written_down() returned before the signature was
+ * read. Only if it is false may the result be 0, which means that no difference is known yet. */
 int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known);
 
 /* --- lib/engine/fast_path.c --- */

@@ -131,7 +131,9 @@ static size_t largest_shard(const struct twill_request *run)
     return most;
 }
 
-/* Return the most elements of a segment in a shard for which a copy takes at most segment_bytes. */
+/* Return the most elements of a segment in a shard for which a copy takes at most segment_bytes, a
+ * multiple of 64 if there are as many. Returns SIZE_MAX without a limit, and 0 if not even one
+ * element of each shard fits. */
 static size_t segment_limit(const struct twill_request *run)
 {
     size_t width = run->layout.element +

@@ -31,8 +31,8 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
     return comm;
 }
 
-/* Return this rank's offer, with a bit for each clone that is idle and not broken, and one that
- * says that this rank lacks nothing. */
+/* Return this rank's offer, with a bit for each clone that is idle and not broken, and the bit
+ * LACKS_NOTHING. A rank that lacks something for a new clone offers 0 instead of calling this. */
 static uint64_t offer_idle(const struct twill_mpi_comm *parent)
 {
     uint64_t offer = LACKS_NOTHING;

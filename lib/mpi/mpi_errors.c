@@ -71,8 +71,9 @@ void twill_mpi_say(const char *format, ...)
         fprintf(stderr, "libtwill-mpi: %s\n", text);
 }
 
-/* Return the error code of a failure. It is made, and the message printed, when the failure is
- * first seen, and kept for those that follow. Two threads that see it at once make one each. */
+/* Return the error code of a failure, and print its message. A status that a class of MPI describes
+ * gets that class, others get a code that is made here. It is kept for later calls that return
+ * TWILL_ERR_BROKEN. Two threads that see a failure at once make a code each. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
     char given_up[160];

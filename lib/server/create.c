@@ -344,7 +344,8 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
 }
 
 /* Give the successor the old server, which it ends later, with the tensors, rule, chunk size and
- * chunks that this rank has of it. */
+ * chunks that this rank has of it. The successor owns it also after an error, which the caller
+ * keeps for the commit, where all ranks learn it. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     to->past.old = from;

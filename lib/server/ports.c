@@ -215,7 +215,8 @@ static bool owes_answer(const struct twill_server *server, uint32_t shard, int k
     return false;
 }
 
-/* Write the ranks whose answers are missing, such as ": rank 3 has not answered", or "" if none. */
+/* Write the servers whose answers for a key (-1 for all keys) are missing, such as ": rank 3 has
+ * not answered, or waits for a worker", or "" if none. */
 static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
 {
     char name[TWILL_EXTEND_TEXT];

@@ -52,7 +52,7 @@ struct twill_bench_subject {
     int root;      /* -1 if there is no root */
     size_t count;  /* elements of a shard */
     size_t bytes;  /* bytes of all shards, as tables and bandwidths count them */
-    size_t offset; /* offset into the buffers, in bytes */
+    size_t offset; /* where the elements begin in the buffers, in bytes */
     bool in_place;
 };
 

@@ -362,8 +362,9 @@ static int kind_fail(const struct memory_kind *kind, twill_status status)
     return 1;
 }
 
-/* Measure the kinds that all ranks have. The first one, DDR, is open. Sets *count to their number
- * and moves them to the front. */
+/* Open the kinds of memory that all ranks have, measure them and print their rows. The first one,
+ * DDR, is open already. Sets *count to their number, also after an error, and leaves them open in
+ * the first *count entries, for the caller to close. Entries of other kinds may be overwritten. */
 static twill_status compare_kinds(struct place_run *run, struct memory_kind *kinds, size_t *count)
 {
     struct memory_kind *ddr = kinds;

@@ -584,7 +584,8 @@ static bool is_same_path(const struct preflight_job *job, const struct preflight
     return job->host[x->a] == job->host[y->a] && job->host[x->b] == job->host[y->b];
 }
 
-/* Report the worst outlier of each pair of hosts, or host. Returns whether enough pairs exist. */
+/* Report pairs of ranks that are slower than the others: of those between the same two hosts, or
+ * inside one host, only the worst. Returns false if there are too few pairs to judge. */
 static bool report_outliers(const struct look *look, bool bandwidth)
 {
     const struct preflight_job *job = &look->all->job;

@@ -20,7 +20,7 @@ struct twill_replica_link;
 #define TWILL_ORDER_PULL  2u
 #define TWILL_ORDER_LEAVE 4u
 
-/* An order of a worker. */
+/* An order of a worker. `kind` is a set of the bits above, and `key` has no meaning for LEAVE. */
 struct twill_server_order {
     uint32_t key, kind;
     uint64_t push, pull; /* numbers of the push and the pull, if the kind includes them */

@@ -304,7 +304,8 @@ static struct twill_sparse scratch_list(const struct twill_gradients *set,
     return (struct twill_sparse){index, (float *)(void *)(index + bucket->wire.units)};
 }
 
-/* Write n entries to this rank's list of a segment, which has room for `entries`. */
+/* Write n entries to this rank's list of a segment: a head with n if the code lets n vary, then
+ * room for `entries` indices, then their values. */
 static void write_segment(const struct twill_gradients *set, unsigned char *list,
                           struct twill_sparse chosen, size_t n, size_t entries)
 {
