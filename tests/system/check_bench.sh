@@ -70,7 +70,7 @@ expect 2 "one name too many: 'x'" "$bench" kernels sgd x
 expect 2 "--csv cannot be combined with --list" "$bench" allreduce --csv --list x
 
 # Every type and operation, odd counts, 1 to 4 ranks, one and two nodes, memory of either kind.
-expect 1 "(TWILL_TUNE=heap_limit)" env TWILL_TUNE=heap_limit=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
+expect 1 "bytes of TWILL_TUNE=heap_limit" env TWILL_TUNE=heap_limit=1M "$bin/twillrun" -n 2 "$bench" allreduce -b 1M -e 1M -n 1
 # (A sanitizer's stage has the kernels of all types in tests of their own.)
 if [ -z "$sanitize" ]; then
     ranks 1 "$bench" allreduce -b 8 -e 4K -f 8 -d all -o all -n 2 || fail "1 rank"
