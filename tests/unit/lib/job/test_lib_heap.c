@@ -93,7 +93,7 @@ TWILL_TEST_ON(test_limit, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT,
     twill_context *context = comm->context;
     void *memory = NULL;
     TWILL_CHECK(twill_alloc(context, &memory, 5 * MIB) == TWILL_ERR_MEMORY && memory == NULL);
-    TWILL_CHECK(strstr(twill_context_message(context), "that this rank shares") != NULL);
+    TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
     TWILL_CHECK(twill_alloc(context, &memory, 3 * MIB) == TWILL_OK);
     TWILL_CHECK(sums(comm, memory, size));
     TWILL_CHECK(twill_free(context, memory) == TWILL_OK);
@@ -127,7 +127,7 @@ static void run_ulimit(int rank, int size, twill_bootstrap *bootstrap, void *use
         TWILL_CHECK(sums(comm, memory, size));
     } else {
         TWILL_CHECK(twill_context_create(&context, bootstrap, settings) == TWILL_ERR_MEMORY);
-        TWILL_CHECK(strstr(twill_context_message(context), "that this rank shares") != NULL);
+        TWILL_CHECK(strstr(twill_context_message(context), "TWILL_TUNE=heap_limit") != NULL);
         TWILL_CHECK(strstr(twill_context_message(context), "rank 0") != NULL);
     }
     twill_test_disconnect(comm, context);
