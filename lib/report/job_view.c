@@ -227,15 +227,18 @@ twill_status twill_job_view_open(twill_job_view **made, const char *name, size_t
 {
     struct twill_error error = {.status = TWILL_OK};
     char *end;
-    if (made == NULL || name == NULL)
+    if (made != NULL)
+        *made = NULL;
+    if (made == NULL || name == NULL) {
+        snprintf(message, bytes, "%s is NULL", made == NULL ? "view" : "name");
         return TWILL_ERR_ARGUMENT;
+    }
     long pid = strtol(name, &end, 10);
     struct twill_job_view *view = calloc(1, sizeof(*view));
     struct job_search search = {.view = view,
                                 .name = name,
                                 .pid = *end == '\0' && pid > 0 && pid <= INT32_MAX ? (int)pid : 0,
                                 .error = &error};
-    *made = NULL;
     twill_status status = view == NULL ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
                                        : find_regions(&search);
     if (status == TWILL_OK) {
