@@ -295,8 +295,8 @@ have. Search for a few words that are the same in each job, without names and nu
 
 - `...` is a name, a number or a text that differs. `[this | that]` is one of the words shown, or nothing.
 - Errors of the library begin with the rank and the call, such as `rank 3: allreduce #6 (count 1000, f64 sum):`.
-- The second column is the status that the call returns, the exception, or the level of `TWILL_LOG` from which the line is
-  printed. A `part` stands within another sentence, which it completes.
+- The second column is the status that the call returns, the exception, or the level of `TWILL_LOG` from which the line
+  is printed. A `part` stands within another sentence, which it completes.
 - A link leads to [Troubleshooting](../guides/troubleshooting.md), which says what to do.
 - PyTorch's backend also has sentences of its C++ part, which are worded as PyTorch words them and are not listed.
 
