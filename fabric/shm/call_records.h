@@ -7,15 +7,14 @@
 
 #include "fabric/shm/node_memory.h"
 
-/* A call, as twill_call_what() encodes it. */
+/* A copy of one call of a communicator, owned by whoever holds it. */
 struct twill_call_record {
     uint64_t sequence; /* number of the call in its communicator, from 1 */
     uint64_t count;
-    uint32_t what, root;
+    uint32_t what, root; /* `what` packs collective, type and operation (twill_call_what()) */
 };
-
-/* Publish that this rank enters a call, with twill_ticks() at entry. Readers may see it late but
- * never mixed with another call, as each record is invalid (0) while it is written. */
+/* Publish that this rank enters a call, at twill_ticks() `ticks`. Readers may see it late but never
+ * mixed with another call, as each record is invalid (0) while it is written. */
 static inline void twill_node_enter_call(struct twill_node *node,
                                          const struct twill_call_record *call, uint64_t ticks)
 {
@@ -37,14 +36,13 @@ static inline void twill_node_leave_call(struct twill_node *node, uint64_t seque
 {
     atomic_store_explicit(&node->area[node->me]->call.left, sequence, memory_order_relaxed);
 }
-/* Return the number of the last call of local rank l that has ended. */
+/* Return the number of the last call of local rank l that has ended, or 0 if none has. */
 static inline uint64_t twill_node_left_call(const struct twill_node *node, uint32_t l)
 {
     return atomic_load_explicit(&node->area[l]->call.left, memory_order_relaxed);
 }
-
-/* Read call number `sequence` of local rank l. Returns false if l has not made that call, or has
- * made TWILL_PAST or more calls since. */
+/* Copy call number `sequence` of local rank l to *call and return true. Returns false, with *call
+ * undefined, if l has not made it or has made TWILL_PAST or more calls since. */
 static inline bool twill_node_read_call(const struct twill_node *node, uint32_t l,
                                         uint64_t sequence, struct twill_call_record *call)
 {
@@ -56,8 +54,8 @@ static inline bool twill_node_read_call(const struct twill_node *node, uint32_t 
     return call->sequence == sequence &&
            atomic_load_explicit(&past->sequence, memory_order_relaxed) == sequence;
 }
-/* Read the last call that local rank l has entered, and when (*entered, in ticks). Returns false if
- * l has made no call, or is entering another one just now. */
+/* Copy the last call that local rank l has entered to *call, and its time in ticks to *entered.
+ * Returns false, with neither valid, if l has made no call or is just entering one. Else true. */
 static inline bool twill_node_read_last_call(const struct twill_node *node, uint32_t l,
                                              struct twill_call_record *call, uint64_t *entered)
 {
@@ -67,7 +65,6 @@ static inline bool twill_node_read_last_call(const struct twill_node *node, uint
     return sequence != 0 && twill_node_read_call(node, l, sequence, call) &&
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == sequence;
 }
-
 /* Publish which rank, as far as this one knows, entered call number `sequence` last, and when. */
 static inline void twill_node_note_entry(struct twill_node *node, uint64_t sequence,
                                          struct twill_last_entry last)
@@ -94,7 +91,7 @@ static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t
            (found == sequence &&
             atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence);
 }
-/* Publish that this rank has long been waiting for `rank`, until it enters its next call. */
+/* Publish that this rank has long been waiting for `rank`. Its next call ends that. */
 static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
 {
     atomic_store_explicit(&node->area[node->me]->call.waits_for, rank + 1, memory_order_release);
@@ -104,15 +101,13 @@ static inline uint32_t twill_node_waits_for(const struct twill_node *node, uint3
 {
     return atomic_load_explicit(&node->area[l]->call.waits_for, memory_order_acquire) - 1;
 }
-
 /* Where a rank waits. Ranks that miss it in a collective of another communicator read this. */
 struct twill_elsewhere {
     struct twill_call_record call; /* sequence 0 if it waits for a message of that communicator */
     uint64_t ticks;                /* twill_ticks() when it was published, 0 if it never was */
     uint32_t comm;                 /* number of that communicator */
 };
-
-/* Publish where this rank waits. Repeated while it waits, as readers ignore old records. */
+/* Publish where this rank waits. Call it again while it waits, as readers ignore old records. */
 static inline void twill_node_be_elsewhere(struct twill_node *node,
                                            const struct twill_elsewhere *at)
 {
@@ -124,7 +119,6 @@ static inline void twill_node_be_elsewhere(struct twill_node *node,
     atomic_store_explicit(&line->elsewhere_sequence, at->call.sequence, memory_order_relaxed);
     atomic_store_explicit(&line->elsewhere_at, at->ticks, memory_order_release);
 }
-
 /* Return where local rank l last said that it waits, with `ticks` 0 if it never did. */
 static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_node *node, uint32_t l)
 {
@@ -138,15 +132,13 @@ static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_nod
     at.call.sequence = atomic_load_explicit(&line->elsewhere_sequence, memory_order_relaxed);
     return at;
 }
-
 /* The addresses of a rank's buffers in one call, with the members of struct twill_address_line. */
 struct twill_buffer_addresses {
     uint64_t src, dst;
     uint64_t src_at, dst_at;
     uint32_t signature;
 };
-
-/* Publish this rank's addresses for call number `sequence`, and wake the others. */
+/* Publish this rank's addresses for call number `sequence`, and wake the node's other ranks. */
 static inline void twill_node_put_addresses(struct twill_node *node, uint64_t sequence,
                                             const struct twill_buffer_addresses *addresses)
 {
@@ -159,7 +151,7 @@ static inline void twill_node_put_addresses(struct twill_node *node, uint64_t se
     atomic_store_explicit(&line->sequence, sequence, memory_order_release);
     twill_node_ring_doorbells(node);
 }
-/* Read local rank l's addresses for call `sequence`. Returns false if it has not published them. */
+/* Copy local rank l's addresses for call `sequence`. Returns false if it has not published them. */
 static inline bool twill_node_get_addresses(const struct twill_node *node, uint32_t l,
                                             uint64_t sequence,
                                             struct twill_buffer_addresses *addresses)

@@ -36,7 +36,7 @@ static bool has_descriptors(struct msghdr *message)
     return false;
 }
 
-/* Receive a message. Returns 0 if the other end has closed and all it sent was received. Linux may
+/* Receive a message. Returns its bytes, -1 with errno, or 0 if the other end has closed. Linux may
  * return 0 early if the last message and the close arrive while it looks, so ask twice. */
 static ssize_t receive_message(int from, struct msghdr *message, int flags)
 {
@@ -48,7 +48,7 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-/* Append the descriptors in `c` to fds[], which holds *taken of them, and close any over `most`. */
+/* Append the descriptors in `c` to fds[], count them in *taken, and close any over `most`. */
 static void take_descriptors(const struct cmsghdr *c, int *fds, size_t most, size_t *taken)
 {
     for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {

@@ -21,7 +21,7 @@
 #define MAX_OPEN    32 /* connections to peers, and accepted ones, each at a time */
 #define LEFT_FREE   8  /* descriptors left for files that arrive, and for others */
 
-/* Message by which a rank authenticates itself. The files travel with a second one. */
+/* Message by which a rank authenticates itself. It sends the files with a second one. */
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
     uint64_t key;
@@ -32,7 +32,7 @@ struct hello {
 };
 #define HELLO_VERSION 0x74770003u
 
-/* Set the abstract address of a rank's listener and return its length. */
+/* Set *address to that of the listener of `rank`, with `name` at its end, and return its length. */
 static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
 {
@@ -47,7 +47,7 @@ static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-/* Return why a call could not make a descriptor, by its errno. */
+/* Return MEMORY, DESCRIPTORS or else SOCKET, by the errno of a call that made no descriptor. */
 static enum twill_share_cause scarcity(int error)
 {
     if (error == ENOMEM || error == ENOBUFS)
@@ -55,7 +55,7 @@ static enum twill_share_cause scarcity(int error)
     return error == EMFILE || error == ENFILE ? TWILL_SHARE_DESCRIPTORS : TWILL_SHARE_SOCKET;
 }
 
-/* Open a socket. Returns TWILL_SHARE_FINE, or why there is none with *fd -1. */
+/* Open a SEQPACKET socket that never blocks. Returns TWILL_SHARE_FINE, or the cause with *fd -1. */
 static enum twill_share_cause open_socket(int *fd)
 {
     *fd = twill_fd_move(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
@@ -100,14 +100,14 @@ static int send_hello(const struct twill_fd_passing *fd_passing, int to, size_t 
     return errno == EAGAIN || errno == EINTR || errno == ETOOMANYREFS || errno == ENOBUFS ? 0 : -1;
 }
 
-/* Return whether this rank is the one that connects, as it does to lower ranks. */
+/* Return whether this rank connects to the peer. False if it accepts, as from higher ranks. */
 static bool connects_to(const struct twill_fd_passing *fd_passing,
                         const struct twill_fd_passing_peer *peer)
 {
     return peer->rank < (uint32_t)fd_passing->oob->rank;
 }
 
-/* Return whether the process at the other end runs as our user. */
+/* Return whether the process at the other end runs as our user. False if that is not known. */
 static bool same_user(int socket)
 {
     struct ucred who;
@@ -203,8 +203,8 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection. Returns FINE with its peer, FINE with *peer NULL before its
- * hello has arrived, or OTHER_USER if it must not get our file. */
+/* Authenticate an accepted connection. Returns FINE with its peer, whose `asks` is set, FINE with
+ * *peer NULL before its hello has arrived, or OTHER_USER if it must not get our file. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -224,7 +224,7 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
 }
 
 /* Receive the peer's files and hand them to take(). Returns FINE, also if they have not arrived, or
- * the cause. */
+ * the cause, with `lost` set if the connection ended or brought something else. */
 static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
@@ -260,8 +260,8 @@ struct exchange {
     bool starved;               /* no descriptor was left for another connection */
 };
 
-/* Return whether to wait for a missing descriptor, and set `starved` if so. A connection that is
- * open now will return its own, and the deadline ends one that never does. */
+/* Return whether to wait for a missing descriptor, and set `starved` if so. True if `cause` is such
+ * a lack and a connection is open, which returns its own when it ends. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
 {
     bool scarce = cause == TWILL_SHARE_DESCRIPTORS || cause == TWILL_SHARE_MEMORY;
@@ -270,13 +270,14 @@ static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
     return waits;
 }
 
+/* Return whether neither the pending nor the accepted connections have reached their limit. */
 static bool may_accept(const struct exchange *exchange)
 {
     return exchange->pending_count < MAX_PENDING &&
            exchange->accepted + exchange->pending_count < exchange->most;
 }
 
-/* Accept connections while there is room for them. Returns FINE, or the shortage. */
+/* Accept connections while there is room. Returns FINE, or the shortage if no wait can mend it. */
 static enum twill_share_cause accept_pending(struct exchange *exchange)
 {
     exchange->starved = false;
@@ -329,6 +330,7 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
     return TWILL_SHARE_FINE;
 }
 
+/* Send our files to a peer and set `sent`. Returns FINE, also if it must be retried, or LOST. */
 static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
                                         struct twill_fd_passing_peer *peer)
 {
@@ -360,7 +362,8 @@ static enum twill_share_cause open_connection(struct exchange *exchange,
     return can_wait(exchange, cause) ? TWILL_SHARE_FINE : cause;
 }
 
-/* Advance the exchange with one peer as far as possible now. Returns FINE or the cause. */
+/* Advance the exchange with one peer as far as possible now, and close its socket at the end.
+ * Returns FINE, also if it is not over, or the cause. */
 static enum twill_share_cause serve_peer(struct exchange *exchange,
                                          struct twill_fd_passing_peer *peer)
 {
@@ -416,7 +419,7 @@ static void await_traffic(struct exchange *exchange, bool sending)
 }
 
 /* Answer the ranks that wait for this one, if twill_now() has reached *next, and set that to the
- * next time. Returns false if the exchange must end. */
+ * next time. Returns false if the exchange must end, else true. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();
@@ -429,6 +432,7 @@ static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
     return twill_oob_attend(fd_passing->oob, fd_passing->peers[i].rank, false);
 }
 
+/* Return how far the exchange with a peer has come. */
 static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *peer)
 {
     if (peer->received)
@@ -438,6 +442,7 @@ static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *
     return peer->identified ? TWILL_FD_PASSING_CONNECTED : TWILL_FD_PASSING_UNCONNECTED;
 }
 
+/* Run the exchange. Returns FINE if it is complete, LOST at the deadline, else the cause. */
 static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
@@ -478,7 +483,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     return TWILL_SHARE_LOST;
 }
 
-/* Return how many connections of each kind may be open at a time below a limit of descriptors. */
+/* Return how many connections of each kind may be open below a limit of descriptors, 1 or more. */
 static size_t count_places(const struct twill_fd_limit *files)
 {
     size_t used = twill_fd_count(files->now) + LEFT_FREE;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptor passing between processes of one host over abstract unix sockets, which need no
- * directory and vanish with their process. */
+/* Descriptor passing between processes of one host over abstract unix sockets. */
 #ifndef TWILL_FD_PASSING_H
 #define TWILL_FD_PASSING_H
 
@@ -24,8 +23,8 @@ enum twill_share_cause {
     TWILL_SHARE_RANDOM,
     TWILL_SHARE_CAUSES
 };
-
-/* A peer to exchange files with, as known from the bootstrap exchange. */
+/* A peer to exchange files with, as known from the bootstrap exchange. An entry of the array that
+ * the caller of the exchange owns. The exchange writes all but the first three members. */
 struct twill_fd_passing_peer {
     uint32_t rank;
     uint64_t name;     /* last part of its socket's name */
@@ -37,12 +36,10 @@ struct twill_fd_passing_peer {
     bool sent;         /* our file was sent */
     bool received;     /* its file has arrived */
 };
-
 /* Takes the files of a peer and owns them: fds[0], and in fds[1] that peer's `second`, or -1 if
  * none was sent. Returns TWILL_SHARE_FINE, or why they cannot be used. */
 typedef enum twill_share_cause
 twill_fd_passing_take(void *user, const struct twill_fd_passing_peer *peer, const int fds[2]);
-
 /* How far the exchange with a peer that timed out had come. Sent between ranks. */
 enum twill_fd_passing_phase {
     TWILL_FD_PASSING_UNCONNECTED, /* not connected, or not authenticated */
@@ -51,17 +48,16 @@ enum twill_fd_passing_phase {
     TWILL_FD_PASSING_RECEIVED,    /* its file has arrived, ours could not be sent */
     TWILL_FD_PASSING_PHASES
 };
-
 /* State of one rank's exchange of files. Its owner calls twill_fd_passing_listen(), fills in the
  * members from `file` to `peer_count`, and calls twill_fd_passing_exchange() and _close(). */
 struct twill_fd_passing {
     struct twill_oob *oob;
-    uint64_t name, key;
-    int listener;
-    int file;          /* the file to send */
-    int second;        /* a file to send with it to each peer that asks, or -1 */
-    bool asks;         /* ask every peer of a lower rank for its `second` */
-    uint64_t token_at; /* offset of the token in `file`, which peers receive with the file */
+    uint64_t name, key; /* of the own socket: last part of its name, and the secret to present */
+    int listener;       /* socket on which higher ranks connect, or -1 */
+    int file;           /* the file to send */
+    int second;         /* a file to send with it to each peer that asks, or -1 */
+    bool asks;          /* ask every peer of a lower rank for its `second` */
+    uint64_t token_at;  /* offset of the token in `file`, which peers receive with the file */
     twill_fd_passing_take *take; /* called with what a peer has sent, once for each */
     void *user;
     struct twill_fd_passing_peer *peers;
@@ -70,21 +66,22 @@ struct twill_fd_passing {
     bool late;                         /* the lost peer has timed out */
     enum twill_fd_passing_phase phase; /* how far the exchange with that peer had come */
 };
-
-/* Initialise *fd_passing and listen, with a random name and key. Returns FINE or the cause. */
+/* Initialise *fd_passing and listen on a socket with a random name and key. Returns FINE, RANDOM if
+ * no random number can be had, or SOCKET, DESCRIPTORS or MEMORY if there is no socket. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob);
-/* Exchange files with all peers, a few at a time, so that the descriptors needed do not grow with
- * their number. Waits until the deadline, or until a peer that is still needed no longer listens:
- * it has given up, has died, or cannot be seen from here. `lost` then names that peer. Also ends
- * when the `attend` of the out-of-band exchange says so, without setting `lost`. Returns
- * TWILL_SHARE_FINE or the cause. */
+/* Exchange files with all peers and pass theirs to take(), a few at a time, so that the descriptors
+ * needed do not grow with their number. Waits until the deadline, or until a peer that is still
+ * needed no longer listens, as it has given up, has died, or cannot be seen from here. `lost` then
+ * names that peer. Also ends when the `attend` of the out-of-band exchange says so, without setting
+ * `lost`. Returns TWILL_SHARE_FINE or the cause. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
-/* Return the text of a cause, for messages. */
+/* Return a constant text for a cause, "memory cannot be shared" for an unknown one. */
 const char *twill_share_cause_text(int32_t cause);
-/* Return the text of a phase, for messages. */
+/* Return a constant text for a phase, "in an unknown phase" for an unknown one. */
 const char *twill_fd_passing_phase_text(int32_t phase);
-/* If a peer was lost, record it for the exchange that follows. */
+/* If a peer was lost, set the failure that `batch` reports if its exchange fails: TWILL_ERR_TIMEOUT
+ * if the peer timed out, else TWILL_ERR_PEER. Does nothing if none was lost. */
 void twill_fd_passing_suspect(const struct twill_fd_passing *fd_passing,
                               struct twill_oob_batch *batch);
 /* Close the listener and the sockets of all peers. Other files stay the caller's. */

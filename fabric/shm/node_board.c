@@ -13,7 +13,7 @@
 /* Entries that are tried for a key before the board counts as full. */
 #define MOST_TRIED 64u
 
-/* Return an entry. Neighbours lie on different ranks, so small boards fill one page per rank. */
+/* Return an entry by its index. Neighbours are on different ranks, so few entries use few pages. */
 static struct twill_board_entry *entry_at(const struct twill_node *node, uint64_t index)
 {
     unsigned char *memory = twill_node_trace(node, (uint32_t)(index % node->size));

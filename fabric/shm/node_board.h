@@ -14,16 +14,15 @@
 #define TWILL_BOARD_WORDS 12
 
 enum twill_board_state { TWILL_BOARD_COMPUTING, TWILL_BOARD_POSTED, TWILL_BOARD_ABANDONED };
-/* One entry. Only the rank that has set `key` writes the other members. */
+/* One entry, in node memory. Only the rank that has set `key` writes the other members. */
 struct twill_board_entry {
     _Atomic uint64_t key;             /* 0 if free */
     _Atomic uint32_t state;           /* enum twill_board_state, a futex word */
     _Atomic uint32_t rank;            /* 1 + the local rank that computes it, 0 if not known yet */
     uint64_t word[TWILL_BOARD_WORDS]; /* constant once posted */
 } TWILL_ALIGNED(128);
-
-/* Return the entry of `key` (not 0), or NULL if the board has no place for it. Sets *mine to true
- * if the entry was free. Then this rank must compute it and call twill_board_post(). */
+/* Return the entry of `key` (not 0), or NULL if the board has no place for it. Sets *mine to
+ * whether the entry was free. If so, this rank must compute it and call twill_board_post(). */
 struct twill_board_entry *twill_board_find(const struct twill_node *node, uint64_t key, bool *mine);
 /* Post this rank's entry, or abandon it if `words` is NULL, and wake those that wait. */
 void twill_board_post(struct twill_board_entry *entry, const uint64_t words[TWILL_BOARD_WORDS]);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The node memory, one region per rank. All ranks of the node map the area, the copies of SHARED,
- * those of small SHARED, and the events. Behind these are the channels to each other rank, which
- * only the two map. A process therefore maps memory in proportion to the ranks of the node, not to
- * their square. Also sleeping on a doorbell. */
+/* The node memory, one region per rank, and sleeping on a doorbell. All ranks of the node map the
+ * area, the copies of SHARED, those of small SHARED, and the events. Behind these are the channels
+ * to each other rank. Only the two map them, so memory grows with the ranks, not their square. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/shared_region.h"
@@ -20,11 +19,13 @@ static size_t page_round(size_t bytes)
     return twill_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
+/* Return the bytes of all copies of small SHARED of one rank, in whole pages. */
 static size_t small_bytes(void)
 {
     return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
+/* Return this build's layout of a region for these sizes. */
 static struct twill_layout_line layout_of(size_t shared_bytes, size_t pair_bytes)
 {
     return (struct twill_layout_line){.magic = TWILL_NODE_MAGIC,
@@ -39,13 +40,14 @@ static size_t trace_offset(const struct twill_layout_line *layout)
     return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes();
 }
 
+/* Return whether two layouts are equal in all members. */
 static bool same_layout(const struct twill_layout_line *a, const struct twill_layout_line *b)
 {
     return a->magic == b->magic && a->area_bytes == b->area_bytes &&
            a->shared_bytes == b->shared_bytes && a->pair_bytes == b->pair_bytes;
 }
 
-/* Fail with TWILL_ERR_MISMATCH, on all ranks alike, if ranks of one label use different layouts. */
+/* Fail with TWILL_ERR_MISMATCH, on all ranks alike, if the layouts of ranks of one label differ. */
 static twill_status check_layouts(const struct twill_node *node, const struct twill_oob *oob,
                                   const uint32_t *label, struct twill_error *error)
 {
@@ -63,7 +65,7 @@ static twill_status check_layouts(const struct twill_node *node, const struct tw
     return TWILL_OK;
 }
 
-/* Allocate and fill the arrays by local rank. */
+/* Find this node's ranks and fill the arrays by local rank. Fails only with TWILL_ERR_MEMORY. */
 static twill_status find_members(struct twill_node *node, const struct twill_oob *oob,
                                  const struct twill_layout_line *layout, struct twill_error *error)
 {
@@ -102,8 +104,7 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
 
 /* With up to this many ranks on a node, each populates the part of all others' memory that small
  * messages use, 65 pages per peer, so that first calls do not fault. With more ranks that would be
- * many pages of peers that a rank may never read. It then faults when it does, once for 16 pages,
- * as their owner has populated them. */
+ * many pages that a rank may never read. When it does, it faults once for 16 pages. */
 #define POPULATED_RANKS 32u
 
 /* Populate the part of the memory at `at` that small messages use. */
@@ -131,6 +132,7 @@ twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
     return status;
 }
 
+/* Return the bytes of a region that all ranks of the node map. */
 static size_t common_bytes(const struct twill_layout_line *layout)
 {
     return trace_offset(layout) + page_round(TWILL_NODE_TRACE_BYTES);

@@ -32,7 +32,7 @@ struct twill_shm_region_placer;
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
-/* A small payload with its epoch, one cache line. Also the head of a slot of a shm channel. */
+/* A small payload with its epoch, one cache line of shared memory. Also the head of a shm slot. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
     uint32_t signature;     /* call hash, by which ranks find that their calls differ */
@@ -40,24 +40,21 @@ struct twill_line {
     unsigned char payload[TWILL_LINE_PAYLOAD];
 } TWILL_ALIGNED(64);
 _Static_assert(sizeof(struct twill_line) == 64, "one cache line");
-
-/* An immediate: a line with more lines of payload behind it. */
+/* An immediate: a small payload with its epoch, in several cache lines of shared memory. */
 struct twill_immediate {
     _Atomic uint64_t epoch; /* written last */
-    uint32_t signature;
+    uint32_t signature;     /* call hash */
     uint32_t bytes;
     unsigned char payload[TWILL_NODE_PAYLOAD];
 } TWILL_ALIGNED(128); /* caches fetch pairs of lines */
 _Static_assert(sizeof(struct twill_immediate) == 384, "pairs of lines, no power of two apart");
-
-/* A flag that SIGNAL steps of one lane raise. */
+/* A flag of a rank for one lane, in shared memory. The SIGNAL steps of that rank raise it. */
 struct twill_flag {
-    _Atomic uint64_t value; /* epoch << 16 | ordinal */
-    _Atomic uint32_t signature;
+    _Atomic uint64_t value;     /* epoch << 16 | number of the SIGNAL step */
+    _Atomic uint32_t signature; /* call hash */
 } TWILL_ALIGNED(64);
-
-/* The call a rank is in, read by others only to explain a failure. Its collective, type and
- * operation are in struct twill_past. */
+/* The call a rank is in, which it alone writes. Others read it only to explain a failure. Its
+ * collective, type and operation are in struct twill_past. */
 struct twill_call_line {
     _Atomic uint64_t sequence;  /* number of the call, from 1, 0 while it is being written */
     _Atomic uint64_t entered;   /* twill_ticks() at entry */
@@ -67,20 +64,18 @@ struct twill_call_line {
     _Atomic uint32_t elsewhere, elsewhere_what, elsewhere_root;
     _Atomic uint64_t elsewhere_sequence, elsewhere_count, elsewhere_at;
 } TWILL_ALIGNED(64);
-
 /* The instances a rank has started, and for the last TWILL_LINES of them the call hash. */
 struct twill_started_line {
     _Atomic uint64_t epoch; /* of the last one, written last */
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
 
-/* One of the last TWILL_PAST calls, including the current one. */
 #define TWILL_PAST 32u
+/* One of a rank's last TWILL_PAST calls, including the current one. Its owner alone writes it. */
 struct twill_past {
     _Atomic uint64_t sequence, count; /* sequence is 0 while it is being written */
     _Atomic uint32_t what, root;      /* as twill_call_what() returns it */
 };
-
 /* The last entry that a rank knows of into one of its last TWILL_PAST calls. This is its own when
  * it starts the call, then later ones by ranks of other nodes. */
 struct twill_entry {
@@ -88,26 +83,22 @@ struct twill_entry {
     _Atomic uint64_t ticks;    /* twill_ticks() at entry */
     _Atomic uint32_t rank;
 } TWILL_ALIGNED(32);
-
 /* Addresses of a rank's buffers in a call: in its heap region and, for single copy, its process. */
 struct twill_address_line {
     _Atomic uint64_t sequence;       /* of the call, written last */
     _Atomic uint64_t src, dst;       /* offset in the heap region, UINT64_MAX if outside */
     _Atomic uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
-    _Atomic uint32_t signature;
+    _Atomic uint32_t signature;      /* call hash */
 } TWILL_ALIGNED(64);
-
-/* The doorbell on which a rank sleeps. */
+/* The doorbell on which a rank sleeps. It writes `sleeping`, and its peers add to `rings`. */
 struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
-
 /* Ticks that copying 64 KiB through SHARED takes a rank, 0 if unknown (lib/engine/staging.c). */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
-
 /* The failure of a communicator, as one rank reports it. Valid once `set` is 1. */
 struct twill_abort_line {
     _Atomic uint32_t set;
@@ -117,15 +108,14 @@ struct twill_abort_line {
     uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
-
 /* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC UINT64_C(0x7477696c6c00000d)
-/* The owner of an area, for readers outside the job (node_view.h). */
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c00000d)
 #define TWILL_PROGRAM_TEXT 64
+/* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
     uint64_t job;                /* the same on all ranks of the job */
     uint64_t ticks, ns;          /* twill_ticks() and twill_now() of one moment */
@@ -134,8 +124,7 @@ struct twill_node_owner {
     uint32_t job_rank, job_size; /* in the job */
     char program[TWILL_PROGRAM_TEXT];
 } TWILL_ALIGNED(64);
-
-/* One rank's records in one communicator, at the start of its region. */
+/* One rank's records in one communicator, in shared memory at the start of its region. */
 struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_node_owner owner;
@@ -150,7 +139,6 @@ struct twill_node_area {
     struct twill_flag flag[TWILL_NODE_LANES];
     struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
 };
-
 /* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
  * by twill_node_offer(), freed by twill_node_close(). */
 struct twill_node {
@@ -169,32 +157,32 @@ struct twill_node {
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, until concluded */
 };
-
-/* Create the node memory by these three calls, with an exchange of `batch` after each of the first
- * two, as for a region (shared_region.h). label[] has a node number for each rank. shared_bytes is
- * the size of one copy of SHARED, pair_bytes that of the shm transport's memory with each rank.
- * `placer` places this rank's memory and may be NULL. If ranks cannot share memory,
- * twill_node_conclude() changes label[] and sets *why. After a failure of any of them the caller
- * still calls twill_node_close(). */
+/* Create *node, in three steps with an exchange of `batch` after each of the first two, as for a
+ * region (shared_region.h). This first step adds to `batch` where this rank can be reached. Fails
+ * with TWILL_ERR_MEMORY. After a failure of any step the caller still calls twill_node_close(). */
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_oob_batch *batch, struct twill_error *error);
+/* Create this rank's memory and map that of the ranks with its node number label[rank], for which
+ * it waits. Adds the result to `batch`. shared_bytes is the size of one copy of SHARED, pair_bytes
+ * that of the shm transport's memory with each rank. `placer` places the memory and may be NULL. */
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
                                const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
                                struct twill_oob_batch *batch, struct twill_error *error);
+/* Agree who shares memory. If ranks cannot, change label[] and set *why to the reason, else to
+ * NULL. Fails with TWILL_ERR_MISMATCH if their layouts differ, _TIMEOUT, _MEMORY or _INTERNAL. */
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
 /* Free the node memory in any state. `node` may be NULL. */
 void twill_node_close(struct twill_node *node);
-/* Return the address space that the node memory of a communicator takes in a process that has
- * `threads` of its `ranks` on a node. */
+/* Return how many bytes a process with `threads` of a node's `ranks` maps for their node memory. */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
 /* Copy *owner into this rank's area, between twill_node_attach() and twill_node_conclude(). */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
 /* Set node->trace_at by what another process has written into the area of the only rank. Returns
- * false if another build has laid it out, or if it does not fit `bytes`. */
+ * false if another build has laid it out, or if it does not fit `bytes`, else true. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 /* At the end of the memory for events is the rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
@@ -218,20 +206,19 @@ static inline void twill_node_ring_doorbells(struct twill_node *node)
         if (l != node->me)
             twill_node_ring_doorbell(node, l);
 }
-/* These three calls let this rank sleep until its doorbell rings, or for timeout_ns at most.
- * sleep_begin() announces that and returns the number of rings so far. The caller then polls once
- * more and passes that number to sleep() as `word`, which returns at once if the doorbell has rung
- * since. sleep_end() withdraws the announcement. */
+/* Announce that this rank will sleep, and return how often its doorbell has rung so far. The caller
+ * then polls once more before it passes that number to twill_node_sleep(). */
 uint32_t twill_node_sleep_begin(struct twill_node *node);
+/* Sleep until the doorbell has rung more than `word` times, at most timeout_ns. May end early. */
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
+/* Withdraw what twill_node_sleep_begin() announced. */
 void twill_node_sleep_end(struct twill_node *node);
-/* Return the value of a flag, which grows with the epoch and in it with each SIGNAL step. */
+/* Return the value of a flag after SIGNAL step `ordinal` of instance `epoch`. Grows with both. */
 static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
     return epoch << 16 | ordinal;
 }
-
-/* Raise this rank's flag of a lane and wake the others. */
+/* Raise this rank's flag of a lane to `value`, with a call hash, and wake the others. */
 static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uint64_t value,
                                      uint32_t signature)
 {
@@ -273,15 +260,14 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
     return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
-
-/* Publish this rank's cost of copying in cost[kind][way] of struct twill_staging_line. */
+/* Publish this rank's cost, in ticks, as cost[kind][way] of struct twill_staging_line. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
 {
     atomic_store_explicit(&node->area[node->me]->staging.cost[kind][way], cost,
                           memory_order_relaxed);
 }
-/* Return the cost of copying that local rank l has published, or 0 if none. */
+/* Return the ticks that local rank l has published as cost[kind][way] of copying, or 0 if none. */
 static inline uint32_t twill_node_staging_cost(const struct twill_node *node, uint32_t l,
                                                unsigned kind, unsigned way)
 {
@@ -313,7 +299,7 @@ static inline void twill_node_put_words(struct twill_node *node, uint32_t lane, 
     memcpy(imm->payload + last, payload + last, sizeof(uint64_t));
     twill_node_show_imm(imm, epoch, signature, bytes);
 }
-/* Copy `payload` into this rank's immediate of a lane, publish it and ring the doorbells. */
+/* Copy `payload` into this rank's immediate of a lane, publish it and wake the other ranks. */
 static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64_t epoch,
                                   uint32_t signature, const void *payload, size_t bytes)
 {
@@ -322,7 +308,6 @@ static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64
     twill_node_show_imm(imm, epoch, signature, bytes);
     twill_node_ring_doorbells(node);
 }
-
 /* Return the immediate of local rank l for this epoch, or NULL if it has not arrived. */
 static inline const struct twill_immediate *
 twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_t epoch)
@@ -343,21 +328,20 @@ static inline uint64_t twill_node_started(const struct twill_node *node, uint32_
 {
     return atomic_load_explicit(&node->area[l]->started.epoch, memory_order_acquire);
 }
-/* Return the call hash of an instance that l has started. Valid for its last TWILL_LINES, and thus
- * for any instance this rank is in. */
+/* Return the call hash of one of the last TWILL_LINES instances that local rank l has started. */
 static inline uint32_t twill_node_signature(const struct twill_node *node, uint32_t l,
                                             uint64_t epoch)
 {
     return atomic_load_explicit(&node->area[l]->started.signature[epoch % TWILL_LINES],
                                 memory_order_relaxed);
 }
-/* Publish on this node that the communicator failed in call number `sequence` with `status`, as
- * rank `from` of the communicator reports it. A rank's later failures are ignored. */
+/* Publish on this node, and wake its ranks, that the communicator failed in call `sequence` with
+ * `status`, as its rank `from` reports it. Does nothing after the first failure of this rank. */
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message);
 /* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
-/* Shut out local rank l, which is silent. The others continue without it. */
+/* Mark local rank l, which is silent, as shut out. The others continue without it. */
 void twill_node_exclude(struct twill_node *node, uint32_t l);
 /* Return whether local rank l has been shut out. */
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);

@@ -48,16 +48,16 @@ struct share {
     struct twill_fd_passing fd_passing;
 };
 
-/* Write the token by which others check that they map this rank's memory, or 0 after that. */
+/* Write the token by which others check that they map this rank's memory, or 0 to clear it. */
 static void show_token(const struct twill_shm_region *region, uint64_t token)
 {
     unsigned char *at = (unsigned char *)region->mine->at + region->token_at;
     atomic_store_explicit((_Atomic uint64_t *)at, token, memory_order_release);
 }
 
-/* Return whether two ranks are threads of one process. If the pid namespace is unknown, two
- * containers look alike. Then threads share like processes, and the first to close drops the locks
- * of the others, which then count as dead. */
+/* Return whether two ranks are threads of one process. False if the pid namespace is unknown, as
+ * containers then look alike. Such threads share like processes, and die with the first to
+ * close. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
@@ -131,8 +131,7 @@ static void close_view(const struct twill_shm_region *region, uint32_t rank)
 }
 
 /* --- the life file, which shows which ranks live ---------------------------------------------- */
-/* Lock or unlock (`how` is F_WRLCK or F_UNLCK) the byte of a rank of this process in a life file.
- * Returns whether that was possible. */
+/* Lock or unlock (F_WRLCK, F_UNLCK) the byte of one of our ranks. Returns whether it worked. */
 static bool lock_life(const struct twill_mapping *life, short how, uint32_t rank)
 {
     struct flock lock = {.l_type = how, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
@@ -146,14 +145,14 @@ static bool is_life_locked(const struct twill_mapping *life, uint32_t rank)
     return fcntl(life->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-/* Return the token of a rank. */
+/* Return the token of a rank, which is never 0. */
 static uint64_t token_of(const struct share_info *info)
 {
-    return info->key | 1; /* never 0, as new memory is */
+    return info->key | 1; /* not 0, as new memory is */
 }
 
 /* Map the part of a peer's file that this rank uses, and check that the peer writes to it. Returns
- * FINE, MAP or TOKEN. */
+ * FINE, MAP if it cannot be mapped, or TOKEN if it lacks the peer's token. */
 static enum twill_share_cause map_peer(struct share *share,
                                        const struct twill_fd_passing_peer *peer, int file)
 {
@@ -250,7 +249,7 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
     return cause;
 }
 
-/* Set up the exchange of files, with the ranks of our label in other processes as peers. */
+/* List our label's ranks in other processes as peers. Fails only with TWILL_ERR_MEMORY. */
 static twill_status list_peers(struct share *share, struct twill_error *error)
 {
     struct twill_shm_region *region = share->region;
@@ -272,9 +271,8 @@ static twill_status list_peers(struct share *share, struct twill_error *error)
     return TWILL_OK;
 }
 
-/* Share this rank's memory with the other processes of the label, map theirs, and lock the bytes of
- * this process's ranks in the life file. Sets *cause to FINE or to why memory cannot be shared.
- * Fails only if out of memory. */
+/* Share this rank's memory with the other processes of the label, map theirs, and lock our ranks'
+ * bytes in the life file. Sets *cause to FINE or the obstacle. Fails only with TWILL_ERR_MEMORY. */
 static twill_status share_files(struct share *share, enum twill_share_cause *cause,
                                 struct twill_error *error)
 {
@@ -345,7 +343,7 @@ static void group_ranks(struct share *share, const uint32_t *label)
             record_cause(share, r, info[r].cause);
 }
 
-/* Use the life file of this process's first rank, and record whose lives it shows. */
+/* Use the life file of this process's first of `users` ranks, and record whose lives it shows. */
 static void adopt_life(struct share *share, int64_t users)
 {
     struct twill_shm_region *region = share->region;
@@ -381,7 +379,7 @@ static void adopt_threads(struct share *share)
 }
 
 /* Check the results of all ranks and record for each label why it cannot share. Fails, on all ranks
- * alike, if ranks of a label share different numbers of bytes, or a rank's exchange timed out. */
+ * alike, if ranks of a label share different sizes (MISMATCH), or a rank timed out (TIMEOUT). */
 static twill_status check_results(struct share *share, struct twill_error *error)
 {
     const struct share_result *result = share->result;
@@ -407,6 +405,7 @@ static twill_status check_results(struct share *share, struct twill_error *error
     return TWILL_OK;
 }
 
+/* Close the views of all other ranks, and the descriptor of the next one. */
 static void close_peers(struct twill_shm_region *region)
 {
     if (region->next >= 0)
@@ -417,7 +416,7 @@ static void close_peers(struct twill_shm_region *region)
             close_view(region, (uint32_t)r);
 }
 
-/* Unlock this rank's byte of the life file, and drop users of it. */
+/* Unlock this rank's byte of the life file, if there is one, and drop users of it. */
 static void leave_life(struct twill_shm_region *region, int64_t users)
 {
     if (region->life == NULL)
@@ -466,6 +465,7 @@ static void share_destroy(struct share *share)
     free(share);
 }
 
+/* Return a new state, or NULL if out of memory. */
 static struct share *share_create(struct twill_shm_region *region, struct twill_oob *oob)
 {
     struct share *share = calloc(1, sizeof(*share));
@@ -488,6 +488,7 @@ static struct share *share_create(struct twill_shm_region *region, struct twill_
     return NULL;
 }
 
+/* Return a new region with its state, or NULL if out of memory. */
 static struct twill_shm_region *region_create(struct twill_oob *oob)
 {
     struct twill_shm_region *region = calloc(1, sizeof(*region));
@@ -524,7 +525,7 @@ twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill
     return TWILL_OK;
 }
 
-/* Create this rank's memory, share it if the label can, and fill in own_result. */
+/* Create this rank's memory, share it if its label can, and set own_result, or lack memory. */
 static twill_status attach(struct share *share, const char *name,
                            const struct twill_shm_region_given *given, struct twill_error *error)
 {

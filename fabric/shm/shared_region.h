@@ -12,17 +12,15 @@ struct twill_oob_batch;
 struct twill_mapping;
 struct twill_oob;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
-
 /* Places this rank's memory on NUMA nodes. The thread that shares the region calls place() once,
- * before any page exists. place() returns whether the memory is placed, and not in DDR. unplace()
- * gets that result when the region is closed. */
+ * before any page exists, and unplace() with the result when it closes. place() returns whether the
+ * memory is placed, and not in DDR. The caller owns it. */
 struct twill_shm_region_placer {
     bool (*place)(void *user, void *at, size_t bytes);
     void (*unplace)(void *user, size_t bytes, bool placed);
     void *user;
     bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };
-
 /* Existing memory to share: the heap of twill_alloc(), which places its memory later. It outlives
  * every region, and the users of its mapping are never dropped. Several threads of a process may
  * share it at a time, each with its own token. The region may be smaller than the memory. */
@@ -31,23 +29,17 @@ struct twill_shm_region_given {
     struct twill_mapping *mapping;
     size_t token_at; /* offset where this caller may write 8 bytes */
 };
-
-/* A region is opened in three steps around two exchanges (fabric/bootstrap/oob_batch.h), collective
- * over `oob`:
- *
- *   offer      listen for descriptors         exchange: host, name of the listener
- *   attach     create, pass and map memory    exchange: results
- *   conclude   agree who shares
- *
- * `oob` stays valid until the region is concluded. If offer fails, *region is NULL. A rank that has
- * failed already passes `region` NULL to add an empty part. */
+/* Create *region, in three steps around two exchanges (fabric/bootstrap/oob_batch.h), collective
+ * over `oob`, which stays valid until the last one. This first step listens for descriptors and
+ * adds this rank's host and socket to `batch`. Fails with TWILL_ERR_MEMORY and *region NULL. A rank
+ * that has failed already passes `region` NULL to add an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_oob_batch *batch, struct twill_error *error);
-/* Share `bytes` of zeroed memory among the ranks whose label[] equals this rank's, and with each of
- * them `pair_bytes` more that no third rank maps. Untouched pages cost nothing. label[] has
- * oob->size entries. `name` is the memory's name in /proc/PID/maps. If `given` is not NULL, it is
- * shared instead of new memory. The placer is copied, and NULL leaves placement to the system.
- * Waits for the ranks of the label. */
+/* Create this rank's memory, `bytes` of zeros, pass it to the ranks whose label[] equals its own,
+ * and map theirs. Share with each of them `pair_bytes` more that no third rank maps. Untouched
+ * pages cost nothing. label[] has oob->size entries. `name` is the memory's name in /proc/PID/maps.
+ * If `given` is not NULL, it is shared instead of new memory. The placer is copied, and NULL leaves
+ * placement to the system. Waits for the ranks of the label. Fails only with TWILL_ERR_MEMORY. */
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
@@ -56,7 +48,7 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
 /* Agree who shares. *why is NULL if each label's ranks can. Otherwise (containers, namespaces) each
  * rank r of a label that cannot is alone with label[r] = r, other labels become the lowest rank
  * that has them, and *why, a text of the region, gives the reason. All ranks get the same result.
- *
+ * Fails with TWILL_ERR_MISMATCH if sizes differ, or TWILL_ERR_TIMEOUT if a rank waited in vain.
  * Threads of one process keep a mapping alive until the last of them closes. */
 twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t *label,
                                        const char **why, struct twill_error *error);
@@ -65,10 +57,10 @@ twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t
 void twill_shm_region_close(struct twill_shm_region *region);
 /* Return the bytes of this rank's memory, with those of all pairs. */
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
-/* Return where the memory of a rank or of this one is mapped, NULL if it is not on this node. */
+/* Return where this process maps a rank's memory, NULL if it is not on this node. */
 void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
-/* Return where this process maps the memory of `owner` that else only `other` maps. Both are on
- * this node, and one of them is this rank. */
+/* Return where this process maps the memory of `owner` that else only `other` maps. Both are ranks
+ * of this node, and one is this rank. */
 void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other);
 /* Return whether the owner's process has ended or closed the region: its POSIX lock on a byte of a
  * file of the node is then gone, in any pid namespace. False for threads. Costs a system call. */

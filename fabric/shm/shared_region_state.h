@@ -6,7 +6,7 @@
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/shared_region.h"
 
-/* This rank's mapping of one rank's memory. */
+/* This rank's mapping of one rank's memory, an entry of region->view[]. */
 struct twill_rank_view {
     void *at;                      /* the part that all ranks of the node map */
     void *pair;                    /* the part that only its owner and this rank map, or NULL */
@@ -14,8 +14,7 @@ struct twill_rank_view {
     uint32_t local;                /* its place among the ranks of its label, from 0 */
     bool locked;                   /* it is another process's, which has locked its byte */
 };
-
-/* One region, made by twill_shm_region_offer() and freed by twill_shm_region_close(). */
+/* One region of one thread, made by twill_shm_region_offer(), freed by twill_shm_region_close(). */
 struct twill_shm_region {
     size_t bytes;      /* that all ranks of the label map, 0 if not attached */
     size_t pair_bytes; /* behind them for each rank of the label */

@@ -44,13 +44,13 @@ _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundari
 #define READ_AGAIN 3 /* reads of a slot whose checksum is wrong */
 
 /* Slots consumed, 1 + the number of the last slot whose message could not be read to its end, and
- * the bytes read so far of an offered message. Written by the consumer, read by the producer when
- * the ring looks full or a message is offered. */
+ * the bytes read so far of an offered message. The consumer writes this, in its region. The
+ * producer reads it when the ring looks full or a message is offered. */
 struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
 
-/* This rank's end of one direction of one lane with one peer: a ring of slots in shared memory. */
+/* An entry of shm->channel[]: one direction of a lane with one peer, a ring of slots both map. */
 struct shm_channel {
     struct twill_transfer_queue queue;
     struct twill_line *line; /* [SLOTS] */
@@ -77,7 +77,7 @@ static inline void return_slot(struct shm_channel *channel)
     atomic_store_explicit(&channel->credit->consumed, channel->index, memory_order_release);
 }
 
-/* The shm transport of a communicator. */
+/* The shm transport of a communicator, made by shm_open() and freed by shm_close(). */
 struct shm {
     struct twill_transport base;
     const struct twill_world *world;
@@ -129,7 +129,7 @@ static void offer_message(struct shm_channel *channel, const struct twill_transf
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Withdraw the offer. A receiver that still reads will not complete the message. */
+/* Withdraw the offer. A receiver that still reads the message will not complete it. */
 static void withdraw_offer(struct shm_channel *channel)
 {
     struct twill_line *line = &channel->line[(channel->offered - 1) % SLOTS];
@@ -177,9 +177,8 @@ static void refuse(struct shm_channel *channel)
     return_slot(channel);
 }
 
-/* Read the next bytes of an offered message that lies at address `from` of its sender. The last
- * ones complete the RECV. Refuses the message if it cannot be read. Returns 0 if the sender ended
- * or gave up, else 1. */
+/* Read the next bytes of an offered message, at address `from` of its sender. The last ones
+ * complete the RECV. If they cannot be read, refuse it. Returns 0 if the sender is gone, else 1. */
 static int fetch_some(struct shm_channel *channel, const struct twill_line *line, uint64_t from)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -262,8 +261,7 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits into the ring. Returns 0 if nothing moved, or more if data was sent or the
- * receiver has read more of an offered message. */
+/* Send as much as fits into the ring. Returns 0 if nothing moved, even at the receiver, or more. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -303,6 +301,7 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
     return moved;
 }
 
+/* Copy or reduce a chunk into the request's buffer, behind what has arrived. */
 static void deliver_slot(struct twill_transfer *request, const void *data, size_t chunk)
 {
     if (chunk == 0)
@@ -313,7 +312,7 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
         memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
-/* Return whether a slot's chunk has its checksum. Sets `damaged` if not. */
+/* Return whether a slot's chunk has its checksum, after a few tries. Sets `damaged` if not. */
 static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
                       size_t chunk)
 {
@@ -328,7 +327,7 @@ static bool is_intact(struct shm_channel *channel, const struct twill_line *line
     return false;
 }
 
-/* Receive one slot. Returns false if its content is invalid. */
+/* Consume one slot, for the first request or to discard it. Returns false if it is invalid. */
 static bool receive_slot(struct shm_channel *channel)
 {
     uint64_t slot = channel->index % SLOTS;
@@ -385,11 +384,13 @@ static int pull_channel(struct shm_channel *channel)
     return moved;
 }
 
+/* Return whether a channel has neither requests nor bytes to discard. */
 static bool channel_is_idle(const struct shm_channel *channel)
 {
     return channel->queue.head == NULL && channel->to_discard == 0;
 }
 
+/* Put a channel into shm->active, unless it is there. */
 static void activate_channel(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active != 0)
@@ -398,6 +399,7 @@ static void activate_channel(struct shm *shm, struct shm_channel *channel)
     channel->active = shm->active_count;
 }
 
+/* Take a channel out of shm->active, if it is there, and move the last one into the gap. */
 static void deactivate(struct shm *shm, struct shm_channel *channel)
 {
     if (channel->active == 0)
@@ -408,8 +410,8 @@ static void deactivate(struct shm *shm, struct shm_channel *channel)
     channel->active = 0;
 }
 
-/* Send or receive, and wake the peer if anything moved. Returns how many slots or messages moved, 0
- * if none, or a negative status. */
+/* Send or receive. If slots or messages moved, wake the peer and return how many. Returns 0 if none
+ * did, or a negative status. */
 static int advance_channel(struct shm *shm, struct shm_channel *channel, struct twill_error *error)
 {
     int moved = channel->sends ? push_channel(channel, &shm->base.counters) : pull_channel(channel);
@@ -430,6 +432,7 @@ static int advance_channel(struct shm *shm, struct shm_channel *channel, struct 
     return moved;
 }
 
+/* Advance all active channels. Returns how many slots or messages moved, or a negative status. */
 static int shm_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct shm *shm = (struct shm *)transport;
@@ -444,6 +447,8 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
+/* Queue a request. Fails with TWILL_ERR_INTERNAL if no channel leads to its peer or a slot is
+ * bad. */
 static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -470,6 +475,7 @@ static twill_status shm_post(struct twill_transport *transport, struct twill_tra
     return TWILL_OK;
 }
 
+/* Drop all requests without completing them, and withdraw offers. */
 static void shm_cancel(struct twill_transport *transport)
 {
     struct shm *shm = (struct shm *)transport;
@@ -483,6 +489,7 @@ static void shm_cancel(struct twill_transport *transport)
     }
 }
 
+/* Return whether two different ranks are on one node, whose memory is shared. */
 static bool shm_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
     return params->node != NULL && from != to &&
@@ -507,12 +514,14 @@ static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned c
     channel->data = sender + DATA_AT + (size_t)lane * SLOTS * SLOT_BYTES;
 }
 
+/* Return whether TWILL_CHECKSUM=all is set. */
 static bool checks_all(const struct twill_transport_params *params)
 {
     const char *sums = twill_transport_setting(params, "TWILL_CHECKSUM");
     return sums != NULL && strcmp(sums, "all") == 0;
 }
 
+/* Set the constant members of all channels: where they lie, their peer, checksums, single copy. */
 static void place_all(struct shm *shm, const struct twill_transport_params *params)
 {
     bool checks = checks_all(params);
@@ -533,6 +542,8 @@ static void place_all(struct shm *shm, const struct twill_transport_params *para
     }
 }
 
+/* Create *transport. Fails with TWILL_ERR_ARGUMENT if no memory is shared, _INTERNAL if it is too
+ * small, or _MEMORY. *transport is then NULL. */
 static twill_status shm_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {

@@ -12,7 +12,7 @@ static const struct twill_single_copy_method *const methods[] = {&twill_single_c
                                                                  &twill_single_copy_xpmem};
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
-/* One rank's access to the others of its node, from offer() to close(). */
+/* One rank's access to the others of its node, from offer() to close(), for one thread. */
 struct twill_single_copy {
     uint32_t peers; /* number of ranks of the node */
     void *state[METHODS];
@@ -23,7 +23,7 @@ struct twill_single_copy {
     struct negotiation *negotiation;                       /* until it is concluded */
 };
 
-/* The result of one rank's probe of each method. */
+/* The result of one rank's probe of each method, as it is sent to the others. */
 struct probe_result {
     uint8_t requested[METHODS]; /* not bool, as another rank may send any byte */
     uint8_t open[METHODS];      /* works to all ranks of its node */
@@ -31,13 +31,13 @@ struct probe_result {
     int32_t cause[METHODS];     /* errno */
 };
 
-/* Data that ranks exchange to find out which methods work. */
+/* Data that ranks exchange to find out which methods work, freed when that is concluded. */
 struct negotiation {
     struct twill_single_copy_info own_info, *info; /* [ranks] */
     struct probe_result own_result, *result;       /* [ranks] */
 };
 
-/* Read a peer's token by a method. Returns 0 if it is right, else an errno. */
+/* Read a peer's token by a method. Returns 0 if it is right, ENXIO if wrong, else an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)
 {
@@ -77,6 +77,7 @@ static void try_method(struct twill_single_copy *single_copy, unsigned method,
     }
 }
 
+/* Close the state of a method, if there is one. */
 static void close_method(struct twill_single_copy *single_copy, unsigned method)
 {
     if (single_copy->state[method] != NULL)
@@ -130,6 +131,7 @@ static void agree_access(struct twill_single_copy *single_copy, const struct pro
     }
 }
 
+/* Open the requested methods. Fills in *mine for peers, and in the result which are open. */
 static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
                          enum twill_single_copy_kind setting, struct twill_single_copy_info *mine,
                          struct probe_result *probe_result)
@@ -169,6 +171,7 @@ static struct negotiation *negotiation_create(size_t ranks)
     return NULL;
 }
 
+/* Return a new object without methods, or NULL if out of memory. */
 static struct twill_single_copy *single_copy_new(uint32_t peers)
 {
     struct twill_single_copy *single_copy = calloc(1, sizeof(*single_copy));
@@ -237,9 +240,9 @@ void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t
     *single_copy = NULL;
 }
 
-/* Return true if only cma is used, as it reads a process by its pid in any subset of the ranks. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of)
 {
+    /* By cma alone, which reads a process by its pid in any subset of the ranks. */
     return of != NULL && of->fetches == &twill_single_copy_cma && of->maps == NULL;
 }
 

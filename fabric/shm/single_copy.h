@@ -23,25 +23,22 @@ enum twill_single_copy_kind {
 struct twill_single_copy;
 /* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
-/* Return whether methods are to be tried, equally on all ranks. If not, how[] gives the reason. */
+/* Return whether to try methods, equally on all ranks. If not, write to how[] that `setting` allows
+ * none or no ranks share a node. */
 bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
                                char *how, size_t how_bytes);
-/* Try all methods between the ranks of `world`, of which this is rank `me`, by these three calls
- * and an exchange of `batch` after each of the first two. The caller closes *single_copy also after
- * a failure.
- *
- *   offer      draw a token               exchange: process, address of the token
- *   probe      read every peer's token    exchange: results
- *   conclude   keep what works everywhere
- *
- * If no method works between all ranks, conclude sets *single_copy to NULL. It writes to how[] for
- * each method whether it is used, or why not. */
+/* Create *single_copy to try the methods that `setting` allows between the ranks of `world`, of
+ * which this is `me`. Two steps follow, with an exchange of `batch` before each. The caller closes
+ * *single_copy also after a failure, which is TWILL_ERR_MEMORY or a lack of random numbers. */
 twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uint32_t me,
                                      const struct twill_world *world,
                                      enum twill_single_copy_kind setting,
                                      struct twill_oob_batch *batch, struct twill_error *error);
+/* Read the token of every other rank of the node by each method, and add the results to `batch`. */
 void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
                              const struct twill_world *world, struct twill_oob_batch *batch);
+/* Keep the methods that work between all ranks. If there is none, free the object and set
+ * *single_copy to NULL. Write to how[] for each method whether it is used, or why not. */
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
 /* Return whether it is known, without asking other ranks, which methods work in any subset of these
@@ -49,7 +46,7 @@ void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
 /* Create the object of a subset from `of`, which is_known(), without communication. Rank r of the
  * subset's `world`, where this is rank `me`, is rank ranks[r] of of_world. Sets *single_copy to
- * NULL if no two of its ranks share a node, and after a failure. */
+ * NULL if no two of its ranks share a node, and after a failure (TWILL_ERR_MEMORY or _SYSTEM). */
 twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_single_copy *of,
                                       const struct twill_world *of_world, const uint32_t *ranks,
@@ -70,15 +67,13 @@ int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t pee
                              size_t bytes, struct twill_region **region, void **at);
 /* Give back what twill_single_copy_attach() mapped. `region` may be NULL. */
 void twill_region_release(struct twill_region *region);
-
 /* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
     uint64_t pid, segment; /* for cma and for xpmem, 0 if none */
     uint64_t token_at;     /* address of the token */
     unsigned char token[TWILL_NONCE_BYTES];
 };
-
-/* The functions of one method. */
+/* The functions of one method, as a constant table. */
 struct twill_single_copy_method {
     const char *name;
     enum twill_single_copy_kind setting;

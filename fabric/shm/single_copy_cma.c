@@ -5,8 +5,7 @@
  * not do.) Device memory and XPMEM attachments cannot be read.
  *
  * A process is named by its pid. In another pid namespace that may be another process, which the
- * token detects. A process that died and whose pid is reused is not detected here, but by the
- * failure detector. */
+ * token detects. Only the failure detector notices that a process died and its pid is reused. */
 #include "fabric/shm/single_copy.h"
 
 #include <errno.h>
@@ -14,10 +13,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* State of one object for this method, from cma_open() to cma_close(). */
 struct cma {
     pid_t *pid; /* [peers] */
 };
 
+/* Free the state, which may be NULL. */
 static void cma_close(void *state)
 {
     struct cma *cma = state;
@@ -26,6 +27,7 @@ static void cma_close(void *state)
     free(cma);
 }
 
+/* Create *state for `peers` peers, and set mine->pid. Returns 0 or ENOMEM. */
 static int cma_open(void **state, uint32_t peers, struct twill_single_copy_info *mine)
 {
     struct cma *cma = calloc(1, sizeof(*cma));
@@ -38,6 +40,7 @@ static int cma_open(void **state, uint32_t peers, struct twill_single_copy_info 
     return 0;
 }
 
+/* Note the pid of a peer. Returns 0, or ENOENT if it has none. */
 static int cma_connect_peer(void *state, uint32_t peer, const struct twill_single_copy_info *theirs)
 {
     struct cma *cma = state;
@@ -45,6 +48,7 @@ static int cma_connect_peer(void *state, uint32_t peer, const struct twill_singl
     return theirs->pid != 0 ? 0 : ENOENT;
 }
 
+/* Copy bytes from address `from` of a peer to `to`. Returns 0 or an errno. */
 static int cma_fetch(void *state, uint32_t peer, void *to, uint64_t from, size_t bytes)
 {
     const struct cma *cma = state;

@@ -30,6 +30,7 @@ enum { REGIONS = 64 };
 /* As in xpmem.h. */
 typedef int64_t segid_type;
 typedef int64_t apid_type;
+/* As in xpmem.h: a place in the memory that another process exports. */
 struct xpmem_address {
     apid_type apid;
     off_t offset;
@@ -40,6 +41,7 @@ struct xpmem_address {
 #define OWNER_ONLY   ((void *)(uintptr_t)0600)
 #define NOT_ATTACHED ((void *)-1L)
 
+/* The functions of libxpmem, as xpmem.h declares them. */
 struct xpmem_library {
     void *handle;
     segid_type (*make)(void *address, size_t bytes, int permit, void *value);
@@ -50,6 +52,7 @@ struct xpmem_library {
     int (*detach)(void *at);
 };
 
+/* Mapped pages of a peer, in the list of that peer until they are given up. */
 struct twill_region {
     struct twill_region *next; /* most recently used first */
     uint64_t from;             /* address of the pages in the peer */
@@ -58,11 +61,13 @@ struct twill_region {
     unsigned users;
 };
 
+/* Access to one peer, and the pages of it that are mapped. */
 struct xpmem_peer {
     apid_type apid; /* 0 if there is none */
     struct twill_region *regions;
 };
 
+/* State of one object for this method, from xpmem_open() to xpmem_close(). */
 struct xpmem {
     struct xpmem_library library;
     segid_type segment; /* of this rank, 0 if there is none */
@@ -71,7 +76,7 @@ struct xpmem {
     struct xpmem_peer *peer;
 };
 
-/* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0 or an errno. */
+/* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0, ENOENT or ENOSYS. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
@@ -100,6 +105,7 @@ static int cause_of_failure(void)
     return errno != 0 ? errno : EIO;
 }
 
+/* Unmap a region, take it out of its list and free it. */
 static void give_up_region(struct xpmem *x, struct twill_region **link)
 {
     struct twill_region *region = *link;
@@ -108,8 +114,7 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* Give up the least recently used idle attachment of a peer if it has more than `most` attachments.
- * Returns false if none was given up. */
+/* Unmap the idle region of a peer used longest ago if the peer has over `most`. Returns success. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;
@@ -125,6 +130,7 @@ static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most
     return true;
 }
 
+/* Return the region of a peer that has these bytes, now first in its list, or NULL if none has. */
 static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, size_t bytes)
 {
     for (struct twill_region **link = &peer->regions; *link != NULL; link = &(*link)->next) {
@@ -160,6 +166,7 @@ static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_r
     }
 }
 
+/* Set *at to these bytes of a peer, mapped, and add a user to *found. Returns 0 or an errno. */
 static int xpmem_attach_region(void *state, uint32_t number, uint64_t from, size_t bytes,
                                struct twill_region **found, void **at)
 {
@@ -194,6 +201,7 @@ void twill_region_release(struct twill_region *region)
         region->users--;
 }
 
+/* Unmap and free all of the state, which may be NULL. */
 static void xpmem_close(void *state)
 {
     struct xpmem *x = state;
@@ -213,6 +221,7 @@ static void xpmem_close(void *state)
     free(x);
 }
 
+/* Create *state and export all memory of this process. Returns 0 or an errno. */
 static int xpmem_open(void **state, uint32_t peers, struct twill_single_copy_info *mine)
 {
     struct xpmem *x = *state = calloc(1, sizeof(*x));
@@ -233,6 +242,7 @@ static int xpmem_open(void **state, uint32_t peers, struct twill_single_copy_inf
     return 0;
 }
 
+/* Get access to the memory of a peer. Returns 0, or an errno (ENOENT if it exports none). */
 static int xpmem_connect_peer(void *state, uint32_t number,
                               const struct twill_single_copy_info *theirs)
 {
