@@ -22,6 +22,7 @@
 #define POLLS_PER_CLOCK 64u
 #define CHANNEL_EVENTS  64
 
+/* Return how much the user or the settings prefer this transport, and write the reason to `why`. */
 static uint32_t tcp_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     const char *what;
@@ -39,6 +40,7 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
 /* Progress: both directions of each channel with posted requests. If they are few, all are tried.
  * If they are many, epoll reports the ready ones. */
 
+/* Return whether progress must work on a channel: it connects, sends, receives or keeps records. */
 static bool has_work(const struct twill_tcp_channel *channel)
 {
     if (channel->state == TWILL_TCP_LOST)
@@ -55,13 +57,14 @@ static bool has_bytes(const struct twill_tcp_channel *channel)
            (channel->records != NULL && twill_tcp_records_have(channel->records));
 }
 
+/* Return whether a read may find bytes. `direct` reads without an event of epoll. */
 static bool may_read(const struct twill_tcp_channel *channel, bool direct)
 {
     return direct || channel->readable || has_bytes(channel);
 }
 
 /* Connect a channel, or send and receive on it, as far as possible now. `direct` tries it without
- * an event of epoll. Returns how many requests finished or moved, or a negative status. */
+ * an event of epoll. Returns more than 0 if anything moved, 0 if not, or a negative status. */
 static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, bool direct,
                         struct twill_error *error)
 {
@@ -92,7 +95,7 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
 }
 
 /* Mark the channels that epoll reports as readable or writable. Events are edge-triggered, so each
- * is reported once. */
+ * is reported once. Fails with TWILL_ERR_SYSTEM. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[CHANNEL_EVENTS];
@@ -118,8 +121,8 @@ static twill_status gather_events(struct twill_tcp *t, struct twill_error *error
     return TWILL_OK;
 }
 
-/* Step all busy channels, and remove those without work from the list. Returns how many requests
- * finished or moved, or a negative status. */
+/* Step all busy channels, and remove those without work from the list. Returns more than 0 if
+ * anything moved, 0 if not, or a negative status. */
 static int all_steps(struct twill_tcp *t, struct twill_error *error)
 {
     int moved = 0;
@@ -145,8 +148,8 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
-/* Once a second, fail if a peer's host has vanished, as keep-alive misses that while data is
- * unacknowledged. Also log which hosts do not answer. */
+/* Once a second, fail as twill_tcp_lost() if a peer's host has vanished, as keep-alive misses that
+ * while data is unacknowledged. Also log which hosts do not answer. */
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     uint64_t now = twill_now();
@@ -163,6 +166,8 @@ static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
     return TWILL_OK;
 }
 
+/* Step all channels, and sometimes accept connections and check hosts. Returns more than 0 if
+ * anything moved, 0 if not, or a negative status, which all later calls also return. */
 static int tcp_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -183,6 +188,7 @@ static int tcp_progress(struct twill_transport *transport, struct twill_error *e
 
 typedef void (*channel_fn)(struct twill_tcp_channel *channel, void *with);
 
+/* Call act() for every channel of every peer that exists. */
 static void apply_channels(struct twill_tcp *t, channel_fn act, void *with)
 {
     for (uint32_t r = 0; t->peers != NULL && r < t->size; r++)
@@ -205,9 +211,8 @@ static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
     twill_tcp_channel_close(channel, false);
 }
 
-/* Add 1 to the size_t at `with` if the channel has both unread input and unsent output. close()
- * would reset its connection, which may discard the output. Without unread input the kernel
- * delivers that after close(). */
+/* Add 1 to the size_t at `with` if the channel has both unread input and unsent output, as close()
+ * would then reset its connection and may discard the output. */
 static void count_unsafe(struct twill_tcp_channel *channel, void *with)
 {
     int in = 0, out = 0;
@@ -217,7 +222,7 @@ static void count_unsafe(struct twill_tcp_channel *channel, void *with)
     *(size_t *)with += out > 0;
 }
 
-/* Close all sockets at once, so that no message reaches callers' buffers and peers notice it. */
+/* Reset all connections, so that no message reaches callers' buffers. All later calls fail. */
 static void tcp_cancel(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -230,6 +235,7 @@ static void tcp_cancel(struct twill_transport *transport)
         t->failed = TWILL_ERR_BROKEN;
 }
 
+/* Return whether a busy channel has something to send. */
 static bool has_sends(const struct twill_tcp *t)
 {
     for (size_t i = 0; i < t->busy_count; i++)
@@ -238,8 +244,7 @@ static bool has_sends(const struct twill_tcp *t)
     return false;
 }
 
-/* Wait until all that was posted is sent and close() would lose none of it, for TWILL_TCP_FLUSH_NS
- * at most. */
+/* Wait, at most TWILL_TCP_FLUSH_NS, until all posted is sent and close() loses none of it. */
 static void flush(struct twill_tcp *t)
 {
     uint64_t limit = twill_now() + TWILL_TCP_FLUSH_NS;
@@ -259,6 +264,7 @@ static void flush(struct twill_tcp *t)
     }
 }
 
+/* Send what is posted, close all connections and free the transport, which may be NULL. */
 static void tcp_close(struct twill_transport *transport)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -280,6 +286,7 @@ static void tcp_close(struct twill_transport *transport)
     free(t);
 }
 
+/* Open the common state, allocate memory and describe the transport. Fails as these do. */
 static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
 {
     char congestion[128];
@@ -305,6 +312,7 @@ static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
     return TWILL_OK;
 }
 
+/* Create *transport, collectively. On failure it is NULL, and nothing is left. */
 static twill_status tcp_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {
@@ -326,6 +334,7 @@ static twill_status tcp_open(struct twill_transport **transport,
     return TWILL_OK;
 }
 
+/* Create the peer of a rank, with all its memory. Connections are opened by requests. */
 static twill_status tcp_connect(struct twill_transport *transport, uint32_t rank,
                                 struct twill_error *error)
 {
@@ -333,12 +342,14 @@ static twill_status tcp_connect(struct twill_transport *transport, uint32_t rank
     return twill_tcp_peer((struct twill_tcp *)transport, rank, &peer, error);
 }
 
+/* Return a negative count of moved requests as the status that it is, else TWILL_OK. */
 static twill_status move_status(int moved)
 {
     return moved < 0 ? (twill_status)moved : TWILL_OK;
 }
 
-/* A SEND starts at once if its channel is free, a RECV at the next progress. */
+/* Post a request. The first opens its channel's connection. A SEND starts at once if its channel is
+ * free, a RECV at the next progress. All calls fail after a failure of the transport. */
 static twill_status tcp_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -368,11 +379,13 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     return status;
 }
 
+/* Return the description of the transport, which owns it. */
 static const char *tcp_describe(const struct twill_transport *transport)
 {
     return ((const struct twill_tcp *)transport)->description;
 }
 
+/* Write to `text` how this transport would be described. Fails if it could not be opened here. */
 static twill_status tcp_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {

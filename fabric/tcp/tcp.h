@@ -40,17 +40,16 @@
 #define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
-/* Precedes every message, in host byte order, as open() refuses ranks of another one. */
+/* The head of every message, in host byte order, which is the same on all ranks. */
 struct twill_tcp_header {
-    uint32_t signature;
-    uint32_t sequence; /* number on its channel, in REFUSED that of the refused message */
+    uint32_t signature; /* call hash */
+    uint32_t sequence;  /* number on its channel, in REFUSED that of the refused message */
     uint64_t bytes : 56;
     uint64_t kind : 8;
     struct twill_message_call call;   /* in REFUSED that of the RECV */
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
-
 /* State of a channel's connection. */
 enum twill_tcp_state {
     TWILL_TCP_CLOSED,     /* nothing was posted */
@@ -60,15 +59,14 @@ enum twill_tcp_state {
     TWILL_TCP_OPEN,
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
-
-/* Both directions of one lane with one peer: a connection and the requests posted on it. */
+/* Both directions of one lane with one peer, as a connection and the requests posted on it. */
 struct twill_tcp_channel {
     struct twill_tcp_peer *peer;
-    int fd;
-    uint8_t number;
-    uint8_t state; /* enum twill_tcp_state */
-    bool busy;     /* in twill_tcp.busy, the channels that progress works on */
-    bool in_epoll; /* in the epoll set, which makes the next two valid */
+    int fd;         /* -1 if there is none */
+    uint8_t number; /* lane */
+    uint8_t state;  /* enum twill_tcp_state */
+    bool busy;      /* in twill_tcp.busy, the channels that progress works on */
+    bool in_epoll;  /* in the epoll set, which makes the next two valid */
     bool readable, writable;
     uint8_t again;     /* failed attempts to connect */
     int why;           /* errno if LOST */
@@ -98,7 +96,6 @@ struct twill_tcp_channel {
         size_t begin, end;    /* the range in it that is not processed */
     } in;
 };
-
 /* The channels of a peer. Created at the first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
@@ -111,7 +108,6 @@ struct twill_tcp_peer {
     struct twill_clock_filter clock;
     struct twill_tcp_channel channels[TWILL_LANES];
 };
-
 /* Socket address of a listener. */
 struct twill_tcp_address {
     union {
@@ -121,8 +117,7 @@ struct twill_tcp_address {
     } at;
     socklen_t length;
 };
-
-/* An accepted connection that no transport has claimed. */
+/* An accepted connection that no transport has claimed, in a list of the common state. */
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
@@ -131,7 +126,6 @@ struct twill_tcp_incoming {
     uint64_t until; /* not evicted before this time, unless silent while descriptors are short */
     struct twill_hello hello;
 };
-
 /* State that the communicators of a process share. Created by the first, freed with the context. */
 struct twill_tcp_common {
     struct twill_common base;
@@ -155,8 +149,7 @@ struct twill_tcp_common {
     struct twill_tcp_address source;   /* of this rank, with port 0 */
     char at[TWILL_ADDRESS_PORT_TEXT], interface[32], why[128];
 };
-
-/* The tcp transport of a communicator. Used by one thread at a time. */
+/* The tcp transport of a communicator, from open() to close(). Used by one thread at a time. */
 struct twill_tcp {
     struct twill_transport base;
     struct twill_transport_params params;
@@ -178,22 +171,21 @@ struct twill_tcp {
     bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */
     char description[576];
 };
-
-/* Return a rank's number in the job, which also an end without the communicator can use. */
+/* Return the number in the job, known beyond this communicator, of a rank of it. */
 static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t rank)
 {
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
-
 /* tcp_shared.c: listener, addresses, unclaimed connections. */
-/* Set t->common to the context's common state. The first communicator creates it, collectively. */
+/* Set t->common to the context's common state. The first communicator creates it, collectively.
+ * That fails if a rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Accept connections, progress their handshakes and attach those of this transport to their
  * channels. Returns how many progressed, or a negative status. */
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
-/* Find the address and interface where a rank would listen, and say why. Not collective. */
+/* Find the address and interface where a rank would listen, and why. Fails if none fits. */
 twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
@@ -213,12 +205,12 @@ enum twill_tcp_control {
 enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
 /* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);
-/* Return whether all hosts are in one network, by the ranks' networks[] (0 if unknown), and so need
- * not pace. Sets *paced to whether a rank, by its controls[], still paces then. Both results are
- * the same on all ranks. */
+/* Return whether all hosts are in one network, by the ranks' networks[] (0 if unknown), and need
+ * not pace. Sets *paced to whether a rank, by its controls[], still does. Equal on all ranks. */
 bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
                              uint32_t ranks, bool *paced);
-/* Set *peer to the peer of a rank. The first call creates it, with all memory that it will need. */
+/* Set *peer to the peer of a rank. The first call creates it, with all memory that it will need.
+ * Fails with TWILL_ERR_MEMORY, or TWILL_ERR_INTERNAL if the rank is no other rank. */
 twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp_peer **peer,
                             struct twill_error *error);
 /* Free a peer, which may be NULL. */
@@ -228,8 +220,8 @@ void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Start to connect a channel, or to wait until the peer, which has a lower rank, connects it. Does
- * nothing if it is not closed. */
+/* Connect a channel, or wait until its peer of a lower rank does, and also the one that the next
+ * call will use. Does nothing to a channel that is not closed. Fails as twill_tcp_lost() does. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error);
 /* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a negative status.
@@ -242,7 +234,7 @@ void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Close a channel's connection and drop its requests. With `at_once` the connection is reset and
  * unsent data discarded, which the peer notices. */
 void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
-/* Start a channel's handshake on the end that connected. Returns false without random numbers. */
+/* Start a channel's handshake on the end that connected. False if it gets no random numbers. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello);
 /* Add the channel to those that progress works on. */
@@ -252,8 +244,8 @@ void twill_tcp_busy(struct twill_tcp *t, struct twill_tcp_channel *channel);
  * connection is refused or not answered (the peer may live), else TWILL_ERR_PEER. */
 twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                             struct twill_error *error);
-/* Send what is posted, as far as possible now. Returns how many requests finished, plus 1 if bytes
- * moved, or a negative status. */
+/* Send what is posted, as far as possible now. Returns the number of requests that finished, plus 1
+ * if bytes moved, or a negative status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
 /* Receive what is posted. Returns how many requests finished, plus 1 if bytes moved, or a negative
@@ -269,7 +261,8 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, 
  * refusal was read, 0 if there is none or twill_tcp_recv() will find it, or a negative status. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
-/* The function early() of twill_transport_ops. */
+/* Call visit() for the first message of each channel that has arrived, if no RECV waits for it. It
+ * stays where it is. Accepts connections first. Ignores `all`. Does nothing after a failure. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 /* Return whether the channel has something to send. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
@@ -282,17 +275,18 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 {
     return channel->in.queue.head != NULL || channel->in.skip > 0;
 }
-
 /* Return whether the user asks for encryption or checksums, which only this transport has between
- * hosts. Sets *what to the name of the setting. */
+ * hosts. Sets *what, if not NULL, to the name of the setting. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
-/* Set *protection to how this rank would protect connections. Ranks then compare that. */
+/* Set *protection to how this rank would protect connections. Ranks then compare that. Fails with
+ * TWILL_ERR_CONFIG if TWILL_PROVIDER names a provider that cannot. */
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);
 /* Return this rank's protection as one number, which ranks exchange to compare it. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
-/* Adapt the protection to another rank's number. Fails if they differ in more than the cipher. */
+/* Adapt the protection to another rank's number. Fails with TWILL_ERR_CONFIG if more than the
+ * cipher differs. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
 /* Put bytes into records of a channel and send those. Returns how many of the bytes were taken, or

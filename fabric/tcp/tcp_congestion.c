@@ -12,8 +12,7 @@
  * A connection that has begun with bbr stays paced whatever it is set to, so this is decided
  * before. Connections use reno, which every kernel has, if the system's control paces,
  * TWILL_TUNE=congestion is not set, and all addresses are in one network. A connection made before
- * its listener had reno is set to it when accepted. The kernel then still spaces segments, but with
- * reno's window. */
+ * its listener had reno gets it when accepted. The kernel still spaces its segments. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -22,6 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Return whether TWILL_TUNE=congestion is set. */
 static bool is_requested(const struct twill_transport_params *params)
 {
     const char *name = twill_transport_setting(params, "TWILL_TUNE=congestion");

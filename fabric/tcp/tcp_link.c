@@ -20,6 +20,7 @@ _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
                "the receive buffer holds the handshake while the channel connects");
 
+/* Return a new peer with the memory of all its channels, or NULL if out of memory. */
 static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
 {
     size_t capacity = t->busy_capacity + TWILL_LANES;
@@ -158,7 +159,7 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
                            why == 0 ? "it has closed its connection" : strerror(why));
 }
 
-/* Start to use a connection whose handshake is complete. */
+/* Start to use a connection whose handshake is complete. Progress then works on the channel. */
 static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       const struct twill_session *session)
 {
@@ -172,8 +173,9 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
     twill_tcp_busy(t, channel);
 }
 
-/* Put off connecting until retry_at, without a descriptor. Returns false, with nothing changed but
- * away_since, if `why` does not say that the network is away or it has been away for too long. */
+/* Put off connecting until retry_at, without a descriptor, and return true. Returns false, with
+ * only away_since changed, if `why` does not mean that the network is away or it is away for too
+ * long. */
 static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();
@@ -189,7 +191,8 @@ static bool put_off(struct twill_tcp_channel *channel, int why)
     return true;
 }
 
-/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. */
+/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. Fails as
+ * twill_tcp_lost(), or with TWILL_ERR_CONFIG for a bad congestion control. */
 static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
@@ -225,12 +228,12 @@ static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *chan
     return TWILL_OK;
 }
 
-/* This also opens the channel that the next call will use. If that fails, that call retries. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error)
 {
     unsigned next = (channel->number + TWILL_NODE_LANES / TWILL_WINDOW) % TWILL_NODE_LANES;
     TWILL_TRY(error, open_one(t, channel, error));
+    /* If this fails, the next call retries. */
     if (channel->number != TWILL_POINT_LANE &&
         open_one(t, &channel->peer->channels[next], NULL) != TWILL_OK)
         twill_tcp_channel_close(&channel->peer->channels[next], false);
@@ -243,9 +246,8 @@ static struct twill_hello *hello_of(const struct twill_tcp_channel *channel)
     return (struct twill_hello *)(void *)channel->in.bytes;
 }
 
-/* Handle a failed connect. Returns a negative status if requests wait on the channel. Otherwise the
- * channel becomes LOST and 0 is returned: the peer may have ended in order, and what it sent on
- * other channels is still to be received. */
+/* Handle a failed connect. Returns a negative status if requests wait on the channel. Else makes it
+ * LOST and returns 0, as a peer that ended in order may have sent more on other channels. */
 static int give_up_link(struct twill_tcp_channel *channel, int why, struct twill_error *error)
 {
     if (twill_tcp_sends(channel) || twill_tcp_receives(channel))

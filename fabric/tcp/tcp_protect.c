@@ -11,6 +11,7 @@
 /* A rank's protection, for the exchange of addresses. */
 enum { GUARD_NONE, GUARD_CHECKSUM, GUARD_CHACHA, GUARD_AES };
 
+/* Return whether a setting has this value. */
 static bool asked_for(const struct twill_transport_params *params, const char *variable,
                       const char *value)
 {
@@ -90,9 +91,9 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struc
     return taken > 0 ? (ssize_t)taken : -1;
 }
 
-/* Handle the end of a connection that is not read for data now. Returns TWILL_ERR_FABRIC for a bad
- * record, and as twill_tcp_send_lost() does if the channel sends. Otherwise records that the
- * receiver has not acknowledged are no longer kept, and 0 is returned. */
+/* Handle the end of a connection, by errno, that is not read for data now. Returns TWILL_ERR_FABRIC
+ * for a bad record, and as twill_tcp_send_lost() if the channel sends. Otherwise drops the records
+ * that the receiver has not acknowledged, and returns 0. */
 static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {

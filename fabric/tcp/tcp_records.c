@@ -52,6 +52,7 @@ void twill_tcp_records_begin(struct twill_tcp_records *r, int fd,
     twill_seal_start(&r->in.seal, &session->key, !session->caller, r->how->aes);
 }
 
+/* Return the CRC32C of the head of a record without the field that holds it. */
 static uint32_t crc_of_head(const struct twill_tcp_records *r,
                             const struct twill_tcp_record_head *head)
 {
@@ -65,13 +66,13 @@ static uint32_t acknowledge(struct twill_tcp_records *r)
     return (uint32_t)r->in.acknowledged;
 }
 
+/* Return the slot of a record to send. */
 static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number)
 {
     return r->out.slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
 }
 
-/* Complete the record in the next slot, whose body of `bytes` is in place: encrypt it or add its
- * checksums. It can then be sent. */
+/* Complete the next record, whose body of `bytes` is in its slot: encrypt it or add checksums. */
 static void close_record(struct twill_tcp_records *r, size_t bytes)
 {
     unsigned char *slot = slot_of(r, r->out.made), *body = slot + TWILL_TCP_HEAD;
@@ -140,7 +141,7 @@ static void make_control(struct twill_tcp_records *r)
     twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
-/* List the next bytes to send, the rest of a record first. Returns the number of entries. */
+/* List the next bytes to send in iov[], the rest of a record first. Returns how many entries. */
 static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CALL])
 {
     size_t n = 0, skip = r->out.gone_bytes;
@@ -203,8 +204,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
 /* Results of a step of receiving, besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
-/* Fail for good, with `what` as the reason, and return REFUSED. Bytes that were verified before can
- * still be read. */
+/* Fail for good, for the reason `what`, and return REFUSED. What was verified can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
     (void)TWILL_FAIL_RANK(&r->in.refusal, TWILL_ERR_FABRIC, r->rank,
@@ -214,6 +214,7 @@ static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *
     return REFUSED;
 }
 
+/* Copy the failure into *error, unless it has one, and return -1 with errno EBADMSG. */
 static int report_refusal(const struct twill_tcp_records *r, struct twill_error *error)
 {
     if (error != NULL && error->status == TWILL_OK)
@@ -261,8 +262,7 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
     return PROGRESSED;
 }
 
-/* Ask for the next record again, which is damaged. Returns REFUSED if this is the second time, else
- * PROGRESSED. */
+/* Ask for the next record again, as it is damaged. Returns PROGRESSED, or REFUSED a second time. */
 static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->in.discards)
@@ -274,8 +274,8 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
-/* Verify a record by its checksum, and handle acknowledgements and requests in it. Returns
- * PROGRESSED or REFUSED. */
+/* Verify a record by its checksum, and do what it acknowledges or asks for. Returns PROGRESSED, or
+ * REFUSED if the channel fails. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {
@@ -337,8 +337,8 @@ static void compact(struct twill_tcp_records *r)
     r->in.end = verified + arrived;
 }
 
-/* Read from the socket and set *last if that emptied it. Returns PROGRESSED, NOTHING at the end of
- * the connection, or -1 with errno. */
+/* Read from the socket and set *last if that emptied it. Returns PROGRESSED, NOTHING at its end, or
+ * -1 with errno. */
 static int fill(struct twill_tcp_records *r, bool *last)
 {
     if (r->in.begin == r->in.ready && r->in.raw == r->in.end)
@@ -358,7 +358,7 @@ static int fill(struct twill_tcp_records *r, bool *last)
     return PROGRESSED;
 }
 
-/* Send what became due by reading. Failures are found by the next call that sends or reads data. */
+/* Send what became due by reading. Keeps errno, and leaves failures to the next call. */
 static void answer(struct twill_tcp_records *r)
 {
     int why = errno;

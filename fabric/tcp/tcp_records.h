@@ -27,7 +27,7 @@
 #define TWILL_TCP_ARRIVED (128u << 10) /* most bytes read by one system call */
 
 enum twill_tcp_record_kind { TWILL_TCP_DATA = 1, TWILL_TCP_SEEN, TWILL_TCP_AGAIN };
-/* Precedes every record, in host byte order, as all of this transport. */
+/* The head of every record, in host byte order, as all of this transport. */
 struct twill_tcp_record_head {
     uint32_t bytes : 24; /* of the body, without the tag */
     uint32_t kind : 8;
@@ -40,7 +40,7 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 #define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
 #define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
-/* How the connections of a transport are protected: the properties that all its records share. */
+/* How the connections of a transport are protected. Constant once all ranks agree. */
 struct twill_tcp_protection {
     bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */
     bool aes;      /* all ranks have the instructions for AES */
@@ -49,8 +49,7 @@ struct twill_tcp_protection {
     struct twill_log *log;
     const char *interface; /* for messages */
 };
-
-/* The records of a channel. Created with the peer, used from the handshake on. */
+/* The records of a channel. Made and freed with its peer, used from the handshake on. */
 struct twill_tcp_records {
     const struct twill_tcp_protection *how;
     struct twill_transport_counters *counters;
@@ -84,19 +83,20 @@ struct twill_tcp_records {
         struct twill_seal seal;
     } in;
 };
-
 /* Make the records of a channel. Returns NULL if out of memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
                                                 uint32_t rank, const char *peer);
+/* Free records, which may be NULL, and wipe their keys. */
 void twill_tcp_records_free(struct twill_tcp_records *records);
-/* Begin on a connection whose handshake made this session. */
+/* Begin on connection `fd`, which stays the channel's and whose handshake made this session. */
 void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
                              const struct twill_session *session);
 /* Build records of these bytes. Returns how many bytes were taken, fewer if the window is full. */
 size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
                                size_t bytes);
-/* Send what was built. Returns the bytes that the kernel took, or -1 with errno. */
+/* Send what was built, and control records that are due. Returns the bytes that the kernel took, 0
+ * if it is full, or -1 with errno. */
 ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
 /* Return whether the kernel has not taken all records that were made, or must get some again. */
 static inline bool twill_tcp_records_unsent(const struct twill_tcp_records *r)

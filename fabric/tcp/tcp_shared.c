@@ -63,7 +63,7 @@ static uint64_t network_at(const char *address)
     return network;
 }
 
-/* Open the listener, and fill in this rank's part of the exchange. */
+/* Open the listener, and fill in this rank's part of the exchange. Fails if a setting is bad. */
 static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *info,
                                     struct twill_error *error)
 {
@@ -90,7 +90,8 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     return TWILL_OK;
 }
 
-/* Store a rank's address, and fail if its settings differ from ours. */
+/* Store a rank's address. Fails with TWILL_ERR_CONFIG if its settings differ from ours, as that
+ * rank did, or with TWILL_ERR_FABRIC for a malformed address. */
 static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
                                    const char *own, struct twill_error *error)
 {
@@ -114,7 +115,8 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     return twill_tcp_guard_agree(&t->common->protection, rank, info->guard, error);
 }
 
-/* Decide, as all ranks do, whether the system's congestion control is replaced by reno. */
+/* Decide, equally on all ranks, whether reno replaces the system's congestion control. Fails only
+ * with TWILL_ERR_MEMORY. */
 static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info *all,
                                 enum twill_tcp_control own, struct twill_error *error)
 {
@@ -134,7 +136,8 @@ static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info 
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u ranks", t->size);
 }
 
-/* Exchange addresses. A rank that failed takes part, so that the others need not wait for it. */
+/* Exchange addresses. A rank that failed, with status `local`, takes part, so that the others need
+ * not wait for it. All then fail as it did. */
 static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
                                    twill_status local, struct twill_error *error)
 {
@@ -161,8 +164,7 @@ static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mi
     return status;
 }
 
-/* Open the spare descriptor if there is none. Without it, one unauthenticated connection would fail
- * a process that has no descriptor left. */
+/* Open the spare descriptor, if there is none, to accept a connection at the limit. */
 static void keep_reserve(struct twill_tcp_common *c)
 {
     if (c->reserve < 0 && c->listener >= 0)
@@ -179,7 +181,7 @@ static bool give_reserve(struct twill_tcp_common *c)
     return had;
 }
 
-/* Unlink and close a connection, and keep its record for later ones. */
+/* Unlink the connection *at, close it unless it was claimed, and keep its record for later ones. */
 static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming **at, bool rejected)
 {
     struct twill_tcp_incoming *incoming = *at;
@@ -196,6 +198,7 @@ static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming 
     keep_reserve(c);
 }
 
+/* Return a zeroed connection record, a spare one if there is any, or NULL if out of memory. */
 static struct twill_tcp_incoming *new_incoming(struct twill_tcp_common *c)
 {
     struct twill_tcp_incoming *incoming = c->spare;
@@ -206,6 +209,7 @@ static struct twill_tcp_incoming *new_incoming(struct twill_tcp_common *c)
     return incoming;
 }
 
+/* Close the listener and all unclaimed connections, and free the common state. */
 static void common_close(struct twill_common *common)
 {
     struct twill_tcp_common *c = (struct twill_tcp_common *)common;
@@ -225,6 +229,7 @@ static void common_close(struct twill_common *common)
     free(c);
 }
 
+/* Add a transport to the users of the common state. */
 static void become_user(struct twill_tcp *t)
 {
     struct twill_tcp_common *c = t->common;
@@ -235,8 +240,7 @@ static void become_user(struct twill_tcp *t)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Return the limit of silent connections, a small part of the descriptors that the process may
- * have, as job and program need those. */
+/* Return the limit of silent connections, a small part of the descriptors of this process. */
 static unsigned most_silent(void)
 {
     struct rlimit files;
@@ -245,6 +249,7 @@ static unsigned most_silent(void)
     return (unsigned)twill_max(twill_min(files.rlim_cur / SILENT_DIVISOR, SILENT), SPARE);
 }
 
+/* Create the common state, with all ranks, and put it in *place if that is not NULL. */
 static twill_status make_common(struct twill_tcp *t, struct twill_common **place,
                                 struct twill_error *error)
 {
@@ -295,7 +300,7 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
     return TWILL_OK;
 }
 
-/* Progress a handshake. Returns false if it failed. */
+/* Progress a handshake. Returns false if it failed, else true. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
     bool silent = incoming->hello.step == 0;
@@ -393,8 +398,7 @@ static uint32_t hello_comm(const struct twill_hello *hello)
     return (uint32_t)(hello->said.call.argument >> 8);
 }
 
-/* Return whether a connection is for a communicator that this rank had and freed. The numbers of
- * communicators only grow. */
+/* Return whether this rank had and freed the communicator of a connection. Numbers only grow. */
 static bool is_past(const struct twill_tcp_common *c, const struct twill_tcp_incoming *incoming)
 {
     uint32_t comm = hello_comm(&incoming->hello);
@@ -420,8 +424,7 @@ static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct
     return free ? channel : NULL;
 }
 
-/* Do the work of twill_tcp_common_adopt(), with the lock held. Returns how many connections
- * progressed, or a negative status. */
+/* Do the work of twill_tcp_common_adopt(), with the lock held, and return its result. */
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;

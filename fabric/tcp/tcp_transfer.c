@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: header and payload in one system call, from the user's buffer. Receiving reads no more
- * than a posted RECV asks for, so that nothing is stored before the headers are compared, and TCP
- * throttles a sender that is early. */
+/* Sending: header and payload in one system call, from the user's buffer. Receiving reads only what
+ * a posted RECV asks for, so that headers are compared first, and TCP throttles an early sender. */
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
@@ -109,6 +108,7 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, si
     return 1;
 }
 
+/* Send the refusal. Returns 1 if it is all sent, 0 if the kernel is full, or a negative status. */
 static int send_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                         struct twill_error *error)
 {
@@ -144,11 +144,11 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 /* most reads of one channel before the next channel */
 #define RECV_TURNS 8
 
-/* Results of a read besides errors: no byte was read, some were and the socket is now empty, or all
- * that were asked for were. */
+/* Results of a read besides errors: no byte, some until the socket was empty, or all asked for. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
-/* Read up to `bytes` and set *got to their number. Returns EMPTY, SHORT or FULL, or fails. */
+/* Read up to `bytes` and set *got to their number. Returns EMPTY if that is 0, SHORT, FULL or
+ * fails. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {
@@ -177,6 +177,7 @@ static size_t buffered(const struct twill_tcp_channel *channel)
     return channel->in.end - channel->in.begin;
 }
 
+/* Count bytes of the receive buffer as processed. */
 static void consume(struct twill_tcp_channel *channel, size_t bytes)
 {
     channel->in.begin += bytes;
@@ -184,8 +185,8 @@ static void consume(struct twill_tcp_channel *channel, size_t bytes)
         channel->in.begin = channel->in.end = 0;
 }
 
-/* Read a header, or all of a small message, into the receive buffer. Returns EMPTY, SHORT, FULL, or
- * a negative status. */
+/* Read a header, or all of a small message, into the receive buffer. Returns EMPTY, SHORT or FULL,
+ * by how much was read, or a negative status. */
 static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
@@ -267,7 +268,8 @@ static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_chann
     return 1;
 }
 
-/* Discard payload of a refused message. Returns EMPTY, SHORT, FULL, or a negative status. */
+/* Discard payload of a refused message. Returns EMPTY, SHORT or FULL by the bytes read, or
+ * fails. */
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         struct twill_error *error)
 {
@@ -283,7 +285,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the RECV's buffer. Returns EMPTY, SHORT, FULL, or a negative status. */
+/* Store payload in the RECV's buffer. Returns EMPTY, SHORT or FULL by the bytes read, or fails. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          struct twill_error *error)
 {
@@ -418,8 +420,7 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channe
     return channel_take_header(t, channel, &finished, error);
 }
 
-/* Visit the message at the head of a channel, if no RECV waits for it. An error of the connection
- * is left to the next request on it. */
+/* Visit the message at the head of a channel, if no RECV waits for it. Leaves errors for later. */
 static void visit_early(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         twill_early_fn visit, void *user)
 {
