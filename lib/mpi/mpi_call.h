@@ -19,9 +19,9 @@ struct twill_mpi_side {
     int shards, skip;  /* `skip` is a shard that is not copied, or -1 */
     MPI_Count count;   /* elements of each shard, if counts is NULL */
     const void *counts;
-    const void *displs; /* in extents; NULL if the shards are contiguous */
-    size_t bytes;       /* of all shards */
-    unsigned char *bounce;
+    const void *displs;    /* in extents; NULL if the shards are contiguous */
+    size_t bytes;          /* of all shards */
+    unsigned char *bounce; /* the contiguous bytes, in bounce memory of the call */
 };
 
 /* Flags of twill_mpi_bound. BOUNCES_IN means that `in` is packed before every run, and BOUNCES_OUT
@@ -64,16 +64,16 @@ enum {
     TWILL_MPI_WRONG_SIZE,    /* larger than any memory */
     TWILL_MPI_WRONG_RECEIVED = 64
 };
-/* Return a fault as one of the receive side, or 0 for 0. */
+/* Return the fault `wrong` (TWILL_MPI_WRONG_*) marked as one of the receive side, or 0 for 0. */
 static inline unsigned twill_mpi_received(unsigned wrong)
 {
     return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
 }
-/* Return whether the MPI below refuses a call with this fault at once, whatever other ranks do. */
+/* Return whether the MPI refuses a call with the fault `wrong` at once, whatever other ranks do. */
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                           unsigned wrong);
-/* Handle wrong arguments in a binder. Returns ERRONEOUS if the MPI refuses the call. Otherwise
- * reports the fault, makes the call FAIL and returns TAKEN. */
+/* Handle the fault `wrong` of a call. Returns ERRONEOUS if the MPI refuses such a call. Otherwise
+ * prints the fault and returns TAKEN, and the call then takes part as a barrier and fails. */
 enum twill_mpi_why twill_mpi_wrong(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                                    unsigned wrong);
 /* Return the fault of a type for which twill_mpi_type_find() returned NULL. */
@@ -105,13 +105,13 @@ TWILL_MPI_BINDER(Barrier, barrier)
  *                 issue it as nonblocking), and after completion unpack. At the end free. */
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound);
-/* Make the call FAIL, so that it takes part and returns `failure`. */
+/* Make the call FAIL, so that it takes part as a barrier and then returns `failure`. */
 static inline void twill_mpi_bound_fail(struct twill_mpi_bound *bound, twill_status failure)
 {
     bound->bounced |= TWILL_MPI_FAILS;
     bound->failure = failure;
 }
-/* Return element i of an array of counts or displacements. */
+/* Return element i of an array of counts or displacements of MPI_Count if `large`, else of int. */
 static inline MPI_Count twill_mpi_number(const void *array, bool large, int i)
 {
     return large ? ((const MPI_Count *)array)[i] : ((const int *)array)[i];
@@ -121,17 +121,20 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
-/* The parts of the inline functions below for calls with bounce memory. Most calls have none. */
+/* Do twill_mpi_pack() for a call that has bounce memory or FAILS, which then does nothing. */
 void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
+/* Do twill_mpi_unpack() for a call that FAILS or has bounce memory for its receive side. */
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
+/* Do twill_mpi_bound_free(). The bounce memory of a blocking call stays the communicator's. */
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
-/* Pack the send side. If the MPI cannot, the call FAILS. */
+/* Copy the send side to bounce memory if twill cannot use it. If the MPI cannot, the call FAILS. */
 static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
 {
     if (bound->bounced != 0)
         twill_mpi_pack_bounced(bound);
 }
-/* Unpack the receive side. Returns the failure if the call FAILS. */
+/* Copy the receive side from bounce memory if it is there. Returns the failure if the call FAILS,
+ * TWILL_ERR_INTERNAL if the MPI cannot copy, otherwise TWILL_OK. */
 static inline twill_status twill_mpi_unpack(const struct twill_mpi_bound *bound)
 {
     return (bound->bounced & (TWILL_MPI_BOUNCES_OUT | TWILL_MPI_FAILS)) == 0
@@ -147,10 +150,10 @@ static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
 /* Copy elements within this process, as a message to itself would. Returns MPI's code. */
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                       MPI_Datatype to_type);
-/* Allocate bounce memory and set src and dst. If out of memory, the call FAILS. */
+/* Allocate bounce memory and set src and dst. Copies arrays and types that a call which is not
+ * blocking needs later. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
-/* Make the twill call, or a barrier in its place if the call FAILS. Returns its status. *request is
- * set for nonblocking and persistent calls. */
+/* Make the twill call, or a barrier if the call FAILS. Returns its status and sets *request. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
 #endif

@@ -44,8 +44,7 @@ static uint64_t offer_idle(const struct twill_mpi_comm *parent)
     return offer;
 }
 
-/* Return the first clone in `common`, the set of those idle on all ranks, and mark it as used.
- * Returns NULL if the set is empty. */
+/* Return the first clone of `common`, those idle on all ranks, or NULL. Mark it as used. */
 static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t common)
 {
     if (common == 0)
@@ -164,8 +163,7 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     }
 }
 
-/* Mark the next clone that is not revoked as revoked, and keep it from being released. Returns NULL
- * if none is left. */
+/* Mark the next clone not yet revoked as revoked, hold it in memory and return it, or NULL. */
 static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);

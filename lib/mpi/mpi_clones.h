@@ -9,9 +9,9 @@
 
 #include "lib/mpi/mpi_call.h"
 
-/* Allocate a clone without a twill communicator. It takes over parent->scratch.numbers, to which
- * the call has been bound, and gives the parent a new array. The parent must be locked. Returns
- * NULL if out of memory. */
+/* Allocate a clone of `parent`, for one persistent request, without a twill communicator. It takes
+ * over parent->scratch.numbers, to which the call has been bound, and gives the parent a new array.
+ * The parent must be locked. Returns NULL if out of memory. */
 struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent);
 /* Give the clone its twill communicator and make the bound request on it. Collective over `parent`.
  * `lacks` says that this rank cannot. Returns true if all ranks succeed, and bound->comm is then
@@ -22,17 +22,18 @@ bool twill_mpi_clone_set_up(struct twill_mpi_comm *parent, struct twill_mpi_comm
 void twill_mpi_clone_free(struct twill_mpi_comm *clone);
 /* Release the idle clones of a freed parent. The others are released with their requests. */
 void twill_mpi_clones_close(struct twill_mpi_comm *parent);
-/* Revoke the twill communicators of a parent and of its clones. */
+/* Revoke the twill communicators of a parent and of its clones, and mark them as revoked. */
 void twill_mpi_clones_revoke(struct twill_mpi_comm *parent);
 
-/* Create comm->comm over the MPI's communicator and, unless `bound` is NULL, a request on it, on
- * all ranks or on none (mpi_comms.c). Returns ADOPTED or the reason why not. */
+/* Create comm->comm over the MPI's communicator `handle` and, unless `bound` is NULL, a request on
+ * it, on all ranks or on none. Returns ADOPTED or the reason why not, equal on all ranks. */
 enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
                                           const struct twill_mpi_bound *bound,
                                           twill_request **request);
-/* Release an entry whose twill communicator does not exist or has been destroyed. */
+/* Free a clone, or make an entry of the table available to another communicator. The twill
+ * communicator does not exist or has been destroyed. */
 void twill_mpi_comm_release(struct twill_mpi_comm *comm);
-/* Destroy the entry's twill communicator and release the entry once all ranks are done with it. */
+/* Queue an entry for twill_mpi_comms_reap(), which releases it once all ranks are done with it. */
 void twill_mpi_comm_defer_free(struct twill_mpi_comm *comm);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI's collectives with their parameters, except those that only one form has. N is the type of
- * counts and D that of displacements. */
+/* MPI's collectives, with parameters of all forms. Counts have type N and displacements D. */
 #ifndef TWILL_MPI_COLLECTIVES_H
 #define TWILL_MPI_COLLECTIVES_H
 

@@ -8,8 +8,7 @@
  * MPI_Comm_free() need not synchronise the ranks. Each rank therefore starts a barrier as its last
  * call on the twill communicator, once its requests are complete. When the barrier is complete the
  * communicator is released, which is tested whenever another one is created or freed. The callback
- * cannot do it. MPICH calls it when the last message is gone, perhaps while twill waits and lets
- * the MPI progress. */
+ * cannot do it, as MPICH may call it while twill waits and lets the MPI progress. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "lib/mpi/mpi_clones.h"
@@ -19,12 +18,14 @@
 #include <string.h>
 #include <sys/resource.h>
 
+/* Return the list of the table that holds the entry of `handle`, if there is one. */
 static _Atomic(struct twill_mpi_comm *) *bucket_of(MPI_Comm handle)
 {
     uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
     return &twill_mpi.comms.bucket[(hash >> 40) % TWILL_MPI_BUCKETS];
 }
 
+/* Return whether an entry serves the communicator `handle` now. */
 static inline bool comm_is_of(struct twill_mpi_comm *comm, MPI_Comm handle)
 {
     return atomic_load_explicit(&comm->handle, memory_order_acquire) == handle;
@@ -60,8 +61,7 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* Return an unused entry in the bucket of `handle`, hidden from lookups, or NULL if out of
- * memory. */
+/* Return an unused entry for `handle` and `size` ranks that lookups do not find, or NULL. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
     size_t *numbers = calloc((size_t)size * 4, sizeof(*numbers));
@@ -111,9 +111,9 @@ void twill_mpi_comm_release(struct twill_mpi_comm *comm)
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* Return whether this rank's calls on `comm` and the barrier after them are complete. `at_once`
- * ignores requests that the program never completed. Never blocks on the lock, because its holder
- * may be in a function of the program that wants a lock of the MPI, which this thread holds. */
+/* Return whether this rank's calls on `comm` are complete and so is the barrier after them, which
+ * is started here. `at_once` ignores requests that the program never completed. Returns false if
+ * the lock is taken. Its holder may wait for a lock of the MPI that this thread holds. */
 static bool has_closed(struct twill_mpi_comm *comm, bool at_once)
 {
     int done = 0;
@@ -189,8 +189,7 @@ void twill_mpi_comms_reap(void)
     }
 }
 
-/* Release an entry whose communicator the program has freed, at once if it was not adopted, or once
- * all ranks are done with it. */
+/* Release a freed communicator's entry, if adopted once all ranks are done with it. */
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
@@ -201,8 +200,7 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         twill_mpi_comm_defer_free(comm);
 }
 
-/* Delete callback of the attribute, when its communicator is freed. Runs in the MPI, while another
- * thread may hold `making`. Always returns MPI_SUCCESS. */
+/* Delete callback of the attribute. Another thread may hold `making`. Returns MPI_SUCCESS. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -229,9 +227,8 @@ static bool descriptors_suffice(int size)
 
 #define RANKS_AT_ONCE 64
 
-/* Set ranks[size] to the ranks in `world` of all ranks in `here`. Returns ADOPTED, or FOREIGN if
- * one is not in `world`, or MEMORY if `ranks` is NULL or the MPI fails. FOREIGN ranks have no
- * twill, so each rank must find that by itself. */
+/* Set ranks[size] to the ranks in `world` of all ranks in `here`. Returns ADOPTED, FOREIGN if one
+ * is not in `world`, or MEMORY if `ranks` is NULL or the MPI fails. */
 static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size, int *ranks)
 {
     int own[RANKS_AT_ONCE], there[RANKS_AT_ONCE];
@@ -251,7 +248,8 @@ static enum twill_mpi_fate find_ranks(MPI_Group here, MPI_Group world, int size,
     return ranks == NULL ? TWILL_MPI_FATE_MEMORY : TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Translate all ranks of a communicator, and return what find_ranks() returns. */
+/* Set ranks[size] to the ranks in MPI_COMM_WORLD of a communicator's ranks. Returns ADOPTED,
+ * FOREIGN if one is not in it, or MEMORY if `ranks` is NULL or the MPI fails. */
 static enum twill_mpi_fate find_world_ranks(MPI_Comm handle, int size, int *ranks)
 {
     MPI_Group here;
@@ -267,8 +265,7 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks)
     return find_world_ranks(handle, size, ranks) == TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Return the part of a communicator's fate that all ranks know without communication, and set *size
- * and *rank. ADOPTED means that nothing is known against it. */
+/* Set *size and *rank. Returns the fate of intercommunicators and single ranks, else ADOPTED. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
@@ -280,6 +277,7 @@ static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
                         : TWILL_MPI_FATE_ADOPTED;
 }
 
+/* Keep the context's message for the report, unless an earlier failure's is kept. */
 static void note_failure(void)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);
@@ -374,6 +372,7 @@ static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
     atomic_store_explicit(&comm->handle, handle, memory_order_release);
 }
 
+/* Count a communicator of this fate for the report. */
 static void count_fate(enum twill_mpi_fate fate)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);

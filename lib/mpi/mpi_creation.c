@@ -14,8 +14,7 @@ static int comm_made(int code, const MPI_Comm *comm)
     return code;
 }
 
-/* Define a call that makes *made. It is refused in a forked child, which must not let the MPI
- * exchange messages of its parent. */
+/* Define a call that makes *made. A forked child must not exchange messages of its parent. */
 #define MAKES(name, parameters, made, ...)                                                         \
     int MPI_##name parameters                                                                      \
     {                                                                                              \
@@ -52,8 +51,7 @@ MAKES(Intercomm_create,
       comm, leader, peer, remote_leader, tag)
 MAKES(Intercomm_merge, (MPI_Comm comm, int high, MPI_Comm *made), made, comm, high)
 
-/* Free a communicator. If other ranks still use its twill communicator, that is released when a
- * later one is made or freed. */
+/* Free a communicator. Its twill communicator is released later if other ranks still use it. */
 int MPI_Comm_free(MPI_Comm *comm)
 {
     if (twill_mpi.forked)
@@ -81,6 +79,8 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
  * them. Communicators of MPIX_Comm_shrink() are not adopted. Agreements are the MPI's. */
 
 #if !defined(MPI_ABI_VERSION)
+/* Revoke a communicator in the MPI and in twill. Returns MPI's code, or
+ * MPI_ERR_UNSUPPORTED_OPERATION if the MPI below has no such function. */
 int MPIX_Comm_revoke(MPI_Comm comm)
 {
     if (twill_mpi.forked)
@@ -106,6 +106,7 @@ bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
            !twill_mpi.has_iagree;
 }
 
+/* Delete callback of a window's attribute. Counts an open window less and returns MPI_SUCCESS. */
 static int window_freed(MPI_Win window, int keyval, void *value, void *extra)
 {
     (void)window, (void)keyval, (void)value, (void)extra;
@@ -126,7 +127,6 @@ void twill_mpi_windows_close(void)
         PMPI_Win_free_keyval(&twill_mpi.windows.keyval);
 }
 
-/* Count a window. One that could not get the attribute is counted until the end. Returns `code`. */
 int twill_mpi_window_made(int code, const MPI_Win *window)
 {
     if (code != MPI_SUCCESS)
@@ -197,6 +197,7 @@ int twill_mpi_file_closed(int code)
     return code;
 }
 
+/* Open a file in the MPI, which then makes progress after each collective. Returns MPI's code. */
 int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
 {
     return twill_mpi_file_opened(PMPI_File_open(comm, name, mode, info, file));
@@ -207,11 +208,8 @@ int MPI_File_close(MPI_File *file)
     return twill_mpi_file_closed(PMPI_File_close(file));
 }
 
-/* Collectives on a node need not copy memory of twill_alloc(). If it has no room left, the MPI
- * allocates. The info argument is ignored. */
-
-/* Allocate from twill, or from the MPI if that fails. Works while the context exists, even at the
- * end. */
+/* Allocate from twill, so that collectives on a node need not copy, or from the MPI if that fails.
+ * twill ignores `info`. Works while the context exists, even at the end. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;
@@ -230,6 +228,7 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
     return MPI_SUCCESS;
 }
 
+/* Free memory in twill or, if it is not twill's, in the MPI. Does nothing in a forked child. */
 int MPI_Free_mem(void *base)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;

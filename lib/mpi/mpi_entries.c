@@ -22,6 +22,7 @@ twill_mpi_function *twill_mpi_below(const char *name)
     return function;
 }
 
+/* Return the MPI's function for a call, with large counts if `large`, or NULL if it has none. */
 static twill_mpi_function *look_up(enum twill_mpi_kind kind, enum twill_mpi_form form, bool large)
 {
     char text[40], name[64];
@@ -50,7 +51,7 @@ struct narrowed_end {
     int count;
     int *counts, *displs;
 };
-/* A call whose counts are converted to int. */
+/* A call whose counts are converted to int, on the stack of pass_older(), which frees `memory`. */
 struct narrowed_call {
     struct twill_mpi_call call;
     struct narrowed_end send, recv;
@@ -66,7 +67,7 @@ static int narrowed(struct narrowed_call *narrow, MPI_Count value)
     return (int)value;
 }
 
-/* Return a converted copy of an array, or NULL if it is missing or the call does not use it. */
+/* Return a converted copy in narrow->memory, or NULL for no array, an unused one or a failure. */
 static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool used)
 {
     if (!used || array == NULL || narrow->fails)
@@ -143,6 +144,7 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     }
 TWILL_MPI_COLLECTIVES(RUN)
 
+/* Make a call whose counts were converted by the MPI's older function. Returns MPI's code. */
 static int run(const struct narrowed_call *narrow, MPI_Request *request)
 {
     switch (narrow->call.kind) {
@@ -156,7 +158,8 @@ static int run(const struct narrowed_call *narrow, MPI_Request *request)
     }
 }
 
-/* Pass a call of MPI 4 on to functions that older MPIs have. Returns the entry point's code. */
+/* Pass a call of MPI 4 on to functions that older MPIs have. Returns MPI's code. If the MPI has
+ * none, says so, calls the error handler and returns MPI_ERR_OTHER. */
 static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 {
     struct narrowed_call narrow = {.fails = !call->large};

@@ -71,9 +71,10 @@ void twill_mpi_say(const char *format, ...)
         fprintf(stderr, "libtwill-mpi: %s\n", text);
 }
 
-/* Return the error code of a failure, and print its message. A status that a class of MPI describes
+/* Return the error code of a failure and print its message. A status that a class of MPI describes
  * gets that class, others get a code that is made here. It is kept for later calls that return
- * TWILL_ERR_BROKEN. Two threads that see a failure at once make a code each. */
+ * TWILL_ERR_BROKEN, which print nothing. Two threads that see a failure at once make a code each.
+ * If the communicator is revoked, prints nothing and returns the class for that. */
 static int code_of(struct twill_mpi_comm *comm, twill_status status)
 {
     char given_up[160];

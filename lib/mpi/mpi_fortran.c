@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fortran entry points that would call PMPI_X and so bypass this library. They are defined again
- * here and call MPI_X.
+/* Fortran entry points that would bypass this library by calling PMPI_X call MPI_X here.
  *
  * With Open MPI these are all entry points. The old and the new module share ompi_x_f(), except for
  * calls with a LOGICAL, where the new one calls pmpi_x_(). With MPICH they are mpi_x_f08_(), the
  * calls of module mpi_f08 without buffers. There a handle is a structure of one integer, a status
- * is C's, and the address of the error code is NULL if it was omitted. All other calls of MPICH use
- * MPI_X, which this library defines. */
+ * is C's, and the address of the error code is NULL if omitted. Its other calls use MPI_X. */
 #include "lib/mpi/shim.h"
 
 #include <dlfcn.h>
@@ -16,8 +14,7 @@
 typedef MPI_Fint fint;
 _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as they are");
 
-/* Define an entry point under the names that compilers give it. Its body follows. ENTRY_OF has an
- * `x` in its names, for MPIX. */
+/* Define an entry point by all its names. Its body follows. In ENTRY_OF they have `x`, for MPIX. */
 #if defined(OPEN_MPI)
 #define ALIAS(name, of) extern __typeof(of) name TWILL_EXPORTED __attribute__((alias(#of)))
 #define ENTRY_OF(x, X, lower, UPPER, ...)                                                          \
@@ -40,14 +37,14 @@ _Static_assert(sizeof(fint) == sizeof(int), "arrays of numbers are handed on as 
 #define COMM(comm) PMPI_Comm_f2c(*(comm))
 #define INFO(info) PMPI_Info_f2c(*(info))
 
+/* Set *code to `result`, unless the program omitted it. */
 static void store_code(fint *code, int result)
 {
     if (code != NULL)
         *code = result;
 }
 
-/* Return the MPI's own entry point of this name, or NULL. Looks only in the MPI's library, because
- * programs and libtwill-mpi.so export others. */
+/* Return the MPI's own entry point of this name, which others also export, or NULL. */
 static twill_mpi_function *own_entry(const char *name)
 {
     void *other = dlsym(RTLD_DEFAULT, "mpi_abort_"); /* exported by the MPI, not by this library */
@@ -90,6 +87,7 @@ ENTRY(session_init, SESSION_INIT, fint *info, fint *errhandler, fint *session, f
     store_code(code, result);
 }
 
+/* Store the result in *code and, if it is a success, the new communicator's number in *comm. */
 static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
 {
     if (result == MPI_SUCCESS)
@@ -97,8 +95,7 @@ static void hand_out_comm(int result, MPI_Comm made, fint *comm, fint *code)
     store_code(code, result);
 }
 
-/* Define an entry point that makes a communicator by the C call MAKE. A LOGICAL can be passed as a
- * C int, because all values but .FALSE. are not 0. */
+/* Define an entry point that makes a communicator by the C call MAKE. A LOGICAL becomes an int. */
 #define MAKES_COMM(lower, UPPER, MAKE, ...)                                                        \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *made, fint *code)                                       \
     {                                                                                              \
@@ -152,7 +149,6 @@ ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
 }
 
 #if defined(OPEN_MPI)
-
 extern fint mpi_fortran_unweighted_, mpi_fortran_weights_empty_;
 
 /* Return C's form of an array of weights, which has constants of C for those of Fortran. */
@@ -174,12 +170,9 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
                                           INFO(info), *reorder, &out),
            fint *comm, fint *in, fint *sources, fint *source_weights, fint *out_degree,
            fint *targets, fint *target_weights, fint *info, fint *reorder)
-
 #else
-
-/* If `result` is success, adopt the communicator that the MPI's own entry point made. Stores it in
- * *code. That entry point was built by the program's compiler, on which the symbol for
- * MPI_UNWEIGHTED depends. */
+/* Store `result` in *code. If it is success, adopt the communicator that the MPI's own entry point
+ * made, as only the program's compiler knows the symbol for MPI_UNWEIGHTED. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -210,7 +203,6 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
             made, &result);
     adopt_made_comm(comm, made, code, result);
 }
-
 #endif
 
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
@@ -219,7 +211,6 @@ ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code
 }
 
 #if defined(OPEN_MPI)
-
 ENTRY(alloc_mem_cptr, ALLOC_MEM_CPTR, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
     store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
@@ -229,9 +220,9 @@ ENTRY(free_mem, FREE_MEM, char *memory, fint *code)
 {
     store_code(code, MPI_Free_mem(memory));
 }
-
 #endif
 
+/* Store the result in *code and, if it is a success, the new request's number in *request. */
 static void hand_out_request(int result, MPI_Request made, fint *request, fint *code)
 {
     if (result == MPI_SUCCESS)
@@ -271,7 +262,6 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
 COLLECTIVE(barrier, BARRIER, Barrier, COMM(comm), fint *comm)
 
 #if defined(OPEN_MPI)
-
 extern fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
 /* Return C's form of a buffer's address, which has constants of C for those of Fortran. */
@@ -338,10 +328,9 @@ COLLECTIVE(alltoallv, ALLTOALLV, Alltoallv,
                AND COMM(comm),
            char *src, fint *sn, fint *sd, fint *st, char *dst, fint *dn, fint *dd, fint *dt,
            fint *comm)
-
 #endif
 
-/* An array of requests with statuses, and its C form. */
+/* An array of requests with statuses, and its C form, on the stack of an entry point. */
 struct request_array {
     int count;
     fint *request, *status; /* `status` is NULL if ignored */
@@ -350,11 +339,10 @@ struct request_array {
 };
 
 #if defined(OPEN_MPI)
-
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
-/* Return C's form of a status. Most calls keep its MPI_ERROR, so it is converted both ways. */
+/* Return C's form of a status with its MPI_ERROR, which is *own or MPI_STATUS_IGNORE. */
 static MPI_Status *status_open(const fint *status, MPI_Status *own)
 {
     if (status == &mpi_fortran_status_ignore_)
@@ -363,12 +351,14 @@ static MPI_Status *status_open(const fint *status, MPI_Status *own)
     return own;
 }
 
+/* Convert *own back to the program's status, unless that is ignored. */
 static void status_close(const MPI_Status *own, fint *status)
 {
     if (status != &mpi_fortran_status_ignore_)
         PMPI_Status_c2f(own, status);
 }
 
+/* Convert requests and statuses to C in *many, to be closed. Returns false if out of memory. */
 static bool many_open(struct request_array *many, fint count, fint *request, fint *status)
 {
     size_t n = count > 0 ? (size_t)count : 0;
@@ -399,15 +389,14 @@ static void many_close(struct request_array *many, int statuses)
         PMPI_Status_c2f(&many->c_status[i], many->status + (size_t)i * STATUS_FINTS);
     free(many->c_status);
 }
-
 #else
-
 /* Requests and statuses have the same form as in C. A library with MPICH's ABI may lack mpi_f08. */
 _Static_assert(sizeof(MPI_Request) == sizeof(fint), "a request is a number");
 _Static_assert(sizeof(MPI_Status) == sizeof(MPIR_F08_MPI_STATUS_IGNORE_OBJ), "a status is C's");
 #pragma weak MPIR_F08_MPI_STATUS_IGNORE_OBJ
 #pragma weak MPIR_F08_MPI_STATUSES_IGNORE_OBJ
 
+/* Return C's form of a status, which is the status itself, or MPI_STATUS_IGNORE. */
 static MPI_Status *status_open(fint *status, MPI_Status *own)
 {
     (void)own;
@@ -415,11 +404,13 @@ static MPI_Status *status_open(fint *status, MPI_Status *own)
                                                              : (MPI_Status *)status;
 }
 
+/* Do nothing, as the status was used in place. */
 static void status_close(const MPI_Status *own, fint *status)
 {
     (void)own, (void)status;
 }
 
+/* Use requests and statuses in place as C's, in *many. Always returns true. */
 static bool many_open(struct request_array *many, fint count, fint *request, fint *status)
 {
     *many = (struct request_array){.count = count, .request = request, .status = status};
@@ -429,11 +420,11 @@ static bool many_open(struct request_array *many, fint count, fint *request, fin
     return true;
 }
 
+/* Do nothing, as requests and statuses were used in place. */
 static void many_close(struct request_array *many, int statuses)
 {
     (void)many, (void)statuses;
 }
-
 #endif
 
 /* Return a C index as a Fortran index. (The mpi_f08 of MPICH 4.0 does not convert it.) */
@@ -567,8 +558,7 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
 SOME(waitsome, WAITSOME, Waitsome)
 SOME(testsome, TESTSOME, Testsome)
 
-/* The MPI's own entry point makes windows and opens files, as it knows the symbol for MPI_BOTTOM.
- * The result is counted here. */
+/* Store the `result` of the MPI's own entry point, which knows MPI_BOTTOM, and count the window. */
 static void window_made(fint result, const fint *window, fint *code)
 {
     if (result == MPI_SUCCESS) {

@@ -27,7 +27,6 @@ struct twill_mpi twill_mpi = {
     .types = {.lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID}};
 
 #if defined(TWILL_MPI_ALONE)
-
 #if defined(OPEN_MPI)
 #define OWN_KIND TWILL_BELOW_OPENMPI
 #elif defined(MPI_ABI_VERSION)
@@ -50,19 +49,15 @@ static void check_program(const void *caller)
     twill_below_find(caller, &below);
     twill_below_publish(&below);
 }
-
 #else
-
 /* Do nothing, as the library that opened this one (detect/) has found the MPI. */
 static void check_program(const void *caller)
 {
     (void)caller;
 }
-
 #endif
 
-/* Wait for a collective of set-up, and return MPI's code. Yields in between, where MPIs would spin
- * on a core that another rank may need. */
+/* Wait for a collective of set-up, and return MPI's code. Yields, where MPIs would spin. */
 static int finish_setup(int code, MPI_Request *request)
 {
     int done = 0;
@@ -105,8 +100,7 @@ void twill_mpi_oob_close(struct twill_mpi_oob *oob)
     free(oob->frame);
 }
 
-/* Exchange one frame. Returns true, with all frames in oob->frame, unless a rank or the MPI has
- * failed. */
+/* Exchange one frame. Returns true, with all in oob->frame, unless a rank or the MPI has failed. */
 static bool oob_round(struct twill_mpi_oob *oob, const struct twill_mpi_frame *mine)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -167,8 +161,7 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
-/* Create the context and its world communicator, in twill_mpi. Collective over oob->comm. Returns
- * the first failure. */
+/* Create context and world on all ranks of oob->comm. Returns TWILL_OK or the first failure. */
 static twill_status context_open(struct twill_mpi_oob *oob)
 {
     twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = oob};
@@ -232,8 +225,7 @@ static void open_world(void)
     twill_mpi_oob_close(&oob);
 }
 
-/* Delete callback of an attribute of MPI_COMM_SELF, which tears everything down. Always returns
- * MPI_SUCCESS. */
+/* Delete callback of an attribute of MPI_COMM_SELF. Tears all down. Always returns MPI_SUCCESS. */
 static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;
@@ -276,6 +268,7 @@ static bool agree_on_settings(void)
     return all[0] || twill_mpi.reports;
 }
 
+/* Note in a forked child that all MPI calls must fail there. */
 static void after_fork_in_child(void)
 {
     twill_mpi.forked = true;
@@ -314,6 +307,7 @@ static void start_library(void)
         snprintf(twill_mpi.off, sizeof(twill_mpi.off), "MPI_COMM_WORLD has one rank");
 }
 
+/* Initialise the MPI, then twill, whose failure is no failure of the call. Returns MPI's code. */
 int MPI_Init(int *argc, char ***argv)
 {
     check_program(__builtin_return_address(0));
@@ -332,7 +326,8 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return code;
 }
 
-/* Sessions are left to the MPI, but a program may initialise nothing else. */
+/* Pass the call on, as sessions are the MPI's. Returns MPI_ERR_UNSUPPORTED_OPERATION if the MPI
+ * lacks them. The program may initialise nothing else, so its MPI is checked here. */
 int MPI_Session_init(MPI_Info info, MPI_Errhandler errhandler, twill_mpi_session *session)
 {
     check_program(__builtin_return_address(0));

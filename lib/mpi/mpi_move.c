@@ -107,8 +107,7 @@ static unsigned measure_counts(struct buffer *buffer)
     return 0;
 }
 
-/* Check shards given by counts and displacements, and fill in *buffer, with its lengths and offsets
- * in numbers[2][shards]. Returns the fault, or 0. */
+/* Check shards and fill in *buffer, its arrays in numbers[2][shards]. Returns the fault, or 0. */
 static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *end, bool large,
                              int shards, size_t *numbers)
 {
@@ -127,13 +126,13 @@ static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *
     return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
-/* Return whether twill can use the memory itself. It takes one base and offsets, so shards at
- * absolute addresses must be packed. */
+/* Return whether twill can use the memory itself. Shards at absolute addresses must be packed. */
 static inline bool is_direct(const struct buffer *buffer)
 {
     return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
 }
 
+/* Return whether the ranges of two buffers, with gaps, overlap. Empty buffers do not. */
 static inline bool sides_overlap(const struct buffer *a, const struct buffer *b)
 {
     return a->begin < b->begin + b->extent && b->begin < a->begin + a->extent && a->bytes != 0 &&
@@ -185,9 +184,8 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
 }
 
 /* Return whether the MPI refuses overlapping buffers. MPICH does if they are at one address and
- * have one type and one array of counts. Other overlaps are copied, and so are shards that lie
- * between another buffer's shards, which is legal. If the MPI does not refuse the call, this rank
- * alone must not pass it on. */
+ * have one type and one array of counts. Other overlaps are copied, and so are shards between
+ * another buffer's, which is legal. If not refused, this rank alone must not pass the call on. */
 static inline bool overlap_is_refused(const struct twill_mpi_call *call,
                                       struct twill_mpi_bound *bound, const struct buffer *a,
                                       const void *a_at, const struct buffer *b, const void *b_at)
@@ -197,6 +195,7 @@ static inline bool overlap_is_refused(const struct twill_mpi_call *call,
            twill_mpi_is_refused(call, bound->comm, TWILL_MPI_WRONG_ALIAS);
 }
 
+/* Translate MPI_Bcast into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
                                         struct twill_mpi_bound *bound)
 {
@@ -219,6 +218,7 @@ enum twill_mpi_why twill_mpi_bind_bcast(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
+/* Do nothing, as a barrier has no arguments. Returns TAKEN. */
 enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
                                           struct twill_mpi_bound *bound)
 {
@@ -233,8 +233,7 @@ struct move_shape {
     bool vector;
 };
 
-/* Return the offset in bytes of this rank's shard in the whole, in memory if `direct`, else
- * packed. */
+/* Return the offset in bytes of this rank's shard, in the memory if `direct`, else if packed. */
 static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
@@ -263,7 +262,7 @@ static struct buffer own_shard(const struct buffer *whole, int rank)
     return own;
 }
 
-/* Copy a rank's data to itself by the MPI, or return false if the MPI fails or they do not fit. */
+/* Copy a rank's data to itself by the MPI. Returns false if the MPI fails or they do not fit. */
 static bool move_own(const struct buffer *from, const struct buffer *to)
 {
     return from->bytes <= to->bytes && from->count <= INT_MAX && to->count <= INT_MAX &&
@@ -399,6 +398,7 @@ BINDER(scatterv, false, true, true)
 BINDER(allgather, true, false, false)
 BINDER(allgatherv, true, false, true)
 
+/* Translate MPI_Alltoall into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound)
 {
@@ -429,7 +429,8 @@ enum twill_mpi_why twill_mpi_bind_alltoall(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind MPI_Alltoallv. twill has no in-place form of it, so the data to send are copied first. */
+/* Translate MPI_Alltoallv into *bound. twill has no in-place form of it, so the data to send are
+ * copied first. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_alltoallv(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {

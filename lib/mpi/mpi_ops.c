@@ -74,6 +74,7 @@ static void apply_operation(const void *left, const void *right, void *result, s
     }
 }
 
+/* Return whether slot `have` holds the wanted operation. */
 static bool operation_is_same(const struct twill_mpi_operation *have,
                               const struct twill_mpi_operation *want)
 {
@@ -167,8 +168,8 @@ void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kep
         PMPI_Type_free(&type);
 }
 
-/* MPI lets a program free operations and types that are in use. If the handle is in use, return
- * true, and its last user frees it. */
+/* Return true if the handle of an operation or type is in use, and its last user will free it. MPI
+ * lets a program free these in use. Otherwise returns false, and the caller frees it. */
 static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
 {
     struct twill_mpi_operations *all = &twill_mpi.operations;
@@ -183,6 +184,7 @@ static bool put_off(enum twill_mpi_handle which, uintptr_t handle)
     return user != NULL;
 }
 
+/* Free an operation, or leave that to its last user. Either way *op becomes MPI_OP_NULL. */
 int MPI_Op_free(MPI_Op *op)
 {
     if (op == NULL || !put_off(TWILL_MPI_ITS_OP, (uintptr_t)*op))
@@ -191,6 +193,7 @@ int MPI_Op_free(MPI_Op *op)
     return MPI_SUCCESS;
 }
 
+/* Free a type, or leave that to its last user. Either way *type becomes MPI_DATATYPE_NULL. */
 int MPI_Type_free(MPI_Datatype *type)
 {
     if (type == NULL || !put_off(TWILL_MPI_ITS_TYPE, (uintptr_t)*type))
@@ -246,8 +249,7 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
 }
 
 /* Return whether any thread may run a function of the program. Below MPI_THREAD_MULTIPLE only the
- * thread that called MPI may. The levels of all ranks decide together. (Predefined operations keep
- * no state in either MPI and may run anywhere.) */
+ * thread that called MPI may. All ranks decide alike. Predefined operations may run anywhere. */
 static bool may_run_anywhere(enum twill_mpi_form form)
 {
     return form == TWILL_MPI_BLOCKING || twill_mpi.all_multiple;

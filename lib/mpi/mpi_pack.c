@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bounce memory. If the elements of a side are not contiguous bytes in order, they are packed
- * before the call and unpacked after it. PMPI_Pack does this. Between machines of one kind, the
- * packed form consists of the bytes themselves. */
+/* Bounce memory. If the elements of a side are not contiguous bytes in order, PMPI_Pack packs them.
+ * Between machines of one kind, the packed form consists of the bytes themselves. */
 #include "lib/mpi/mpi_call.h"
 
 #include <stdlib.h>
@@ -47,8 +46,8 @@ static int move_giant(const struct twill_mpi_side *side, char *user, unsigned ch
     return code;
 }
 
-/* Copy `some` elements and return MPI's code. MPICH takes MPI_BOTTOM for a missing argument here,
- * so the base is then moved up and the type moved down. */
+/* Copy `some` elements to `bytes` if `packs`, else back. Returns MPI's code. MPICH takes MPI_BOTTOM
+ * for a missing argument here, so the base is then moved up and the type moved down. */
 static int move_some(const struct twill_mpi_side *side, char *user, int some, unsigned char *bytes,
                      bool packs)
 {
@@ -72,7 +71,7 @@ static int move_some(const struct twill_mpi_side *side, char *user, int some, un
     return code;
 }
 
-/* Copy a run of contiguous elements to or from `bytes`. Returns MPI's code. */
+/* Copy `count` contiguous elements to `bytes` if `packs`, else back. Returns MPI's code. */
 static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count count,
                     unsigned char *bytes, bool packs)
 {
@@ -95,8 +94,7 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
     return code;
 }
 
-/* Copy all shards of a side to its bounce memory if `packs`, else back. Returns TWILL_ERR_INTERNAL
- * if the MPI fails. */
+/* Copy a side to bounce memory if `packs`, else back. TWILL_ERR_INTERNAL if the MPI fails. */
 static twill_status move_side(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;
@@ -131,7 +129,7 @@ twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound)
     return (bound->bounced & TWILL_MPI_FAILS) != 0 ? bound->failure : move_side(&bound->out, false);
 }
 
-/* Return the communicator's bounce memory for a blocking call, or NULL if out of memory. */
+/* Return `bytes` of bounce memory for a blocking call on `comm`, or NULL if out of memory. */
 static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
 {
     if (comm->scratch.bounce_bytes < bytes) {
@@ -163,6 +161,7 @@ static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
     return kept != MPI_DATATYPE_NULL && PMPI_Type_commit(&kept) == MPI_SUCCESS;
 }
 
+/* Return the bytes that keep_side() needs for the arrays of a side. */
 static size_t kept_bytes(const struct twill_mpi_side *side)
 {
     const size_t array = twill_round_up((size_t)side->shards * sizeof(MPI_Count), PACK_ALIGNMENT);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binders of reductions. MPI demands equal count, type and operation on all ranks, so decisions
- * that depend on these are equal. */
+/* Binders of reductions. All ranks decide alike, as MPI demands equal count, type and operation. */
 #include "lib/mpi/mpi_call.h"
 
 /* Return the fault of buffers with these numbers of elements, or 0. MPI forbids one buffer for both
@@ -24,8 +23,8 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
     return 0;
 }
 
-/* Find type and operation of a reduction and check all arguments. The buffers are not bound yet.
- * Returns TAKEN, even if the call FAILS, or the reason for passing it on. */
+/* Set *found to type and operation, and check arguments. `given` and `received` are this rank's
+ * elements. Returns TAKEN, even if the call FAILS, or the reason for passing it on. */
 static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound,
                                          struct twill_mpi_reduction *found, size_t given,
@@ -111,6 +110,7 @@ static bool reduction_goes_on(const struct twill_mpi_bound *bound, enum twill_mp
     return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
 }
 
+/* Translate MPI_Allreduce into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,
                                             struct twill_mpi_bound *bound)
 {
@@ -122,6 +122,7 @@ enum twill_mpi_why twill_mpi_bind_allreduce(const struct twill_mpi_call *call,
     return why;
 }
 
+/* Translate MPI_Reduce into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound)
 {
@@ -149,6 +150,7 @@ static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_boun
              in_place || buffers_overlap(call, all, shard, found));
 }
 
+/* Translate MPI_Reduce_scatter_block into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_call *call,
                                                        struct twill_mpi_bound *bound)
 {
@@ -160,6 +162,7 @@ enum twill_mpi_why twill_mpi_bind_reduce_scatter_block(const struct twill_mpi_ca
     return why;
 }
 
+/* Translate MPI_Reduce_scatter into *bound. Returns TAKEN, or why the call is passed on. */
 enum twill_mpi_why twill_mpi_bind_reduce_scatter(const struct twill_mpi_call *call,
                                                  struct twill_mpi_bound *bound)
 {

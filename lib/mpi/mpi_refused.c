@@ -32,7 +32,6 @@ void twill_mpi_checks_find(void)
 }
 
 #if defined(OPEN_MPI)
-
 /* Return whether Open MPI refuses fault `what`, on the receive side if `received`. It checks
  * handles and most numbers, no address. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
@@ -58,11 +57,8 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
         return false;
     }
 }
-
 #else
-
-/* Return whether MPICH refuses fault `what`, on any side. It checks most arguments, but not
- * arrays. */
+/* Return whether MPICH refuses fault `what`, on any side. It checks most arguments, no arrays. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -88,7 +84,6 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
         return false;
     }
 }
-
 #endif
 
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
@@ -189,8 +184,7 @@ void twill_mpi_refusals_read(void)
     pthread_mutex_unlock(&twill_mpi.self.lock);
 }
 
-/* Return whether this rank waits in the call with index `refused`, which another rank was
- * refused. */
+/* Return whether this rank waits in the call with index `refused`, refused to another rank. */
 static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
 {
     const struct twill_mpi_refusal *refusal = &comm->refusal;

@@ -19,7 +19,7 @@ struct form_row {
     uint64_t ns[2]; /* of calls taken, of calls passed on */
     uint64_t bytes;
 };
-/* The sums of all ranks, or of one. */
+/* What one rank counted, or the sums of all. The last three members are of MPI_Alloc_mem(). */
 struct sums {
     struct form_row row[KIND_COUNT][FORM_COUNT];
     uint64_t fates[TWILL_MPI_FATE_COUNT];
@@ -27,7 +27,7 @@ struct sums {
 };
 _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
 
-/* The numbers of the report. Rank 0 has `all` and the slowest. */
+/* The numbers of the report, on the heap until it is written. Rank 0 has `all` and slowest. */
 struct mpi_report {
     struct sums mine, all;
     uint64_t slowest[KIND_COUNT][FORM_COUNT],
@@ -51,6 +51,7 @@ static const char *const fate_names[] = {
 #undef NAME
 };
 
+/* Return the sum of `size` counts, which are MPI_Count if `large`, else int. NULL has the sum 0. */
 static uint64_t sum_of(const void *counts, bool large, int size)
 {
     uint64_t sum = 0;
@@ -59,6 +60,7 @@ static uint64_t sum_of(const void *counts, bool large, int size)
     return sum;
 }
 
+/* Return the size of a type in bytes, or 0 if it is invalid. */
 static uint64_t type_bytes(MPI_Datatype type)
 {
     struct twill_mpi_type storage;
@@ -107,6 +109,7 @@ void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why
         twill_mpi_add(&tally->bytes, bytes_given(call, comm->rank, comm->size));
 }
 
+/* Set this rank's part of *report from the counters of the process. */
 static void collect_report(struct mpi_report *report)
 {
     uint64_t ticks = twill_ticks() - twill_mpi.start.ticks;
@@ -152,6 +155,7 @@ void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, cha
         snprintf(name, bytes, "%s%s", text, form == TWILL_MPI_PERSISTENT ? "_init" : "");
 }
 
+/* Return the number of calls that were left to the MPI, for any reason. */
 static uint64_t passed_on(const struct form_row *row)
 {
     uint64_t sum = 0;
@@ -160,6 +164,7 @@ static uint64_t passed_on(const struct form_row *row)
     return sum;
 }
 
+/* Write the sums of one call as a line. `slowest` is the time of the slowest rank in ns. */
 static void write_row(FILE *file, const char *name, const struct form_row *row, uint64_t slowest)
 {
     char line[192];
@@ -170,6 +175,7 @@ static void write_row(FILE *file, const char *name, const struct form_row *row, 
     fputs(line, file);
 }
 
+/* Write the table of calls, with one line for each that was made, and their sum. */
 static void write_calls(FILE *file, const struct mpi_report *report)
 {
     struct form_row total = {{0}, {0}, 0};
@@ -191,6 +197,7 @@ static void write_calls(FILE *file, const struct mpi_report *report)
     write_row(file, "all", &total, report->slowest_of_all);
 }
 
+/* Write why calls were passed on, and how many. Writes nothing if none was. */
 static void write_reasons(FILE *file, const struct mpi_report *report)
 {
     char name[40];
@@ -210,6 +217,7 @@ static void write_reasons(FILE *file, const struct mpi_report *report)
             }
 }
 
+/* Write the fates of communicators, and the memory of MPI_Alloc_mem(), if there were any. */
 static void write_rest(FILE *file, const struct mpi_report *report)
 {
     const struct sums *all = &report->all;
@@ -245,6 +253,7 @@ static void shorten_version(char *version)
     memmove(from, number, strlen(number) + 1);
 }
 
+/* Write the whole report to an open file. */
 static void write_report(FILE *file, const struct mpi_report *report)
 {
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";

@@ -15,18 +15,19 @@ static void empty_status(MPI_Status *status)
         (void)PMPI_Test(&none, &flag, status);
 }
 
+/* Return the address of statuses[i], or MPI_STATUS_IGNORE if statuses are ignored. */
 static MPI_Status *status_at(MPI_Status *statuses, int i)
 {
     return statuses == MPI_STATUSES_IGNORE ? MPI_STATUS_IGNORE : &statuses[i];
 }
 
+/* Return whether `request` is not NULL and its handle is one of twill's, not the MPI's. */
 static bool handle_is_ours(const MPI_Request *request)
 {
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Complete one of our requests that is not under way and set *request. Returns MPI's code, after
- * calling the error handler if that is an error. */
+/* Finish our complete request and set *request. Calls the error handler. Returns MPI's code. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -78,8 +79,8 @@ int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
     return MPI_SUCCESS;
 }
 
-/* Return whether the MPI refuses to free such a request while it is under way. MPI forbids that for
- * nonblocking ones. Open MPI also refuses persistent ones, which MPICH frees once complete. */
+/* Return whether the MPI refuses to free a request of this form while it is under way. MPI forbids
+ * that for nonblocking ones. Open MPI also refuses persistent ones, unlike MPICH. */
 static bool free_is_refused(enum twill_mpi_form form)
 {
 #if defined(OPEN_MPI)
@@ -89,6 +90,7 @@ static bool free_is_refused(enum twill_mpi_form form)
 #endif
 }
 
+/* Free a request, at once or when it is complete. Refuses one that the MPI would not free. */
 int MPI_Request_free(MPI_Request *request)
 {
     if (!handle_is_ours(request))
@@ -101,12 +103,14 @@ int MPI_Request_free(MPI_Request *request)
     return MPI_SUCCESS;
 }
 
+/* Cancel a request of the MPI. Refuse to cancel one of ours, with MPI_ERR_REQUEST. */
 int MPI_Cancel(MPI_Request *request)
 {
     return handle_is_ours(request) ? twill_mpi_request_refuse(twill_mpi_request_find(*request))
                                    : PMPI_Cancel(request);
 }
 
+/* Start one of our persistent requests. Returns MPI's code, MPI_ERR_REQUEST if it cannot be. */
 static int start_handle(MPI_Request *request)
 {
     struct twill_mpi_request *mine = twill_mpi_request_find(*request);
@@ -144,7 +148,7 @@ int MPI_Startall(int count, MPI_Request requests[])
 
 /* --- several requests ------------------------------------------------------------------------- */
 
-/* Our requests that have been taken out of an array, in its order. */
+/* Our requests that have been taken out of an array, in its order, on an entry point's stack. */
 struct taken {
     MPI_Request *requests;
     struct twill_mpi_request *first;
@@ -152,6 +156,7 @@ struct taken {
     struct twill_mpi_fault fault;
 };
 
+/* Return whether an array, which may be NULL, has a request of twill's. */
 static bool has_ours(int count, const MPI_Request *requests)
 {
     for (int i = 0; requests != NULL && i < count; i++)
@@ -160,7 +165,7 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
-/* Restore the program's array. Only then call its error handler, which may look at the array. */
+/* Restore the program's array. Then call its error handler for taken->fault, as it may look. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
@@ -170,8 +175,8 @@ static void put_back(struct taken *taken)
     twill_mpi_raise(&taken->fault);
 }
 
-/* Take our requests out of the array. If a handle is invalid or repeated, restore the array and
- * return MPI's error code. */
+/* Move our requests from the array to *taken. Returns MPI's code. For an invalid or repeated handle
+ * it is an error, and the array is restored. */
 static int take_out_requests(int count, MPI_Request *requests, struct taken *taken)
 {
     struct twill_mpi_request **end = &taken->first;
@@ -196,8 +201,7 @@ static int take_out_requests(int count, MPI_Request *requests, struct taken *tak
     return MPI_SUCCESS;
 }
 
-/* Complete *link, which is not under way. Unlinks it, sets its handle in the array, and returns its
- * code. */
+/* Complete *link, not under way. Unlink it, set its handle in the array and return MPI's code. */
 static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
@@ -208,6 +212,7 @@ static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
     return twill_mpi_request_collect(mine, &taken->requests[index], &taken->fault);
 }
 
+/* Set the error code of a status that is not ignored. */
 static void set_error(MPI_Status *status, int code)
 {
     if (status != MPI_STATUS_IGNORE)
@@ -225,8 +230,8 @@ static bool poll_all(const struct taken *taken)
     return true;
 }
 
-/* Return what poll_all() does, but make progress on every communicator in each pass. A deadline
- * starts when a communicator stops moving, so deadlines of several communicators do not add up. */
+/* Return whether none of ours in `taken` is under way, after progress on every communicator. Thus
+ * deadlines, which start when a communicator stops moving, do not add up. */
 static bool poll_each(const struct taken *taken)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -268,6 +273,7 @@ static void wait_taken(const struct taken *taken)
         twill_mpi_request_wait(at);
 }
 
+/* Return whether any of our requests is complete and has failed. */
 static bool any_failed(const struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next)
@@ -276,8 +282,7 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* Test each of the MPI's requests, after one of ours failed and some may never complete, and set
- * the error of each status. Returns MPI_ERR_IN_STATUS. */
+/* Test each of the MPI's requests, as one of ours failed. Returns MPI_ERR_IN_STATUS. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -289,14 +294,15 @@ static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
     return MPI_ERR_IN_STATUS;
 }
 
+/* Set `count` statuses, unless ignored, to those of operations without a message. */
 static void empty_all(int count, MPI_Status *statuses)
 {
     for (int i = 0; statuses != MPI_STATUSES_IGNORE && i < count; i++)
         empty_status(&statuses[i]);
 }
 
-/* Complete all of ours and restore the array. Returns the code of the whole call. `code` is that of
- * the MPI for its own requests. */
+/* Complete all of ours and restore the array. Returns MPI_ERR_IN_STATUS if one of them failed,
+ * otherwise `code`, which is that of the MPI for its own requests. */
 static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
 {
     while (taken->first != NULL) {
@@ -353,8 +359,8 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
 
 /* --- any -------------------------------------------------------------------------------------- */
 
-/* Poll our requests, then the MPI's. Returns true if one is complete, or if none is active and
- * *index is MPI_UNDEFINED. The array is then restored, and *code must be returned. */
+/* Poll our requests, then the MPI's. Returns true if one is complete or the MPI fails, or if none
+ * is active and *index is MPI_UNDEFINED. The array is then restored, and *code must be returned. */
 static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -434,8 +440,8 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
 
 /* --- some ------------------------------------------------------------------------------------- */
 
-/* Complete those of ours that can be, and append them to the *done ones of the MPI. Returns whether
- * any of ours was active. */
+/* Complete those of ours that can be, and append them to the *done ones of the MPI. If one failed,
+ * *code becomes MPI_ERR_IN_STATUS. Returns whether any of ours was active. */
 static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                          int *code)
 {
@@ -461,7 +467,8 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
     return active;
 }
 
-/* Complete some. Returns true if any is complete, or if none is active (*done is MPI_UNDEFINED). */
+/* Complete some. Returns true, and *code must be returned, if any is complete, the MPI fails, or
+ * none is active and *done is MPI_UNDEFINED. */
 static bool try_some(int count, struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                      int *code)
 {
@@ -523,8 +530,7 @@ TWILL_EXPORTED int MPI_Request_get_status_any(int count, const MPI_Request reque
 TWILL_EXPORTED int MPI_Request_get_status_some(int incount, const MPI_Request requests[],
                                                int *outcount, int indices[], MPI_Status statuses[]);
 
-/* Return the MPI's function `name` if none of the requests is ours, otherwise NULL. Also returns
- * NULL if the MPI lacks it. */
+/* Return the MPI's function `name`, or NULL if one of the requests is ours or the MPI lacks it. */
 static twill_mpi_function *passed_to(int count, const MPI_Request *requests, const char *name)
 {
     for (int i = 0; requests != NULL && i < count; i++)

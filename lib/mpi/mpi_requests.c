@@ -9,6 +9,7 @@
 #define FIRST_SLAB     64u
 #define FIRST_SLAB_LOG 6u
 
+/* Return request `number`, which must have been made. */
 static struct twill_mpi_request *request_of(uint32_t number)
 {
     uint32_t at = number - 1 + FIRST_SLAB;
@@ -27,6 +28,7 @@ struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle)
     return twill_mpi_request_state(request) != TWILL_MPI_REQUEST_FREE ? request : NULL;
 }
 
+/* Lock the pool of requests if the program has MPI_THREAD_MULTIPLE. */
 static void lock_pool(void)
 {
     if (twill_mpi.multiple)
@@ -39,14 +41,14 @@ static void unlock_pool(void)
         pthread_mutex_unlock(&twill_mpi.requests.lock);
 }
 
+/* Put a request at the front of a list. The pool is locked. */
 static void push_request(struct twill_mpi_request *_Atomic *list, struct twill_mpi_request *request)
 {
     request->next = atomic_load_explicit(list, memory_order_relaxed);
     atomic_store_explicit(list, request, memory_order_relaxed);
 }
 
-/* Add a slab of spare requests to the pool, which is locked and empty. It stays empty if memory or
- * numbers have run out. */
+/* Add a slab to the pool, which is locked and empty, unless memory or numbers have run out. */
 static void grow(void)
 {
     struct twill_mpi_requests *pool = &twill_mpi.requests;
@@ -78,6 +80,7 @@ static struct twill_mpi_request *alloc_request(void)
     return request;
 }
 
+/* Return a request to the pool, so that its handle becomes invalid. */
 static void release_request(struct twill_mpi_request *request)
 {
     request->request = NULL;
@@ -88,6 +91,7 @@ static void release_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
+/* Add `more`, 1 or -1, to the requests that keep `comm` from being released. */
 static void count_requests(struct twill_mpi_comm *comm, int more)
 {
     if (twill_mpi.multiple)
@@ -99,8 +103,7 @@ static void count_requests(struct twill_mpi_comm *comm, int more)
                               memory_order_relaxed);
 }
 
-/* Append a request to those under way on its communicator. The communicator is locked, here and in
- * the functions below. */
+/* List a request as under way, under the communicator's lock, as in the functions below. */
 static void activate_request(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -114,8 +117,8 @@ static void activate_request(struct twill_mpi_request *request)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_ACTIVE, memory_order_release);
 }
 
-/* Take a request off the list and make it complete. The store of its state is the last access to
- * it, because its owner sees that without a lock and may then release it. */
+/* Take a request off the list, unpack its data and make it complete. The store of its state is the
+ * last access to it, because its owner sees that without a lock and may then release it. */
 static void complete_request(struct twill_mpi_request *request, twill_status status)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -133,11 +136,13 @@ static void complete_request(struct twill_mpi_request *request, twill_status sta
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_COMPLETE, memory_order_release);
 }
 
+/* Return where the twill request that runs is, which is `instead` if that is set. */
 static twill_request **under_way(struct twill_mpi_request *request)
 {
     return request->instead != NULL ? &request->instead : &request->request;
 }
 
+/* Test the MPI's request that is wrapped. If it ended or failed, complete this and return true. */
 static bool test_below(struct twill_mpi_request *request)
 {
     int done = 0;
@@ -160,8 +165,7 @@ static bool test_request(struct twill_mpi_request *request)
     return done;
 }
 
-/* This never waits for another thread. If one holds the lock, it makes progress on the
- * communicator. */
+/* Never waits. A thread that holds the lock makes progress on the communicator. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request)
 {
     if (twill_mpi_request_state(request) != TWILL_MPI_REQUEST_ACTIVE)
@@ -220,8 +224,7 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
             twill_mpi_backoff(&backoff);
 }
 
-/* Take part in a call without memory for a request, because the other ranks wait for this one.
- * Returns TWILL_ERR_MEMORY or the status of another failure. */
+/* Take part in a call for which there is no memory. Returns TWILL_ERR_MEMORY or another error. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {
     twill_mpi_bound_free(bound);
@@ -256,8 +259,7 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     return twill_mpi_is_revoked(comm, *status) ? TWILL_MPI_WHY_REVOKED : why;
 }
 
-/* Start a nonblocking call, and set *made to its request, or to NULL if the call is passed on or
- * *status is an error. Returns TAKEN or why it is passed on. */
+/* Start a nonblocking call as *made, NULL on an error. Returns TAKEN or why it is passed on. */
 static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *comm, struct twill_mpi_request **made,
                                        twill_status *status)
@@ -296,8 +298,7 @@ bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void 
     return true;
 }
 
-/* Initialise a persistent call, by a decision of all ranks. Returns TAKEN or why it is passed
- * on. */
+/* Initialise a persistent call on all ranks or none. Returns TAKEN or why it is passed on. */
 static enum twill_mpi_why init_request(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *parent, MPI_Request *handle)
 {
@@ -371,8 +372,7 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Start a persistent call, or a substitute if packing FAILS. Returns the status of the start. The
- * communicator is locked. */
+/* Start a persistent call, or a substitute if packing FAILS, under the lock. Returns its status. */
 static twill_status restart_persistent(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;
@@ -421,6 +421,7 @@ int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *ha
     return code;
 }
 
+/* Leave a request that the program freed to twill_mpi_requests_sweep(). */
 static void defer_request(struct twill_mpi_request *request)
 {
     lock_pool();
@@ -428,8 +429,7 @@ static void defer_request(struct twill_mpi_request *request)
     unlock_pool();
 }
 
-/* This waits neither for the call nor for a thread with the communicator's lock, as MPI demands of
- * MPI_Request_free(). */
+/* As MPI demands, waits neither for the call nor for a thread with the communicator's lock. */
 void twill_mpi_request_free(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;

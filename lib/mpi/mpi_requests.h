@@ -16,7 +16,7 @@ enum twill_mpi_request_state {
     TWILL_MPI_REQUEST_COMPLETE /* complete, not yet reported to the program */
 };
 
-/* A request, nonblocking or persistent, in a slot of the pool. */
+/* A request in a slot of the pool. Its communicator's lock protects it while it is under way. */
 struct twill_mpi_request {
     struct twill_mpi_bound bound;
     twill_request *request; /* NULL once a nonblocking request is complete */
@@ -33,53 +33,53 @@ struct twill_mpi_request {
     struct twill_mpi_request *before, *after; /* neighbours under way on its communicator */
 };
 
-/* Return the request of a handle, or NULL if the handle is not ours or no longer valid. */
+/* Return twill's request of a handle, or NULL if the handle is the MPI's or no longer valid. */
 struct twill_mpi_request *twill_mpi_request_find(MPI_Request handle);
 /* Return the handle of a request. */
 static inline MPI_Request twill_mpi_request_handle(const struct twill_mpi_request *request)
 {
     return twill_mpi_request_numbered(request->number);
 }
+/* Return the state of a request, an enum twill_mpi_request_state. */
 static inline int twill_mpi_request_state(const struct twill_mpi_request *request)
 {
     return atomic_load_explicit(&request->state, memory_order_acquire);
 }
 
-/* Replace a new request of the MPI by one of ours, which frees `memory` at its end. The MPI may use
- * `memory` until then. Returns false and changes nothing if out of memory. */
+/* Replace a new request of the MPI, in *handle, by one of twill's, which frees `memory` at its end.
+ * The MPI may use `memory` until then. Returns false and changes nothing if out of memory. */
 bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void *memory);
 
-/* Make progress on the request's communicator. Returns true if the request is not under way. */
+/* Make progress without waiting. Returns true if the request is not or no longer under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
-/* Return what twill_mpi_request_poll() does, for many requests. Within one pass a communicator
- * makes progress once, with the first of its requests. */
+/* Return true if the request is not under way, like twill_mpi_request_poll() for many requests. A
+ * communicator makes progress once in each pass, with the first of its requests. */
 bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
-/* Return a number for a new pass. */
+/* Return the number of a new pass over many requests. */
 static inline uint64_t twill_mpi_request_next_pass(void)
 {
     return 1 + atomic_fetch_add_explicit(&twill_mpi.requests.passes, 1, memory_order_relaxed);
 }
 /* Wait until the request is not under way. */
 void twill_mpi_request_wait(struct twill_mpi_request *request);
-/* Finish a request that is not under way, for the program. Sets *handle and returns MPI's code. A
- * nonblocking request is released. An error is also stored in *fault, for twill_mpi_raise() once
- * the program's array is restored. */
+/* Finish a complete request for the program and return MPI's code. A nonblocking request is
+ * released, and *handle becomes MPI_REQUEST_NULL. A persistent one becomes idle. A failure of twill
+ * is also stored in *fault, for twill_mpi_raise() once the program's array is restored. */
 int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
                               struct twill_mpi_fault *fault);
-/* Start a persistent request. Returns MPI's code. */
+/* Start a persistent request. Returns MPI's code. For an error, calls the error handler first. */
 int twill_mpi_request_start(struct twill_mpi_request *request);
 /* Release a request, at once or, if it is under way, when it is complete. Does not wait. */
 void twill_mpi_request_free(struct twill_mpi_request *request);
 
-/* Call the error handler with MPI_ERR_REQUEST because of an illegal use of `request`, or of an
- * invalid handle if it is NULL. Returns the error code. */
+/* Call the error handler of `request`, or MPI_COMM_WORLD if NULL. Returns MPI_ERR_REQUEST. */
 int twill_mpi_request_refuse(const struct twill_mpi_request *request);
 
-/* State of a thread that waits between polls. It spins first, then yields and lets the MPI
- * progress, then sleeps. Starts as {0}. */
+/* State of a thread that waits between polls, on its stack. It spins first, then yields and lets
+ * the MPI progress, then sleeps. Starts as {0}. */
 struct twill_mpi_backoff {
     unsigned turns;
-    uint64_t started;
+    uint64_t started; /* twill_now() when it first yielded, or 0 */
 };
 /* Spin, yield or nap once, by the stage of *backoff, and advance it. */
 void twill_mpi_backoff(struct twill_mpi_backoff *backoff);

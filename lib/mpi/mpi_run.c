@@ -54,6 +54,7 @@ twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **re
     }
 }
 
+/* Translate a call, to be run in `form`, into *bound. Returns TAKEN, or why it is passed on. */
 enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_mpi_form form,
                                   struct twill_mpi_comm *comm, struct twill_mpi_bound *bound)
 {

@@ -5,8 +5,7 @@
  * together. Predefined types get no attribute, because some of Intel MPI's share theirs.
  *
  * The MPI is asked about a handle only after it has accepted the handle on `shadow`, where errors
- * are returned. Questions about types have no communicator, and their errors would go to the
- * program's handler. */
+ * are returned. Errors of questions about types would go to the program's handler. */
 #include "lib/base/lists.h"
 #include "lib/mpi/shim.h"
 
@@ -121,6 +120,7 @@ static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count si
     }
 }
 
+/* Return the index in the table at which the search for a type starts. */
 static size_t type_slot(MPI_Datatype type)
 {
     return (size_t)((uint64_t)(uintptr_t)type * UINT64_C(0x9e3779b97f4a7c15) >> 32) %
@@ -140,8 +140,7 @@ static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
     return true;
 }
 
-/* Add a type to the table. The caller holds its lock, or is the only thread. If the table is full,
- * the type is inspected again at each use. */
+/* Add a type to the table, under the lock. A full table is left as it is. */
 static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     struct twill_mpi_types *types = &twill_mpi.types;
@@ -157,6 +156,7 @@ static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
     atomic_store_explicit(&types->known[bucket], true, memory_order_release);
 }
 
+/* Inspect a predefined type and add it to the table, unless the MPI has only the name. */
 static void add_predefined(MPI_Datatype type, enum twill_mpi_class class, bool is_signed)
 {
     struct twill_mpi_type found;
@@ -168,6 +168,7 @@ static void add_predefined(MPI_Datatype type, enum twill_mpi_class class, bool i
     enter_type(type, &found);
 }
 
+/* Return the properties of a type in the table, or NULL if it is not there. Needs no lock. */
 static const struct twill_mpi_type *find_entered(MPI_Datatype type)
 {
     const struct twill_mpi_types *types = &twill_mpi.types;
@@ -212,8 +213,7 @@ typedef int large_envelope(MPI_Datatype, MPI_Count *, MPI_Count *, MPI_Count *, 
 typedef int large_contents(MPI_Datatype, MPI_Count, MPI_Count, MPI_Count, MPI_Count, int *,
                            MPI_Aint *, MPI_Count *, MPI_Datatype *);
 
-/* Query how a type was made, or return false. Uses the function of MPI 4 if there is one, because
- * MPICH's older function fails for types with large counts. */
+/* Set *e to how a type was made, or return false. MPICH's older function fails for large counts. */
 static bool find_envelope(MPI_Datatype type, struct envelope *e)
 {
     large_envelope *large = (large_envelope *)twill_mpi.types.envelope;
@@ -228,6 +228,7 @@ static bool find_envelope(MPI_Datatype type, struct envelope *e)
     return true;
 }
 
+/* Return whether a type is the MPI's own, not derived by the program. */
 static bool is_predefined(const struct envelope *e)
 {
     return e->combiner == MPI_COMBINER_NAMED || e->combiner == MPI_COMBINER_F90_REAL ||
@@ -274,6 +275,7 @@ static bool is_plain(MPI_Datatype type, const struct twill_mpi_type *found)
     return plain;
 }
 
+/* Delete callback of the attribute, which frees the properties. Returns MPI_SUCCESS. */
 static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
 {
     (void)type, (void)keyval, (void)extra;
@@ -281,8 +283,7 @@ static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Return the properties kept for a type, or NULL if there are none or they are another type's.
- * *taken says whether the attribute has a value. */
+/* Return the properties kept for a type, or NULL. *taken says whether it has the attribute. */
 static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
 {
     void *value = NULL;
@@ -298,8 +299,7 @@ static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
                : NULL;
 }
 
-/* Return whether the handle is valid and the type committed. MPI has no query for this, but does
- * not pack an uncommitted type. */
+/* Return whether a type is valid and committed. MPI has no query, but packs no others. */
 static bool is_committed(MPI_Datatype type)
 {
     unsigned char nothing[1] = {0};

@@ -28,7 +28,6 @@
 #include "lib/twill.h"
 
 /* --- a call ----------------------------------------------------------------------------------- */
-
 extern const char *const twill_mpi_kind_names[]; /* as in MPI's function names */
 
 enum twill_mpi_form {
@@ -38,7 +37,7 @@ enum twill_mpi_form {
     TWILL_MPI_FORM_COUNT
 };
 
-/* Write a call's name without "MPI_", such as Allreduce, Iallreduce or Allreduce_init. */
+/* Write a call's name without "MPI_", such as Iallreduce or Allreduce_init, to name[bytes]. */
 void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, char *name,
                          size_t bytes);
 
@@ -64,12 +63,13 @@ enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
 /* One end, sending or receiving, of a collective call, as the program gave it. */
 struct twill_mpi_end {
     const void *buffer;
-    MPI_Count count;
-    const void *counts, *displs; /* for calls that have such arrays */
+    MPI_Count count;             /* elements, or 0 if there are counts */
+    const void *counts, *displs; /* the program's arrays, set for calls that have them */
     MPI_Datatype type;
 };
 
-/* The arguments of a collective call. Calls with a single type or count have it at both ends. */
+/* The arguments of a collective call, on the stack of its entry point. Members that the collective
+ * does not use are undefined. Calls with a single type or count have it at both ends. */
 struct twill_mpi_call {
     enum twill_mpi_kind kind;
     enum twill_mpi_form form;
@@ -80,19 +80,19 @@ struct twill_mpi_call {
     MPI_Comm comm;
 };
 
-/* Run, start or initialise a call. Returns TAKEN, with the entry point's return code in *code, or
- * the reason for passing the call on. `request` is NULL for a blocking call. */
+/* Run a blocking call on twill, start a nonblocking or initialise a persistent one. Returns TAKEN,
+ * with MPI's code in *code and the handle in *request, or the reason for passing the call on. */
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
 /* --- functions that the MPI below or its header may lack: of MPI 4 and later, and MPIX -------- */
-
 typedef void twill_mpi_function(void);
-struct twill_mpi_newer { /* a function that the MPI below may lack; looked up once */
-    _Atomic bool known;
-    twill_mpi_function *_Atomic function;
+/* A function that the MPI below may lack. It is looked up at its first use, by any thread. */
+struct twill_mpi_newer {
+    _Atomic bool known;                   /* it has been looked up */
+    twill_mpi_function *_Atomic function; /* NULL if the MPI lacks it */
 };
-/* Return a function of the MPI below by its name, or NULL if it has none. */
+/* Return a function by name of the MPI below, the program's MPI library, or NULL if it has none. */
 twill_mpi_function *twill_mpi_below(const char *name);
 
 #if defined(MPI_SESSION_NULL)
@@ -108,17 +108,17 @@ TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
 #endif
 
 /* --- calls that the MPI refuses to one rank while others wait in twill (mpi_refused.c) -------- */
-
 #define TWILL_MPI_TAG_REFUSED 1 /* tag of notices on `shadow` */
 
-/* Message by which a rank tells the others that the MPI refused one of its calls. */
+/* Message by which a rank informs the others that the MPI refused one of its calls. */
 struct twill_mpi_notice {
     int number; /* of the communicator */
     int call;   /* index of the call on that communicator, from 1 */
     int kind;   /* enum twill_mpi_kind */
 };
 
-/* State of refused calls on one communicator. Part of twill_mpi_comm. */
+/* Calls on one communicator that the MPI refused to one rank while others may wait in them. Part of
+ * twill_mpi_comm, whose lock protects it. Notices are noted under twill_mpi.self.lock. */
 struct twill_mpi_refusal {
     int number;        /* equal on all its ranks and unique among the communicators of each */
     int calls;         /* calls that this rank has begun in twill, except persistent ones */
@@ -132,43 +132,45 @@ struct twill_mpi_refusal {
 };
 
 struct twill_mpi_comm;
-/* Inform the other ranks that the MPI has refused this call, if its communicator is adopted. */
+/* Inform the other ranks, without waiting, that the MPI refused a call that twill would run. */
 void twill_mpi_refused(const struct twill_mpi_call *call);
-/* Read all notices that have arrived. Called between polls. */
+/* Receive the notices of refused calls that have arrived, and note them in communicators. */
 void twill_mpi_refusals_read(void);
-/* Give up each call in which this rank has waited too long for a rank that was refused it. */
+/* Revoke twill communicators where this rank waited too long in a call refused to another. */
 void twill_mpi_refusals_check(void);
-/* Return whether a call that ended with `status` failed because it was given up. Such a call must
- * not be passed on. */
+/* Return whether a call that ended with `status` failed because the ranks gave it up, as the MPI
+ * had refused it to one of them. Such a call must not be passed on. Reads notices. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
-/* Set ranks[size] to the ranks in `shadow` of all ranks of a communicator (mpi_comms.c). Returns
- * false if one has none there or the MPI fails. */
+/* Set ranks[size] to the world ranks of `handle`. Returns false if one has none or the MPI
+ * fails. */
 bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
 
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
-
 /* Replace each number by its maximum over all ranks, or by INT_MAX if the MPI fails. Collective. */
 void twill_mpi_most(MPI_Comm comm, int *numbers, int count);
 /* Return the bits that are set in `mine` on all ranks, or 0 if the MPI fails. Collective. */
 uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine);
-/* One message of the exchange below. All have the same size, so that a failed rank can take part
- * without knowing what the others exchange. */
+/* One rank's message in a round of the exchange below. All have the same size, so that a rank that
+ * failed can take part without knowing what the others exchange. */
 struct twill_mpi_frame {
     uint32_t failed;
     char text[252]; /* most contributions fit into one frame */
 };
-/* The out-of-band exchange over the MPI below. One thread uses it, for one set-up of twill. */
+/* The exchange of bytes over the MPI below in one set-up of twill. Only one thread uses it. */
 struct twill_mpi_oob {
     MPI_Comm comm;
     int size;
     struct twill_mpi_frame *frame; /* [size] */
     bool failed;                   /* a rank has reported a failure, or the MPI has */
 };
-bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm); /* false if out of memory */
+/* Set up *oob for `comm`. Returns false if out of memory. It must be closed in either case. */
+bool twill_mpi_oob_open(struct twill_mpi_oob *oob, MPI_Comm comm);
+/* Free what twill_mpi_oob_open() allocated. */
 void twill_mpi_oob_close(struct twill_mpi_oob *oob);
-/* Gather `bytes` of each rank in `all`. `oob` is a twill_mpi_oob. Returns 0, or 1 on failure. */
+/* Gather `bytes` bytes of each rank in all[size][bytes]. Collective. `oob` is a twill_mpi_oob.
+ * Returns 0, or 1 if a rank or the MPI has failed. */
 int twill_mpi_exchange(void *oob, const void *mine, void *all, size_t bytes);
-/* Return whether set-up succeeded on all ranks. Every rank calls it once, at the end. */
+/* Return whether `fine`, the success of set-up, is true on all ranks. The last call of set-up. */
 bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 
 /* Results of adopting a communicator, equal on all its ranks. The texts appear in the report. */
@@ -190,8 +192,8 @@ struct twill_mpi_range {
     uint32_t least, most; /* bytes; both 0 if there is no range */
 };
 
-/* A communicator, adopted or not, or a clone for a persistent request. Entries of the table are
- * kept until the process ends. After its communicator is freed an entry is used for another. */
+/* A communicator of the program, adopted (twill runs its collectives) or not, or a clone of one for
+ * a persistent request. An entry of the table serves one after another and is never freed. */
 struct twill_mpi_comm {
     _Atomic(MPI_Comm) handle; /* MPI_COMM_NULL if freed or a clone */
     twill_comm *comm;         /* NULL if not adopted; `why` says why */
@@ -230,17 +232,15 @@ struct twill_mpi_comm {
     struct twill_mpi_comm *next_deferred;
 };
 #define TWILL_MPI_BUCKETS 1024u /* a power of two */
+/* All communicators of this process, in a hash table by handle. It is part of twill_mpi. */
 struct twill_mpi_comms {
-    /* result of the last lookup; unused with MPI_THREAD_MULTIPLE */
-    _Atomic(struct twill_mpi_comm *) last;
+    _Atomic(struct twill_mpi_comm *) last; /* last one found; unused with MPI_THREAD_MULTIPLE */
     _Atomic(struct twill_mpi_comm *) bucket[TWILL_MPI_BUCKETS];
-    /* held while twill communicators are created or destroyed. Only ever tried, because its holder
-     * waits for other ranks */
+    /* held while twill communicators are made or destroyed; only tried, as its holder may wait */
     pthread_mutex_t making;
     /* protects the members below and insertion into buckets; never held in an MPI call */
     pthread_mutex_t lock;
-    struct twill_mpi_comm *deferred;      /* the last of the ring of deferred frees, whose next is
-                                             first */
+    struct twill_mpi_comm *deferred;      /* last in the ring of those freed but not released */
     uint64_t fates[TWILL_MPI_FATE_COUNT]; /* counted by rank 0 of each communicator */
     char failure[256];                    /* message of the first failure here */
     int keyval;          /* of the attribute whose callback reports a freed communicator */
@@ -248,29 +248,28 @@ struct twill_mpi_comms {
     _Atomic int numbers; /* lowest communicator number that is free on this rank */
 };
 
-/* Return the entry of a communicator, or NULL if it is not known. */
+/* Return the entry of a communicator in the table, or NULL if it has none. */
 struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
-/* Return the communicator whose error handler must be called. It is the program's, or
- * MPI_COMM_WORLD if the program's has been freed, as MPI demands. */
+/* Return the program's communicator whose error handler must be called for an error on `comm`. As
+ * MPI demands, it is MPI_COMM_WORLD if that was freed or `comm` is NULL. */
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm);
 struct twill_mpi_bound;
-/* Let twill run the collectives of a new communicator if all its ranks can. Call it after the
- * blocking collective MPI call that made it. Ignores MPI_COMM_NULL. Collective over it. */
+/* Enter a new communicator in the table, and let twill run its collectives if all its ranks can.
+ * Call it after the blocking MPI call that made it. Ignores MPI_COMM_NULL. Collective. */
 void twill_mpi_comm_adopt(MPI_Comm handle);
-/* Release freed communicators with which all ranks are done. Call it neither while twill waits nor
- * in the MPI. */
+/* Release a few of the freed communicators with which all ranks are done, unless another thread
+ * makes one. Call it neither while twill waits nor in the MPI. */
 void twill_mpi_comms_reap(void);
 /* Add MPI_COMM_WORLD and MPI_COMM_SELF to the table. Called once twill_mpi.world exists, or if
  * there is only one rank. Returns false if out of memory or the MPI fails. */
 bool twill_mpi_comms_open(void);
-/* Pass on the calls of MPI_COMM_WORLD after all, because another rank could not adopt it. */
+/* Leave the calls of MPI_COMM_WORLD to the MPI after all, because set-up has failed on a rank. */
 void twill_mpi_comms_forget(void);
 /* Release all communicators, on which no rank makes calls any more. Collective over the world.
- * Returns false if some are still in use, so that the context must stay. */
+ * Returns false if some are still in use after a while, so that the context must stay. */
 bool twill_mpi_comms_close(void);
 
 /* --- types and operations (mpi_types.c, mpi_ops.c) -------------------------------------------- */
-
 /* Classes of predefined types, by the operations that MPI allows on them. */
 enum twill_mpi_class {
     TWILL_MPI_DERIVED,
@@ -284,17 +283,19 @@ enum twill_mpi_class {
     TWILL_MPI_TEXT   /* characters and all others that cannot be reduced */
 };
 
-/* Properties of an MPI type that twill needs to know. */
+/* What twill needs to know of an MPI type. Constant once made. */
 struct twill_mpi_type {
-    MPI_Count size, extent, true_lb;
+    MPI_Count size, extent, true_lb; /* bytes, as MPI defines them */
     enum twill_mpi_class class;
     bool plain; /* `count` elements are count * size contiguous bytes, in order, from true_lb */
     int native; /* the twill_type of a component, or of a pair's value; or -1 */
     unsigned components; /* twill elements per element, 2 if complex, otherwise 1 */
 };
 #define TWILL_MPI_TYPES 256u /* size of the hash table of predefined types */
+/* Properties of predefined types, in a hash table by handle. Lookups need no lock, as entries stay
+ * until the process ends. It is part of twill_mpi. */
 struct twill_mpi_types {
-    pthread_mutex_t lock; /* held while a type is inspected */
+    pthread_mutex_t lock; /* held while a type is inspected and entered */
     int keyval;           /* of the attribute that holds a derived type's properties */
     /* PMPI_Type_get_envelope_c() and PMPI_Type_get_contents_c(), each NULL if lacking */
     twill_mpi_function *envelope, *contents;
@@ -303,23 +304,22 @@ struct twill_mpi_types {
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };
-/* Fill the table of predefined types, once at the start. */
+/* Fill the table of predefined types and create the attribute of others, once at the start. */
 void twill_mpi_types_open(void);
-/* Return the properties of a type, which are valid while the type and *storage exist. Returns NULL
- * if it is not a valid committed type, so that the call is erroneous. */
+/* Return the properties of a type, or NULL if it is invalid or not committed, so that the call is
+ * erroneous. They may be in *storage, and are valid while that and the type exist. */
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
 
 #define TWILL_MPI_OPERATIONS      256u  /* most in a context */
 #define TWILL_MPI_OPERATIONS_KEPT 192u  /* most for persistent calls; others keep the rest */
 #define TWILL_MPI_ELEMENT_MOST    4096u /* most bytes of an element */
 enum twill_mpi_handle { TWILL_MPI_ITS_OP, TWILL_MPI_ITS_TYPE, TWILL_MPI_ITS };
-/* A twill operation that calls PMPI_Reduce_local() for one MPI operation and type. It is a slot of
- * the table below, whose lock protects it. */
+/* A slot of the table below, under its lock. Its operation calls PMPI_Reduce_local(). */
 struct twill_mpi_operation {
     uintptr_t handle[TWILL_MPI_ITS]; /* pointers or integers, depending on the MPI */
     bool freed[TWILL_MPI_ITS];       /* the program has freed it, and the last user must free it */
     size_t element;
-    bool commutative, made;
+    bool commutative, made;  /* made: made_op exists */
     unsigned users, keepers; /* calls under way plus persistent requests; only the latter */
     twill_op made_op;
 };
@@ -330,7 +330,7 @@ struct twill_mpi_operations {
     unsigned kept;          /* number of slots that have keepers */
     struct twill_mpi_operation slot[TWILL_MPI_OPERATIONS];
 };
-/* The twill equivalent of an MPI type and operation. */
+/* The twill equivalent of an MPI type and operation, which the function that binds a call finds. */
 struct twill_mpi_reduction {
     twill_type type;
     twill_op op;
@@ -340,49 +340,48 @@ struct twill_mpi_reduction {
     /* NULL if native; otherwise the caller releases it when the call is complete */
     struct twill_mpi_operation *made;
 };
-/* Find the equivalent of call->op for the call's `type`. Returns TAKEN or why it is passed on. */
+/* Set *found to the equivalent of call->op and call->recv.type, whose properties are `type`.
+ * Returns TAKEN, also if found->lacks, or why the call is passed on, with *found undefined. */
 enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
                                             const struct twill_mpi_type *type,
                                             struct twill_mpi_reduction *found);
-/* End one use of an operation. `kept` says that it was for a persistent call. */
+/* End one use of an operation, for a persistent call if `kept`. The last user also frees the MPI
+ * operation or type if the program has freed it in the meantime. */
 void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept);
 
 /* --- running calls (mpi_run.c) and errors (mpi_errors.c) -------------------------------------- */
-
-/* Run a blocking call. Returns TAKEN, with its status in *status, or why it is passed on. */
+/* Run a blocking call on twill. Returns TAKEN, with *status set, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
                                           struct twill_mpi_comm *comm, twill_status *status);
-/* Return whether a call failed because its communicator has been revoked. The call is then passed
- * on, so that the program gets the MPI's own answer. */
+/* Return whether a call with this status failed because its communicator was revoked, and note it.
+ * The call is then passed on, so that the program gets the MPI's own answer. */
 bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status);
-/* Return whether a call is an agreement of the ranks, for which the MPI below has no function.
- * Equal on all ranks (mpi_creation.c). */
+/* Return whether the call is mpi4py's MPIX_Comm_iagree(). Equal on all ranks (mpi_creation.c). */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call);
-/* Call the error handler if `status` is an error. Returns the entry point's code for it. */
+/* Return MPI's code for `status`. If it is an error, print it and call the error handler first. */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
-/* First error of a call that completes several requests; the error handler is called at the end. */
+/* First error of a call that completes several requests. The error handler is called at the end. */
 struct twill_mpi_fault {
     MPI_Comm comm;
-    int code;
+    int code; /* MPI_SUCCESS if there is no error */
 };
 #define TWILL_MPI_NO_FAULT                                                                         \
     {                                                                                              \
         MPI_COMM_NULL, MPI_SUCCESS                                                                 \
     }
-/* Return the code of `status` without calling the error handler. If it is an error, store it in
- * *fault for twill_mpi_raise(), unless *fault holds one already. */
+/* Return MPI's code for `status` without calling the error handler. If it is an error, print it and
+ * store it in *fault for twill_mpi_raise(), unless *fault holds one already. */
 int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
-/* Call the error handler if *fault holds an error. */
+/* Call the error handler of the communicator of *fault if *fault holds an error. */
 void twill_mpi_raise(const struct twill_mpi_fault *fault);
-/* Return the error code for a call in a forked child. Nothing else is done there, because threads
- * that do not exist in the child may hold locks, and the messages are the parent's. The error
- * handler is not called, since MPI_ERRORS_ARE_FATAL would end the parent's job. */
+/* Return MPI_ERR_OTHER for a call in a forked child, and print a line for the first. Do nothing
+ * else, because threads that do not exist in the child may hold locks, and the messages are the
+ * parent's. MPI_ERRORS_ARE_FATAL would end the parent's job, so no handler is called. */
 int twill_mpi_refuse_child(void);
-/* Print a line to standard error unless TWILL_LOG=none. */
+/* Print a line, which starts with "libtwill-mpi: ", to standard error unless TWILL_LOG=none. */
 void twill_mpi_say(const char *format, ...) TWILL_PRINTF(1, 2);
 /* --- requests (mpi_requests.c) ---------------------------------------------------------------- */
-
 /* Handles that the MPI below never makes. For Open MPI they are addresses that cannot be mapped.
  * For MPICH they are integers tagged as requests (11 << 26) but with none of its kinds of request.
  * For the ABI only the odd ones of these are used. No address is odd, and Fortran libraries for
@@ -401,7 +400,8 @@ typedef uintptr_t twill_mpi_request_bits;
 typedef unsigned twill_mpi_request_bits;
 #endif
 #define TWILL_MPI_REQUEST_SLABS (20u - TWILL_MPI_REQUESTS_ODD) /* of 64, 128, 256 ... requests */
-/* Return a request's number, or 0 or a number above all valid ones if the handle is not ours. */
+/* Return the number of one of twill's requests, which starts at 1. If the handle is the MPI's,
+ * returns 0 or a number above all valid ones. */
 static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle)
 {
     const twill_mpi_request_bits bits = (twill_mpi_request_bits)handle - TWILL_MPI_REQUESTS_BASE;
@@ -409,21 +409,21 @@ static inline twill_mpi_request_bits twill_mpi_request_number(MPI_Request handle
         return bits % 2 != 0 ? bits / 2 : 0;
     return bits;
 }
-/* Return the handle of request `number`. */
+/* Return the handle of twill's request `number`. */
 static inline MPI_Request twill_mpi_request_numbered(unsigned number)
 {
     return (MPI_Request)(TWILL_MPI_REQUESTS_BASE +
                          (twill_mpi_request_bits)number * (1 + TWILL_MPI_REQUESTS_ODD) +
                          TWILL_MPI_REQUESTS_ODD);
 }
-/* Return whether a handle can be one of ours. The request may not exist any more. */
+/* Return whether a handle can be one of twill's, not the MPI's, even if its request was freed. */
 static inline bool twill_mpi_request_is_ours(MPI_Request handle)
 {
     return twill_mpi_request_number(handle) - 1 < (1u << (26 - TWILL_MPI_REQUESTS_ODD)) - 1;
 }
 
 struct twill_mpi_request;
-/* All requests of the process, in slabs that never move. */
+/* All requests of the process that twill runs, in slabs that never move. Part of twill_mpi. */
 struct twill_mpi_requests {
     pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: protects all but made, passes, contention */
     unsigned slabs;
@@ -436,60 +436,59 @@ struct twill_mpi_requests {
     struct twill_mpi_comm wrapped; /* pseudo communicator of requests that wrap the MPI's */
 };
 
-/* Start or initialise a nonblocking or persistent call on an adopted communicator, for
- * twill_mpi_run(), and return what that does. */
+/* Start a nonblocking or initialise a persistent call on an adopted communicator. Returns TAKEN,
+ * with *request set if it succeeds and *code if it is nonblocking, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
                                          struct twill_mpi_comm *comm, MPI_Request *request,
                                          int *code);
-/* Run a blocking call when other threads may wait for requests of its communicator. Returns TAKEN,
- * with the entry point's return code in *code, or why it is passed on. */
+/* Run a blocking call with MPI_THREAD_MULTIPLE, when other threads may wait for requests of its
+ * communicator. Returns TAKEN, with MPI's code in *code, or why it is passed on. */
 enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code);
-/* Release complete requests that the program freed while under way. Cheap if there are none. */
+/* Release those requests that the program freed while under way and that are complete by now. */
 void twill_mpi_requests_sweep(void);
-/* Wait until no request is under way on a communicator. */
+/* Complete all requests under way on a communicator, and wait until none is left. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm);
-/* Release all requests, before communicators and the context are destroyed (mpi_requests.c). */
+/* Release all requests, before communicators and the context are destroyed. Waits for those that
+ * the program freed while under way, frees persistent ones and abandons other nonblocking ones. */
 void twill_mpi_requests_end(void);
 /* Let the MPI below make progress on its own messages, and handle notices of refused calls. */
 void twill_mpi_progress(void);
 
 /* --- operations that need the MPI's progress (mpi_creation.c, mpi_progress.c) --------------- */
-
-/* Counts of what needs the MPI's progress. */
+/* What makes progress only in calls of the MPI. Part of twill_mpi. */
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files that are open */
     _Atomic bool messages; /* a persistent or partitioned message has been started */
     int keyval;            /* of the attribute whose callback reports a freed window */
 };
-/* Create the attribute that counts freed windows. */
+/* Create the attribute that counts freed windows. Without it they count as open for ever. */
 void twill_mpi_windows_open(void);
+/* Free the attribute by which freed windows are counted. */
 void twill_mpi_windows_close(void);
-/* Count a window if `code` says that it was created. Returns `code`. */
+/* Count a window as open if `code`, the MPI's result, says that it was made. Returns `code`. */
 int twill_mpi_window_made(int code, const MPI_Win *window);
-/* Count a file as opened or closed if `code` says so. Returns `code`. */
+/* Count a file as open if `code`, the MPI's result, is MPI_SUCCESS. Returns `code`. */
 int twill_mpi_file_opened(int code);
+/* Count an open file or window less if `code` is MPI_SUCCESS and any is left. Returns `code`. */
 int twill_mpi_file_closed(int code);
-/* Note that a persistent request of the MPI has been started. */
+/* Note that a persistent request of the MPI has been started, which needs the MPI's progress. */
 void twill_mpi_started(void);
 /* Let the MPI make progress after a collective on `comm` has completed. */
 void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
 /* --- erroneous calls (mpi_refused.c) -------------------------------------------------------- */
-
 /* Find out whether the MPI below checks arguments, and set twill_mpi.checks. Needs `shadow`. */
 void twill_mpi_checks_find(void);
 
 /* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */
-
-/* Fill in comm->quicker after set-up. */
+/* Set comm->quicker to the sizes of blocking calls that the MPI below runs faster than twill. */
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
-/* Return whether a blocking call must be passed on, by its kind's range. Equal on all ranks. */
+/* Return whether a blocking call is in comm->quicker, to be passed on. Equal on all ranks. */
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */
-
-/* Counts of one collective in one form, for the report. */
+/* Counts of one collective in one form, for the report. Any thread adds to them. */
 struct twill_mpi_tally {
     _Atomic uint64_t calls[TWILL_MPI_WHY_COUNT];
     _Atomic uint64_t ticks[2]; /* taken, passed on; counted, like bytes, for a report only */
@@ -501,7 +500,7 @@ struct twill_mpi_memory {
     _Atomic uint64_t out;                         /* allocations not yet freed */
 };
 
-/* The state of the process. */
+/* The state of libtwill-mpi. Constant after MPI_Init, but for members with locks or atomic ones. */
 struct twill_mpi {
     _Atomic bool ready; /* calls may be taken */
     bool forked;        /* this is a child of the process that called MPI_Init */
@@ -546,18 +545,20 @@ static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
     if (twill_mpi.multiple)
         pthread_mutex_lock(&comm->lock);
 }
-/* Take the communicator's lock, or return false if another thread holds it. */
+/* Take the communicator's lock, or return false if another thread holds it. Without
+ * MPI_THREAD_MULTIPLE there is nothing to take, and the result is true. */
 static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
 {
     return !twill_mpi.multiple || pthread_mutex_trylock(&comm->lock) == 0;
 }
+/* Release what twill_mpi_lock() or twill_mpi_try_lock() has taken. */
 static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
 {
     if (twill_mpi.multiple)
         pthread_mutex_unlock(&comm->lock);
 }
 
-/* Make the progress that is due after each completed collective (mpi_progress.c). */
+/* Let the MPI make progress after a completed collective if windows, files or messages need it. */
 static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
 {
     if (TWILL_UNLIKELY(atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
@@ -565,18 +566,20 @@ static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
         twill_mpi_progress_windows(comm);
 }
 
+/* The start of a call in ticks of twill_ticks(), or 0 if there is no report. */
 struct twill_mpi_clock {
     uint64_t ticks;
 };
+/* Return the present time as the start of a call, or 0 if there is no report. */
 static inline struct twill_mpi_clock twill_mpi_clock_start(void)
 {
     return (struct twill_mpi_clock){twill_mpi.reports ? twill_ticks() : 0};
 }
-/* Add a call's ticks and bytes to the report's sums (mpi_report.c). */
+/* Add a call's duration in ticks and its bytes to the sums for the report. */
 void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why, uint64_t ticks);
-/* Write the report if it was requested. Collective over the world. */
+/* Write the report on rank 0 if TWILL_MPI_REPORT asks for it. Collective over the world. */
 void twill_mpi_report(void);
-/* Give all ranks the text of the lowest rank whose text is not empty. Collective. */
+/* Set text[bytes] on all ranks to that of the lowest rank whose text is not empty. Collective. */
 void twill_mpi_share_text(char *text, size_t bytes);
 /* Add to a counter, atomically if there may be several threads. */
 static inline void twill_mpi_add(_Atomic uint64_t *sum, uint64_t more)

@@ -28,8 +28,7 @@ static any_function *function_of(void *handle, const char *name)
     return function;
 }
 
-/* Set the kind and version of the MPI, and `trouble` if it cannot be used. The functions that this
- * calls may be called before MPI_Init. */
+/* Set the MPI's kind and version, and `trouble` if it is not usable. Works before MPI_Init. */
 static void find_kind(const void *init, struct twill_below *below)
 {
     void *scope = dlsym(RTLD_DEFAULT, "PMPI_Init") == init ? RTLD_DEFAULT : below->handle;

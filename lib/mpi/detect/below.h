@@ -16,10 +16,10 @@ enum twill_below_kind {
     TWILL_BELOW_OTHER,
     TWILL_BELOW_KINDS
 };
-/* Return the part of a library's name that denotes this kind, or "" if there is no such library. */
+/* Return the name of this kind in names of libraries, such as "openmpi", or "" if it has none. */
 const char *twill_below_variant(enum twill_below_kind kind);
 
-/* An MPI that has been found. */
+/* An MPI that has been found. The caller owns it. */
 struct twill_below {
     enum twill_below_kind kind;
     void *handle;        /* of dlopen, never closed */
@@ -33,9 +33,9 @@ struct twill_below {
  * the one in global scope, otherwise the one that the caller's library needs, otherwise the only
  * one in the process. If there is none, below->kind is TWILL_BELOW_NONE. */
 void twill_below_find(const void *caller, struct twill_below *below);
-/* Describe the MPI that the library containing `caller` needs, in the same way. */
+/* Describe in *below the MPI that the library with the code address `caller` needs, or NONE. */
 void twill_below_needed(const void *caller, struct twill_below *below);
-/* Make the functions of the MPI visible in global scope. */
+/* Make the functions of the MPI, if one was found, visible in global scope. */
 void twill_below_publish(const struct twill_below *below);
 /* Return whether an MPI of another kind than `kind` is loaded. If so, *below describes it. */
 bool twill_below_differs(enum twill_below_kind kind, struct twill_below *below);

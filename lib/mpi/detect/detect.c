@@ -86,7 +86,7 @@ TWILL_MPI_NAMES(ENTRY_POINT)
 typedef _Atomic(void *) entry_slot;
 extern entry_slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
 
-/* The result of the search, of which a process has one. */
+/* The result of the search for the MPI. A process has one. Constant after the search. */
 struct twill_mpi_detected {
     pthread_once_t once;
     pthread_mutex_t lock; /* protects `caller` until the search is over */
@@ -98,8 +98,7 @@ extern struct twill_mpi_detected twill_mpi_detected;
 struct twill_mpi_detected twill_mpi_detected = {.once = PTHREAD_ONCE_INIT,
                                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Print a line once for the whole job, on the rank that its launcher numbers 0. Every process
- * prints it if the launcher does not number them. */
+/* Print a line on the rank that the job's launcher numbers 0, or on all if it numbers none. */
 static void TWILL_PRINTF(1, 2) say(const char *format, ...)
 {
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
@@ -182,8 +181,7 @@ static void detect(void)
     }
 }
 
-/* End the process if an initialisation comes from a library that uses another MPI than the one
- * found, because one table of slots cannot serve two. */
+/* End the process if an MPI_Init call comes from a library that uses a second MPI. */
 static void check_again(const char *name, const void *caller)
 {
     struct twill_below below;
@@ -199,9 +197,10 @@ static void check_again(const char *name, const void *caller)
     _exit(1);
 }
 
-/* Return the function behind a name and store it in the slot. twill_mpi_first calls this. */
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
     __attribute__((used, visibility("hidden")));
+/* Return the function to call for the slot `from`, and store it there. `caller` is the address of
+ * the program's call. Ends the process if there is no such function. For twill_mpi_first. */
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
 {
     struct twill_mpi_detected *detected = &twill_mpi_detected;
