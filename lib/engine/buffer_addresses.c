@@ -22,8 +22,7 @@
 #include <string.h>
 
 /* Return whether peers on the node access SRC or DST (`side`) of a rank. In a broadcast to several
- * nodes only the root's source is shared, as representatives forward it from their own buffers. On
- * one node, dst also is. */
+ * nodes they access only the root's SRC, as one rank of each node forwards it from its buffer. */
 static bool side_is_needed(const struct twill_request *run, unsigned side, uint32_t rank)
 {
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
@@ -57,7 +56,7 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
         *address = (uint64_t)(uintptr_t)s->base;
 }
 
-/* Remove the kinds of access that a side at this heap offset and address does not allow. */
+/* Remove from exchange.allowed what a side at this heap offset and address does not allow. */
 static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;
@@ -80,7 +79,7 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
-/* Store a local rank's addresses, and remove the kinds of access that they do not allow. */
+/* Store a local rank's addresses, remove the access that they do not allow, and map their pages. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
@@ -105,12 +104,14 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
         twill_heap_view_touch(view, dst, side_bytes(run, TWILL_DST));
 }
 
+/* Return whether peers access a buffer of a local rank, so that it publishes its addresses. */
 static bool publishes(const struct twill_request *run, uint32_t local)
 {
     uint32_t rank = run->engine->node->rank[local];
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
+/* Return whether all ranks of the node publish their addresses. */
 static bool all_publish(const struct twill_request *run)
 {
     bool all = true;
@@ -169,8 +170,9 @@ unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *rank
     return n;
 }
 
-/* Return the error of a fetch or an attach (`what`) that has failed with errno `cause`. If the peer
- * has ended because the call failed, its notice has come before and is returned. */
+/* Return the error that `bytes` bytes at `from` of a peer could not be `what` ("read", "attached"),
+ * with errno `cause`. It is TWILL_ERR_PEER if the peer has died, TWILL_ERR_ARGUMENT for EFAULT,
+ * else TWILL_ERR_SYSTEM. If a rank has reported a failure, return the error of that instead. */
 static twill_status fail_access(struct twill_request *run, uint32_t peer, const char *what,
                                 uint64_t from, size_t bytes, int cause)
 {

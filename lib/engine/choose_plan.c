@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds the plan for a call. Makes the request to the selector, shares prices among the ranks of a
- * node, and decides whether the ranks exchange buffer addresses first. */
+/* Finds the plan for a call, and whether the ranks of a node exchange buffer addresses first. */
 #include "algorithms/select/explain.h"
 #include "fabric/shm/node_board.h"
 #include "fabric/shm/single_copy.h"
@@ -104,6 +103,7 @@ static size_t elements_of(const struct twill_request *run)
     return sum;
 }
 
+/* Return what the choice of a plan for this run depends on. */
 static struct twill_select_request select_request(const struct twill_request *run)
 {
     bool own = run->layout.created != NULL && run->layout.created->function != NULL;
@@ -120,6 +120,7 @@ static struct twill_select_request select_request(const struct twill_request *ru
     };
 }
 
+/* Create the engine's chooser unless it exists. Returns TWILL_OK or the error. */
 static twill_status have_chooser(struct twill_engine *engine)
 {
     if (engine->plan_cache.chooser != NULL)
@@ -150,9 +151,9 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
     return TWILL_OK;
 }
 
-/* Choose an algorithm for the request `key`. Nodes may differ in whether their buffers are mapped,
- * but must agree on everything else. So with several nodes, mapped buffers change the protocol on
- * this node only. Returns TWILL_OK or the error. */
+/* Store in *choice the algorithm for the request `key`. Nodes may differ in whether their buffers
+ * are mapped, but must agree on everything else. So with several nodes, mapped buffers change the
+ * protocol on this node only. Returns TWILL_OK or the error. */
 static twill_status find_choice(struct twill_choice *choice, struct twill_engine *engine,
                                 const struct twill_select_request *key)
 {
@@ -173,7 +174,7 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_engine
     return TWILL_OK;
 }
 
-/* Warn, once per communicator, that TWILL_ALGORITHM names an algorithm that cannot do this call. */
+/* If the choice is a substitute, warn once, on rank 0, that TWILL_ALGORITHM cannot do this call. */
 static void log_substitute(struct twill_engine *engine, const struct twill_choice *choice)
 {
     if (!choice->substituted || engine->plan_cache.logged_substitute || engine->rank != 0)

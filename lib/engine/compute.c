@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that compute, which are REDUCE, COPY and the reduction of received messages. Also the
- * copies of SRC and DST through scratch. */
+/* The steps that compute (REDUCE, COPY, reduction of messages), and copies of SRC and DST. */
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
@@ -14,7 +13,7 @@
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 #define HERE          UINT32_MAX
 
-/* A reduction of source[], in order, into each of dst[]. */
+/* A reduction of source[], in order, into each of dst[], while its step is executed. */
 struct reduction {
     unsigned flags; /* flags of the step */
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
@@ -26,7 +25,7 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-/* Return where blocks of an operand of a step are. If it is a peer's, that is the step's peer 0. */
+/* Return where blocks of a step's operand are, from `at` on. If it is a peer's, that is peer[0]. */
 static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
@@ -36,6 +35,7 @@ static struct twill_elements locate(const struct twill_request *run,
     return twill_run_locate(run, instance, &where);
 }
 
+/* Reduce `count` elements with the library's kernels. */
 static void reduce_by_kernel(const struct twill_request *run, const struct reduction *f,
                              size_t count)
 {
@@ -64,7 +64,7 @@ static uintptr_t operand_alignment(size_t element)
     return twill_min(element & (~element + 1), (size_t)16);
 }
 
-/* Call a caller's function on copies of its operands, which fit BETWEEN_BYTES. */
+/* Call a created operation's function on copies of its `n` elements, which fit BETWEEN_BYTES. */
 static __attribute__((noinline)) void call_on_copies(const struct twill_request *run,
                                                      const void *left, const void *right,
                                                      void *result, size_t n)
@@ -78,7 +78,7 @@ static __attribute__((noinline)) void call_on_copies(const struct twill_request 
     memcpy(result, copy[0], bytes);
 }
 
-/* Call a caller's function, on copies if an operand is not aligned. */
+/* Set result[n] to left op right by the caller's function, on copies if one is not aligned. */
 static void call_function(const struct twill_request *run, const void *left, const void *right,
                           void *result, size_t n)
 {
@@ -90,7 +90,7 @@ static void call_function(const struct twill_request *run, const void *left, con
         created->function(left, right, result, n, run->layout.type, created->user);
 }
 
-/* Reduce two operands at a time. Only the last result goes to dst, which may be an operand. */
+/* Reduce by the caller's function. Only the last result goes to dst[0], which may be an operand. */
 static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
                                size_t count)
 {
@@ -151,8 +151,7 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
     f->source[f->sources++] = start;
 }
 
-/* Set *f to the reduction of adjacent blocks of a REDUCE, with its operands in order. Returns the
- * number of elements of dst. */
+/* Set *f to the reduction of adjacent blocks of a REDUCE. Returns the number of elements of dst. */
 static size_t gather_operands(const struct twill_request *run,
                               const struct twill_instance *instance, const struct twill_step *step,
                               uint32_t at, uint32_t blocks, struct reduction *f)
@@ -187,7 +186,7 @@ static size_t gather_operands(const struct twill_request *run,
     return dst.count;
 }
 
-/* Copy bytes unless they are in place. */
+/* Copy bytes, unless dst is src. `stores` is TWILL_KERNEL_STREAM to bypass the caches, or 0. */
 static void copy_result(const struct twill_request *run, unsigned char *dst,
                         const unsigned char *src, size_t bytes, unsigned stores)
 {
@@ -222,7 +221,7 @@ static bool finishes_alone(const struct twill_request *run)
     return run->layout.after != NULL && run->engine->world->size == 1;
 }
 
-/* Copy elements by a reduction of one operand, which multiplies them. */
+/* Copy elements by a reduction of one operand, which multiplies them by layout.after. */
 static void finish_copy(const struct twill_request *run, unsigned char *dst,
                         const unsigned char *src, size_t count)
 {
@@ -257,8 +256,7 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
     return TWILL_OK;
 }
 
-/* Return a reduction whose addresses begin `done` elements later. The caller passes the number of
- * elements that are left. */
+/* Return a reduction like *f whose addresses all begin `done` elements later. */
 static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
                                    size_t done)
 {
@@ -296,6 +294,7 @@ static twill_status reduce_fetched(struct twill_request *run, const struct twill
     return TWILL_OK;
 }
 
+/* Execute a reduction, and fetch operands if needed. Returns TWILL_OK or the error of a fetch. */
 static twill_status reduce_all(struct twill_request *run, const struct twill_instance *instance,
                                const struct reduction *f, size_t count)
 {
@@ -305,7 +304,7 @@ static twill_status reduce_all(struct twill_request *run, const struct twill_ins
     return TWILL_OK;
 }
 
-/* Return the destination of the COPY step `copy`, which follows a REDUCE. */
+/* Return where the COPY step `copy`, which follows a REDUCE, puts the blocks from `at` on. */
 static unsigned char *taken_to(const struct twill_request *run,
                                const struct twill_instance *instance, const struct twill_step *copy,
                                uint32_t at, uint32_t blocks)
@@ -349,7 +348,7 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     return TWILL_OK;
 }
 
-/* Return the number of COPYs right after a REDUCE whose source is its result. */
+/* Return the number of COPYs before `end` that follow the REDUCE `step` and copy its result. */
 static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;

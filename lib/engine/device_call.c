@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory in calls. It is copied to the host as a whole, the call runs there, and the result
- * is copied back. The host copy lies in the heap of twill_alloc(), where the ranks of the node read
- * and write it in place. Its pages are pinned, so the device copies to and from them by itself. */
+/* Device memory in calls. The call runs on a copy in the heap of twill_alloc(), which the ranks of
+ * the node access in place. Its pages are pinned, so the device copies without help. */
 #include "lib/engine/device_call.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-/* Return `status`. If it is an error, record the driver's message with this rank and call. */
+/* Return `status`. If it is an error, set the engine's error to `said`, with this rank and call. */
 static twill_status record_error(const struct twill_request *request, twill_status status,
                                  const struct twill_error *said)
 {
@@ -27,8 +26,8 @@ static twill_status record_error(const struct twill_request *request, twill_stat
 }
 
 /* Set found->is_device to whether a buffer is device memory. Memory of twill_alloc() never is.
- * Memory that CUDA, once initialised, does not know is read by a system call the first time,
- * because it may be device memory that has been freed. Returns TWILL_OK or the error. */
+ * Other memory that CUDA does not know is read by a system call the first time, as it may have been
+ * freed. Returns TWILL_OK, TWILL_ERR_ARGUMENT if it cannot be read, or the driver's error. */
 static twill_status find_buffer(struct twill_request *request, unsigned side, const void *at,
                                 size_t bytes, struct twill_device_memory *found)
 {
@@ -69,9 +68,8 @@ static void pin_bounce(struct twill_request *request, const struct twill_device_
     twill_context_unlock(context);
 }
 
-/* Grow the bounce memory to at least `bytes`, without its contents. It is pinned when it is used
- * for the second time, because pinning takes about as long as the copies of a call. Returns
- * TWILL_OK or the error. */
+/* Grow the bounce memory to at least `bytes`, without its contents. Pin it at its second use, as
+ * pinning takes about as long as the copies of a call. Returns TWILL_OK or the error. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {
@@ -95,7 +93,7 @@ static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
     return TWILL_OK;
 }
 
-/* Copy `bytes` bytes from device memory to host memory, or to the device if `out`. */
+/* Copy `bytes` bytes from the device to `host`, or back if `out`. Returns TWILL_OK or the error. */
 static twill_status copy_memory(struct twill_request *request, void *host,
                                 const struct twill_device_memory *memory, size_t bytes, bool out)
 {
@@ -109,9 +107,9 @@ static twill_status copy_memory(struct twill_request *request, void *host,
                         &said);
 }
 
-/* Copy device sides into bounce memory, which has the layout of the caller's buffers. Both sides of
- * an allreduce, or of another call in place, share it, which is twice as fast as two. If dst may
- * have gaps between its shards it is also copied in, because all of it is copied back. */
+/* Copy sides on the device into bounce memory, with the same layout, and use that instead. Both
+ * sides of an allreduce, or of another call in place, share it, which is twice as fast. If dst may
+ * have gaps it is also copied in, as all of it is copied back. Returns TWILL_OK or the error. */
 static twill_status copy_sides_in(struct twill_request *request,
                                   const struct twill_device_memory found[TWILL_SIDES])
 {

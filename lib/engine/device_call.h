@@ -14,24 +14,28 @@ twill_status twill_request_bounce_in(struct twill_request *request);
 /* Redirect a point-to-point call on device memory to bounce memory, and copy what is sent there.
  * Returns TWILL_OK, also if there is no device memory, or the error. */
 twill_status twill_point_bounce_in(struct twill_request *request);
-/* Copy a result in bounce memory to the caller's device memory. Returns TWILL_OK or the error. */
+/* Copy the result in bounce memory, if any, to device memory. Returns TWILL_OK or the error. */
 twill_status twill_request_bounce_out(struct twill_request *request);
-/* Copy from call.src of a recorded collective that is fused into another one, in host or device
- * memory. twill_request_write() copies to its call.dst. Both return TWILL_OK or the error. */
+/* Copy `bytes` bytes from call.src of a recorded collective that is fused into another, in host or
+ * device memory. Returns TWILL_OK or the error. */
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
+/* Copy `bytes` bytes to call.dst of a fused collective. Returns TWILL_OK or the error. */
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);
 #else
+/* Copy `bytes` bytes from call.src of a collective that is fused into another. Returns TWILL_OK. */
 static inline twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
 {
     memcpy(to, request->call.src, bytes);
     return TWILL_OK;
 }
+/* Copy `bytes` bytes to call.dst of a collective that is fused into another. Returns TWILL_OK. */
 static inline twill_status twill_request_write(struct twill_request *request, const void *from,
                                                size_t bytes)
 {
     memcpy(request->call.dst, from, bytes);
     return TWILL_OK;
 }
+/* Do nothing, as no buffer is device memory. Returns TWILL_OK. */
 static inline twill_status twill_no_device(struct twill_request *request)
 {
     (void)request;

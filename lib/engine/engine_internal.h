@@ -11,10 +11,11 @@
 twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine);
 /* Free all requests of an engine, none of which is under way, and the memory of its slots. */
 void twill_requests_destroy(struct twill_engine *engine);
-/* Append a collective whose arguments have been checked to the queue. */
+/* Append a checked collective to the queue as active. If alone there, publish it to the node. */
 void twill_request_enqueue(struct twill_request *request);
-/* Return whether all ranks of the node have begun instance `epoch`. */
+/* Return whether all ranks of the node have begun instance `epoch`, by what they have published. */
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch);
+/* Return whether all ranks of the node have begun instance `epoch`. Looks only if not known yet. */
 static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_t epoch)
 {
     return TWILL_LIKELY(engine->issue.arrived >= epoch) ||
@@ -24,17 +25,16 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
 void twill_log_end(const struct twill_request *request, twill_status status);
 
 /* --- lib/engine/buffer_addresses.c --- */
-/* Advance the exchange of buffer addresses. Returns 1 once it is complete, 0 while ranks are
- * missing, and an error below 0. */
+/* Advance the exchange of buffer addresses. Returns 1 once it is over, 0 before, or an error. */
 int twill_addresses_exchange(struct twill_request *run);
-/* Store in ranks[] up to `most` ranks whose addresses are missing. Returns their number. */
+/* Advance the exchange of buffer addresses. Returns 1 once over, 0 before, or an error below 0. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
-/* Store in *plan the plan for a choice, and make it at first use. The engine owns it. Returns
- * TWILL_OK or the error. twill_plans_destroy() frees all plans. */
+/* Store in *plan the engine's plan for a choice, made if needed. Returns TWILL_OK or the error. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
                             struct twill_plan **plan);
+/* Free all plans of an engine. */
 void twill_plans_destroy(struct twill_engine *engine);
 
 /* --- lib/engine/staging.c: how data is copied into SHARED --- */
@@ -43,17 +43,18 @@ void twill_plans_destroy(struct twill_engine *engine);
 #define TWILL_STAGING_MEASURED 4u    /* segments measured at the end of a group */
 #define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
 #define TWILL_STAGING_PERIOD   8192u /* segments between two trials, 1 GiB of two ranks */
-/* Return whether stores into SHARED are tried out for segments of `elements` elements per shard.
- * They are if data goes through SHARED unreduced and is neither small nor of unequal length. */
+/* Return whether both kinds of stores into SHARED are tried for segments of `elements` elements per
+ * shard. They are if data goes through SHARED unreduced, of equal length and not small. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
-/* Set instance->staging, streams and is_measured for a segment that begins. */
+/* Set staging, streams and is_measured of a segment that begins, and count it. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);
 /* Add `ticks` of copying to the measurement of this segment's stores. */
 void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
                        uint64_t ticks);
-/* Record that a segment with instance->is_measured set has ended. */
+/* Record that a segment with is_measured set has ended. After the last one of a group, publish the
+ * least cost so far and keep it in the context. */
 void twill_staging_end(struct twill_request *run, const struct twill_instance *instance);
-/* Return whether streamed stores pay, by the costs that the ranks of the node have published. */
+/* Return whether stores that bypass the caches pay, by the published costs of the node's ranks. */
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
@@ -62,20 +63,20 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 twill_status twill_run_lay_out(struct twill_request *run);
 /* Set layout.store_flags. Stores bypass the caches if DST is large and not reduced in place. */
 void twill_run_choose_stores(struct twill_request *run);
-/* Consecutive elements in memory. */
+/* A value with the place of consecutive elements in memory. */
 struct twill_elements {
     unsigned char *start;
-    size_t count;
+    size_t count; /* elements, of which the caller knows the width */
 };
-/* A reference to `blocks` blocks of an operand, from its block `at` on. */
+/* A value that names a part of a step's operand, `blocks` blocks from its block `at` on. */
 struct twill_operand_place {
     twill_operand operand;
     uint32_t at, blocks;
     uint32_t peer; /* meaningful only with the PEER bit */
     uint8_t lane;
-    bool partial;
+    bool partial; /* partial results, not elements */
 };
-/* Return whether a rank has the buffer that `holder` describes. */
+/* Return whether a rank has the buffer that `holder` describes: always, or only as the root. */
 static inline bool twill_run_holds(const struct twill_request *run, enum twill_holder holder,
                                    uint32_t rank)
 {
@@ -105,16 +106,16 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 }
 
 /* --- lib/engine/executor.c --- */
-/* Begin the next segment as instance `epoch` in that epoch's slot, which must be free. Returns
- * TWILL_OK, or the error if out of memory. */
+/* Begin the next segment as instance `epoch` in its free slot. Returns TWILL_OK or the error. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
 /* Issue an instance's steps in each lane up to the first that may wait. Not for messages. */
 void twill_run_advance_ready(struct twill_slot *slot);
-/* Issue all steps that do not block. Returns their number, 0 if blocked, or an error below 0. */
+/* Issue all steps that do not block. When the last lane ends, end the instance and free its slot.
+ * Returns the number of steps, 0 if blocked, or an error below 0. */
 int twill_run_advance(struct twill_slot *slot);
 /* Store in ranks[] up to `most` ranks that the instance waits for, and "signal" or "message" in
- * *step. Returns how many. */
+ * *step. Returns how many, 0 if the slot is free. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 /* Return whether this rank and a peer on its node have both published their call of this run's
@@ -138,7 +139,7 @@ twill_status twill_run_reduce_and_copy(struct twill_request *run,
 /* Execute a COPY. Returns TWILL_OK, or the error if a peer's memory cannot be fetched. */
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step);
-/* Reduce a chunk of a RECV_REDUCE message, the `bytes` bytes from `offset` on, for a transport. */
+/* For a transport, reduce a chunk of a RECV_REDUCE message, its `bytes` bytes from `offset` on. */
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data,
                       size_t bytes);
 
@@ -148,8 +149,7 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* Make the peers' buffers accessible, once the addresses are collected and the plan is selected.
  * Returns TWILL_OK, or the error if one cannot be attached. */
 twill_status twill_run_attach_peers(struct twill_request *run);
-/* Copy `bytes` bytes from a peer's process to `to`. `from` is an address of twill_run_locate().
- * Returns TWILL_OK or the error. */
+/* Copy `bytes` bytes from `from`, as located in a peer's process. Returns TWILL_OK or the error. */
 twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
 /* Return whether an operand must be fetched from a peer's process. */

@@ -53,7 +53,7 @@ static struct twill_last_entry last_entry(struct twill_request *run)
     return run->last;
 }
 
-/* Post adjacent blocks as one message. Returns ADVANCED or an error. */
+/* Post a step's blocks from `at` on, which are adjacent. Returns ADVANCED or an error below 0. */
 static int post_blocks(struct twill_request *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
@@ -161,6 +161,7 @@ static void note_entries(struct twill_request *run, const struct twill_slot *slo
         twill_node_note_entry(run->engine->node, run->sequence, run->last);
 }
 
+/* Record in the event ring that the messages of a lane have ended. */
 static void record_messages(struct twill_request *run, const struct twill_instance *instance,
                             unsigned lane)
 {
@@ -187,7 +188,8 @@ static twill_status posted_outcome(struct twill_engine *engine,
     return TWILL_OK;
 }
 
-/* Check the messages of a lane. Returns ADVANCED once all are complete, BLOCKED, or an error. */
+/* Check the messages of a lane. Returns BLOCKED before all are complete, or an error. Then reduces
+ * those that were received to be reduced late, and returns ADVANCED. */
 static int wait_posted(struct twill_request *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -231,9 +233,9 @@ int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known)
                              TWILL_ENGINE_RANK_NAME(engine, peer));
 }
 
-/* Handle a signature other than this rank's. As a flag may carry that of a later instance, the one
- * counts that the peer stored when it began this instance. It stores that before it publishes the
- * call, so they are read in the opposite order. Returns ADVANCED, BLOCKED or an error. */
+/* Handle a flag whose signature is not this rank's. It may be that of a later instance, so look at
+ * what the peer stored when it began this instance. The peer stores that before it publishes the
+ * call, so read them in opposite order. Returns ADVANCED if equal, BLOCKED or an error. */
 static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);
@@ -243,8 +245,8 @@ static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t
     return twill_run_differs(run, peer, is_known);
 }
 
-/* Check whether the peer's flag or immediate has arrived. Returns ADVANCED, BLOCKED or an error.
- * Always inline, as every small call waits here. */
+/* Return ADVANCED if the peer's flag or immediate has arrived, else BLOCKED, or an error if it is
+ * of another call. Always inline, as every small call waits here. */
 __attribute__((always_inline)) static inline int
 check_arrival(struct twill_request *run, const struct twill_instance *instance,
               const struct twill_step *step, uint32_t peer)
@@ -269,7 +271,7 @@ check_arrival(struct twill_request *run, const struct twill_instance *instance,
     return signature_differs(run, instance->epoch, peer);
 }
 
-/* Check the arrivals that an AWAIT needs. Returns ADVANCED, BLOCKED or an error. */
+/* Return ADVANCED if all arrivals that an AWAIT needs are there, BLOCKED if not, or an error. */
 static int flags_await(struct twill_request *run, const struct twill_instance *instance,
                        const struct twill_step *step)
 {
@@ -339,8 +341,7 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
     return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue the steps of a lane until one blocks or, if `nonblocking`, until one may block. Returns
- * their number, or an error below 0. */
+/* Issue a lane's steps until one blocks or, if `nonblocking`, may. Returns how many or an error. */
 static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {

@@ -47,7 +47,7 @@ static bool find_source(const struct twill_request *run, const struct twill_step
     return fast_path->bytes > 0;
 }
 
-/* Return the offset of the step's destination in a copy of SHARED. */
+/* Return the offset in bytes of the step's destination in a copy of SHARED. */
 static size_t place_in_shared(const struct twill_request *run, const struct twill_step *step)
 {
     const struct twill_instance first = {.length = run->layout.most};
@@ -115,11 +115,13 @@ void twill_run_number(struct twill_request *run)
     number_call(run->engine, run);
 }
 
+/* Return the number of the first lane of an epoch's slot in node memory. */
 static inline unsigned epoch_lane(uint64_t epoch)
 {
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
+/* Do the fast path's copy into this rank's SHARED, in the copy of an epoch. */
 static void copy_to_shared(struct twill_engine *engine, const struct twill_request *run,
                            uint64_t epoch)
 {
@@ -131,7 +133,7 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 
-/* Post the stores of all kinds except IMM16. */
+/* Post the fast path's stores, of any kind except IMM16, in the next epoch. */
 static __attribute__((noinline)) void post_others(struct twill_engine *engine,
                                                   const struct twill_request *run)
 {
@@ -169,8 +171,7 @@ static inline void post_stores(struct twill_engine *engine, const struct twill_r
     }
 }
 
-/* Begin the first segment after the steps that are posted, and run it up to the first step that may
- * wait. Only for calls without messages. */
+/* Begin the first segment of a call without messages. Run it on from the steps that are posted. */
 static void start_instance(struct twill_engine *engine, struct twill_request *run)
 {
     struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];
@@ -183,8 +184,7 @@ static void start_instance(struct twill_engine *engine, struct twill_request *ru
     twill_run_advance_ready(slot);
 }
 
-/* Publish that this rank enters the call that was counted last. `entered` is the time in ticks, or
- * 0 for now. Returns that time. */
+/* Publish that this rank enters the last call at tick `entered`, or now if 0. Returns the tick. */
 static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
 {
     struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), engine->rank};

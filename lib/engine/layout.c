@@ -33,8 +33,7 @@ static void describe_narrow(struct twill_request *run)
                                              : twill_kernels_partial(run->layout.type, TWILL_SUM);
 }
 
-/* Set type, operation and widths. A scaled sum of narrow floats is computed as a sum of f32, and
- * only its buffers are narrow. */
+/* Set type, operation and widths. A scaled sum of narrow floats is computed in f32. */
 static void describe_operation(struct twill_request *run)
 {
     const struct twill_call *call = &run->call;
@@ -131,9 +130,8 @@ static size_t largest_shard(const struct twill_request *run)
     return most;
 }
 
-/* Return the most elements of a segment in a shard for which a copy takes at most segment_bytes, a
- * multiple of 64 if there are as many. Returns SIZE_MAX without a limit, and 0 if not even one
- * element of each shard fits. */
+/* Return the most elements of a shard in a segment, a multiple of 64 if at least 64, so that a copy
+ * fits segment_bytes. Returns SIZE_MAX without a limit, and 0 if not even one element fits. */
 static size_t segment_limit(const struct twill_request *run)
 {
     size_t width = run->layout.element +
@@ -166,9 +164,8 @@ static void size_scratch(struct twill_request *run)
             twill_min(run->engine->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
-/* Return whether this rank's call is out of place and, with mapped buffers, those of its peers also
- * are. In place, dst has just been read and is in the cache, where streaming stores take two to
- * three times as long. Calls that do not reduce count as out of place. */
+/* Return whether this rank's call and, with mapped buffers, its peers' are out of place or do not
+ * reduce. In place, dst is in the cache, where streaming stores are two to three times slower. */
 static bool lies_apart(const struct twill_request *run)
 {
     bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
@@ -233,8 +230,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 
-/* Return the first byte of a space (TWILL_SRC, ...) for this instance's segment, of local rank
- * `local` if `of_peer`. */
+/* Return where a space (TWILL_SRC, ...) begins for the segment, at a local rank if `of_peer`. */
 static unsigned char *base_of(const struct twill_request *run,
                               const struct twill_instance *instance, unsigned space, bool of_peer,
                               uint32_t local)
@@ -250,7 +246,7 @@ static unsigned char *base_of(const struct twill_request *run,
                              run->layout.small);
 }
 
-/* Return the number of elements of the instance's segment in a shard. */
+/* Return the number of elements of the instance's segment in a shard of SRC, DST, TMP or SHARED. */
 static size_t segment_elements(const struct twill_request *run,
                                const struct twill_instance *instance, unsigned space,
                                uint32_t shard)
@@ -269,7 +265,7 @@ static size_t segment_elements(const struct twill_request *run,
                                   : 0;
 }
 
-/* Return the offset in bytes of a shard from base_of() the space of local rank `local`. */
+/* Return the offset in bytes of a shard from base_of(), in copy number `copy` of TMP or SHARED. */
 static size_t offset_of(const struct twill_request *run, unsigned space, uint32_t local,
                         uint32_t copy, uint32_t shard, bool partial)
 {
@@ -344,8 +340,7 @@ static bool is_untouched(const struct twill_side *side)
 }
 
 /* Return whether all of DST is also SRC. The root does not write the result of an in-place call,
- * although it would store the same bytes. The store would copy the pages of a private file mapping
- * and dirty those of a shared one. */
+ * although it would store the same bytes. Stores would copy pages of a private file mapping. */
 static bool lies_in_src(const struct twill_run_buffers *buffers)
 {
     const struct twill_side *src = &buffers->side[TWILL_SRC], *dst = &buffers->side[TWILL_DST];
@@ -353,8 +348,7 @@ static bool lies_in_src(const struct twill_run_buffers *buffers)
     return to >= from && to + dst->bytes <= from + src->bytes;
 }
 
-/* Map the pages of a buffer for about an eighth of the timeout at most, as this rank sends nothing
- * meanwhile. The stores map the rest. */
+/* Map a buffer's pages, for about 1/8 of the timeout at most, as this rank sends nothing then. */
 static void populate(const struct twill_side *side, uint64_t timeout_ns)
 {
     const uint64_t begin = twill_now();

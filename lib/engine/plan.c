@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes and caches plans. Everything that a run needs is sized and connected here, so that a call
- * of a known shape allocates nothing. */
+/* Makes and caches plans, with all that a run needs, so that later calls allocate nothing. */
 #include "fabric/shm/node_memory.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
@@ -28,20 +27,20 @@ static bool is_message(const struct twill_step *step)
            step->op == TWILL_STEP_RECV_REDUCE;
 }
 
-/* Copies of the message that schedules need as scratch, in TMP and in SHARED. */
+/* How many copies of the message schedules need in TMP and in SHARED, while a plan is made. */
 struct copies {
     size_t tmp, shared;
 };
 
+/* Raise *copies to what a schedule needs. */
 static void plan_count_copies(struct copies *copies, const struct twill_schedule *s)
 {
     copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
 }
 
-/* Set *copies to the scratch that the schedules declare. Nodes may differ in whether buffers are
- * mapped but not in segments, so take the larger of both protocols. Returns TWILL_OK or the
- * error. */
+/* Set *copies to what the schedules declare. Nodes may differ in whether buffers are mapped but not
+ * in segments, so take the most of both protocols. Returns TWILL_OK or the error. */
 static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)
 {
@@ -76,8 +75,7 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
 
 /* Set plan->segment_bytes and tmp_bytes. As segments must be the same on all ranks, they depend on
  * the world and the choice, not on this rank's schedule. Data that goes through SHARED should stay
- * in the caches, and messages between nodes should not be too small. Mapped and fetched buffers
- * need no segments. */
+ * in the caches, and messages between nodes should not be too small. Mapped buffers are not cut. */
 static void size_segments(const struct twill_engine *engine, struct twill_plan *plan,
                           const struct copies *copies)
 {
@@ -104,9 +102,8 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
-/* Set plan->bounce_bytes and late_bytes for the largest message that is received before it is
- * reduced. A block is at most one cache line longer than the even division, or four with partials.
- * This allows for eight. */
+/* Set plan->bounce_bytes and late_bytes to the largest message that is received before it is
+ * reduced. Blocks are up to one cache line longer than even parts, four with partials. Allow 8. */
 static void size_bounces(const struct twill_engine *engine, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -149,7 +146,7 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-/* Connect to all peers, and set plan->polled if one must be polled. Returns the status. */
+/* Connect to all peers, and set plan->polled if one is polled. Returns TWILL_OK or the error. */
 static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
@@ -162,6 +159,7 @@ static twill_status connect_peers(struct twill_engine *engine, struct twill_plan
     return TWILL_OK;
 }
 
+/* Return whether a step of a schedule writes to a peer's SHARED. */
 static bool writes_to_peers(const struct twill_schedule *s)
 {
     bool writes = false;
@@ -171,9 +169,9 @@ static bool writes_to_peers(const struct twill_schedule *s)
     return writes;
 }
 
-/* Set plan->alternates if two ranks swap the halves of SHARED every time round
- * (twill_node_area_index()). This pays if they only read each other's SHARED. If one writes results
- * to the other's, lines return anyway. Both ranks look at both schedules and decide the same. */
+/* Set plan->alternates if two ranks swap the halves of SHARED every time (twill_node_area_index()).
+ * This pays if they only read each other's SHARED. If one writes results to the other's, lines
+ * return anyway. Both ranks decide the same. Returns TWILL_OK, or the error of a schedule. */
 static twill_status decide_alternation(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct twill_schedule other = {0};
@@ -187,8 +185,8 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
     return TWILL_OK;
 }
 
-/* Return the number of steps of the entry barrier. It is the same on all ranks, which
- * tests/unit/algorithms/test_algorithms_sweep.c checks. */
+/* Return the number of steps of the entry barrier, or 0 if none can be skipped. It is the same on
+ * all ranks, which tests/unit/algorithms/test_algorithms_sweep.c checks. */
 static uint32_t entry_steps_of(const struct twill_engine *engine, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
@@ -260,6 +258,7 @@ fail:
     return status;
 }
 
+/* Return whether two choices have the same plan. Their sizes do not count. */
 static bool choices_match(const struct twill_choice *a, const struct twill_choice *b)
 {
     return a->algorithm == b->algorithm && a->shape.collective == b->shape.collective &&

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A plan is a schedule bound to a communicator, with its peers connected and its scratch sized. The
- * engine caches plans until it is closed. They do not change once made. */
+/* Plans are schedules bound to a communicator, with connected peers and sized scratch. */
 #ifndef TWILL_PLAN_H
 #define TWILL_PLAN_H
 
@@ -14,13 +13,14 @@
 #define TWILL_EXCHANGE_MESSAGE ((size_t)2 << 20)
 /* Most bytes of a segment of such an exchange, as in place they are copied first. */
 #define TWILL_EXCHANGE_MOST ((size_t)64 << 20)
-/* Return the bytes of a segment of a total exchange, unless TWILL_TUNE=segment_net is set. */
+/* Return the bytes of a segment of an alltoall of `size` ranks on several nodes. */
 static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
 {
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
 }
 
-/* A plan of one rank. Made by twill_plan_get() and freed by twill_plans_destroy(). */
+/* A plan of one rank, in the cache of its engine. Made by twill_plan_get() and freed by
+ * twill_plans_destroy(). Only `key` and `logged` change after that. */
 struct twill_plan {
     struct twill_plan *next;
     struct twill_choice choice;

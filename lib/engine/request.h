@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests. Every call is one. Collectives are queued in the order of their start, and the executor
- * works on the first of them. A blocking call uses a request that is part of the engine.
- *
- * A run is one execution of a plan over the caller's buffers, and part of its request. A large
- * message is cut into segments. Segment n covers the same range of elements of every shard and is
- * one instance of the schedule. Up to TWILL_WINDOW instances, of one call or of consecutive calls,
- * are in flight. Each has its own cursors, physical lanes, scratch and copy of SHARED. */
+ * works on the first of them. A run is one execution of a plan over the caller's buffers, and part
+ * of its request. A large message is cut into segments, each of which is one instance of the
+ * schedule. Up to TWILL_WINDOW instances, of one call or of consecutive calls, are in flight. Each
+ * has its own cursors, physical lanes, scratch and copy of SHARED. */
 #ifndef TWILL_REQUEST_H
 #define TWILL_REQUEST_H
 
@@ -21,12 +19,13 @@ struct twill_operation; /* lib/job/operation.h */
 struct twill_plan;      /* lib/engine/plan.h */
 struct twill_region;
 struct twill_request;
-/* Element counts and offsets of the shards of a vector call. Shards are adjacent if it is NULL. */
+/* Element counts and offsets of a vector call, by rank. If `offset` is NULL, shards are
+ * adjacent. */
 struct twill_counts {
     const size_t *count, *offset;
 };
 
-/* The arguments of a collective call. */
+/* The arguments of a collective call. It does not own the buffers and arrays. */
 struct twill_call {
     enum twill_collective collective;
     const void *src;
@@ -34,25 +33,25 @@ struct twill_call {
     size_t count; /* elements of a shard, or of this rank's shard in a vector call */
     twill_type type;
     twill_op op;
-    uint32_t root;
+    uint32_t root; /* 0 if the collective has none */
     bool vector;
     struct twill_counts src_counts, dst_counts; /* vector: on the side with all shards */
 };
 
-/* The layout of SRC or DST in memory. Counts, offsets and strides are in elements. */
+/* The layout of SRC or DST of a call in memory. Counts, offsets and strides are in elements. */
 struct twill_side {
     unsigned char *base;  /* NULL if this rank has no such buffer */
     const size_t *count;  /* [shards], or NULL if each has `even` */
     const size_t *offset; /* [shards], or NULL if shards are `stride` apart */
-    size_t even, stride;
-    size_t bytes; /* from base to the end of the last shard */
-    bool has;     /* this rank has this buffer */
-    bool own;     /* it holds this rank's shard only */
-    bool bounced; /* each segment is copied through scratch */
+    size_t even, stride;  /* elements of a shard, and between the starts of two */
+    size_t bytes;         /* from base to the end of the last shard */
+    bool has;             /* this rank has this buffer */
+    bool own;             /* it holds this rank's shard only */
+    bool bounced;         /* each segment is copied through scratch */
 };
 enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
-/* A posted message and what to do with it. */
+/* A posted message of an instance, and what to do with it. It lies in a slot, until its WAIT. */
 struct twill_posted {
     struct twill_transfer request;
     struct twill_request *run;
@@ -62,15 +61,15 @@ struct twill_posted {
     bool late;     /* reduce only once the whole message has arrived */
 };
 
-/* A segment in flight. It lies in the slot of its epoch, and is reused when `active` is false. */
+/* A segment in flight. It lies in the slot of its epoch. If `active` is false, the slot is free. */
 struct twill_instance {
     bool active;
     uint64_t epoch;
     struct twill_request *run;
-    size_t skip;                      /* elements of each shard before the segment */
-    size_t length;                    /* elements of the segment in the largest shard */
-    unsigned char *base[TWILL_SIDES]; /* first byte of the segment */
-    unsigned lanes_left;
+    size_t skip;                       /* elements of each shard before the segment */
+    size_t length;                     /* elements of the segment in the largest shard */
+    unsigned char *base[TWILL_SIDES];  /* first byte of the segment in SRC and DST */
+    unsigned lanes_left;               /* lanes that have not ended */
     unsigned staging;                  /* enum twill_staging_kind, if it is streamed or measured */
     bool streams, is_measured;         /* about copies into SHARED (lib/engine/staging.c) */
     uint32_t at[TWILL_SCHEDULE_LANES]; /* next step, or UINT32_MAX once the lane has ended */
@@ -78,7 +77,8 @@ struct twill_instance {
     uint32_t signalled[TWILL_SCHEDULE_LANES]; /* SIGNALs so far */
 };
 
-/* A place in the window. Instance e uses slot e % TWILL_WINDOW. Memory is kept between calls. */
+/* One of TWILL_WINDOW places for instances. Instance e uses slot e % TWILL_WINDOW. Its memory is
+ * kept between calls and freed with the engine. */
 struct twill_slot {
     struct twill_instance instance;
     unsigned char *scratch; /* TMP, then bounces, then fetched chunks */
@@ -87,14 +87,15 @@ struct twill_slot {
     size_t posted_count;
 };
 
-/* The first steps of a run that the fast path may post (lib/engine/fast_path.c). */
+/* The first steps of a run that can be done before any bookkeeping (lib/engine/fast_path.c). Part
+ * of its request. Set when the run is laid out. */
 struct twill_fast_path {
     enum {
         TWILL_FAST_NONE,
         TWILL_FAST_IMM16, /* PUT_IMM of 8 to 16 bytes */
-        TWILL_FAST_IMM,
-        TWILL_FAST_COPY, /* COPY to SHARED, then SIGNAL */
-        TWILL_FAST_SIGNAL
+        TWILL_FAST_IMM,   /* PUT_IMM of another length */
+        TWILL_FAST_COPY,  /* COPY to SHARED, then SIGNAL */
+        TWILL_FAST_SIGNAL /* SIGNAL alone */
     } kind;
     uint8_t steps, signals;    /* number of steps covered, and of SIGNALs among them */
     uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
@@ -109,8 +110,7 @@ enum twill_exchange_state {
     TWILL_EXCHANGE_COLLECTED, /* over, as all are known or this rank's buffers allow no access */
 };
 
-/* State of one call in the exchange of buffer addresses among the ranks of a node
- * (lib/engine/buffer_addresses.c). */
+/* The exchange of buffer addresses among the ranks of a node, in the request of their call. */
 struct twill_address_exchange {
     enum twill_exchange_state state;
     unsigned access;  /* set of enum twill_access that is exchanged for */
@@ -120,15 +120,15 @@ struct twill_address_exchange {
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */
     unsigned allowed_before;         /* and what those buffers allowed */
 };
-/* Return whether no addresses are missing, or none are needed. */
+/* Return whether the exchange is complete or was not needed. */
 static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)
 {
     return exchange->state == TWILL_EXCHANGE_UNNEEDED ||
            exchange->state == TWILL_EXCHANGE_COLLECTED;
 }
 
-/* Where everything of a run lies. Set by twill_run_describe() and twill_run_lay_out(), and constant
- * while it runs. Sizes are in bytes unless they say elements. */
+/* Where everything of a run lies, in its request. Set by twill_run_describe() and
+ * twill_run_lay_out(), and constant while it runs. Sizes are in bytes unless they say elements. */
 struct twill_run_layout {
     const struct twill_operation *created; /* created operation, or NULL for a built-in one */
     twill_type type;                       /* as the kernels see it */
@@ -155,14 +155,14 @@ struct twill_run_layout {
     unsigned store_flags; /* TWILL_KERNEL_STREAM if stores to the caller's DST bypass the caches */
 };
 
-/* The buffers of a rank of the node, which may be this one. */
+/* The buffers of a rank of the node, which may be this one, in one run. They lie in its request. */
 struct twill_peer_buffers {
     unsigned char *at[TWILL_SIDES]; /* address here or, if plan->fetches, in the peer's process */
-    uint64_t address[TWILL_SIDES];  /* as published */
+    uint64_t address[TWILL_SIDES];  /* in the peer's process, as published */
     struct twill_region *region[TWILL_SIDES]; /* attached memory, or NULL */
 };
 
-/* Buffers of a call on device memory (lib/engine/device_call.c). */
+/* The buffers of a run on device memory, in its request (lib/engine/device_call.c). */
 struct twill_device_buffers {
     unsigned char *bounce; /* memory of twill_context_take_shared() */
     size_t bounce_bytes;
@@ -171,14 +171,14 @@ struct twill_device_buffers {
     const void *readable[2];  /* host memory of the last call that the driver does not know */
     unsigned char *copied[2]; /* host copies of src and dst of a point-to-point call, or NULL */
     void *place;              /* where the result goes on the device, or NULL */
-    unsigned char *result;
+    unsigned char *result;    /* where it is in the host's memory */
     size_t result_bytes;
 };
 
-/* The buffers of a run, with the caller's and those of the ranks of its node. */
+/* The buffers of a run, the caller's and those of the ranks of its node, in its request. */
 struct twill_run_buffers {
-    struct twill_side side[TWILL_SIDES];
-    struct twill_peer_buffers *peer; /* [local_size] */
+    struct twill_side side[TWILL_SIDES]; /* the caller's SRC and DST */
+    struct twill_peer_buffers *peer;     /* [local_size] */
     struct twill_device_buffers device;
     size_t *counts; /* [4][size], vector call: counts and offsets of SRC and DST */
 };
@@ -192,25 +192,26 @@ enum twill_request_state {
 /* Indices of a point-to-point call's two messages in struct twill_request. */
 enum { TWILL_OUT, TWILL_IN };
 
-/* A point-to-point call, which is a send, a receive, or both. */
+/* A point-to-point call, which is a send, a receive, or both, in its request. */
 struct twill_point {
     const void *src;
     void *dst;
-    size_t src_count, dst_count;
+    size_t src_count, dst_count; /* elements */
     twill_type type;
-    int to, from;
+    int to, from; /* ranks */
     bool sends, receives;
 };
 
-/* The handle of a request, and how often its memory has been used. */
+/* The handle of a request, and how often its memory has been used. Constant between calls of
+ * twill_request_take() and twill_request_give(). */
 struct twill_request_handle {
     twill_request *given; /* the caller's handle, or NULL if not in use */
     uint32_t generation;  /* number of releases of this memory */
-    uint32_t born;        /* generation at which `engine` got it */
+    uint32_t born;        /* value of `generation` when `engine` got the memory */
 };
 
-/* A request. It belongs to a communicator. While it is active, only that one's holder uses it, but
- * any thread may poll its state. Its memory is reused for later requests and stays readable. */
+/* A call. It belongs to a communicator. While it is active, only that one's holder uses it, but any
+ * thread may poll its state. Its memory is reused for later requests and stays readable. */
 struct twill_request {
     _Atomic int state;   /* enum twill_request_state */
     twill_status status; /* result, once complete */
@@ -245,10 +246,10 @@ struct twill_request {
     struct twill_request_handle handle;
 } TWILL_ALIGNED(TWILL_CACHE_LINE);
 
-/* Requests that a communicator maps at once, in four pages. Each is aligned to TWILL_GENERATIONS,
- * so the low bits of a handle have room for a generation below that. */
 #define TWILL_SLAB_REQUESTS 8u
 #define TWILL_GENERATIONS   2048u
+/* Requests that a communicator maps at once, in four pages, and gives back at its end. Each is
+ * aligned to TWILL_GENERATIONS, so a handle's low bits have room for a generation below that. */
 struct twill_request_slab {
     unsigned char
         storage[(TWILL_SLAB_REQUESTS - 1) * TWILL_GENERATIONS + sizeof(struct twill_request)];
@@ -256,6 +257,7 @@ struct twill_request_slab {
 };
 _Static_assert(sizeof(struct twill_request) <= TWILL_GENERATIONS, "requests overlap");
 
+/* Return request `i` of a slab, below TWILL_SLAB_REQUESTS. */
 static inline struct twill_request *twill_slab_request(struct twill_request_slab *slab, unsigned i)
 {
     return (struct twill_request *)(void *)(slab->storage + (size_t)i * TWILL_GENERATIONS);
@@ -269,13 +271,13 @@ static inline struct twill_request *twill_request_find(twill_request *handle)
     struct twill_request *request = (struct twill_request *)(word - word % TWILL_GENERATIONS);
     return TWILL_LIKELY(request->handle.given == handle) ? request : NULL;
 }
-/* Pack collective, vector flag, type and operation into the word that ranks compare. */
+/* Return collective, vector flag, type and operation packed into the word that ranks compare. */
 static inline uint32_t twill_call_what(const struct twill_call *call)
 {
     return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
            (uint32_t)call->op << 16;
 }
-/* Rebuild a call from the three values that ranks compare. */
+/* Return the call that twill_call_what() has packed, with a count and root. All else is zero. */
 static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint32_t root)
 {
     return (struct twill_call){
@@ -291,24 +293,22 @@ static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint3
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 
-/* Functions to call for each collective (lib/report/metrics.c). An engine without an observer has
- * NULL and pays one branch. */
+/* Constant functions to call for each collective, if an engine has any (lib/report/metrics.c). */
 struct twill_observer {
-    /* Set run->layout.account of a run that has been laid out, or leave it NULL. */
+    /* Set layout.account of a run that is laid out, or leave it. Returns TWILL_OK or the error. */
     twill_status (*planned)(struct twill_request *run);
     /* Record the end of a collective whose run has an account. */
     void (*ended)(struct twill_request *request);
 };
 
 /* --- lib/engine/request_queue.c --- */
-/* Return an unused request, or NULL, with engine->error, if out of memory. twill_request_give()
- * releases it, which invalidates its handle. */
+/* Return an unused request with a new handle, or NULL, with engine->error, if out of memory. */
 struct twill_request *twill_request_take(struct twill_engine *engine);
+/* Release a request and what it attached of peers' memory. This invalidates its handle. */
 void twill_request_give(struct twill_request *request);
-/* Return the engine that an ended request belonged to, or NULL if its memory belongs to another
- * engine or to none by now. */
+/* Return the engine of a request that has ended, or NULL if another one or none has its memory. */
 struct twill_engine *twill_request_past_engine(const twill_request *handle);
-/* Return whether a struct twill_request is not active. A wait calls this. */
+/* Return whether a struct twill_request is complete or idle. A wait calls this. */
 bool twill_request_done(const void *request);
 /* lib/engine/trace_calls.c. Log the start of a request. Call it only if engine->traced. */
 void twill_log_begin(const struct twill_request *request);
@@ -316,7 +316,7 @@ void twill_log_begin(const struct twill_request *request);
 /* --- before a call begins, and its beginning --- */
 /* lib/engine/layout.c. Set element widths and both sides from run->call, even if it is invalid. */
 void twill_run_describe(struct twill_request *run);
-/* Use other buffers for the same call. */
+/* Use other buffers for the same call, whose counts and layout stay. */
 static inline void twill_run_move(struct twill_request *run, const void *src, void *dst)
 {
     struct twill_side *side = run->buffers.side;
@@ -326,30 +326,30 @@ static inline void twill_run_move(struct twill_request *run, const void *src, vo
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
     run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
 }
-/* lib/engine/layout.c. Before a call, map the pages of DST if its memory was never touched. If
+/* lib/engine/layout.c. Before a call, map the pages of DST if it is large and was never touched. If
  * several threads store, leave that to them, so that pages are near their first writers. */
 void twill_run_populate(const struct twill_request *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
-/* lib/engine/fast_path.c. Compute the signature of a call and number it. This is the part of
- * twill_request_begin() that an exchange which is numbered like a call needs. */
+/* lib/engine/fast_path.c. Set the signature of a call, and its number to engine->issue.started. An
+ * exchange that is numbered like a call needs no more of twill_request_begin(). */
 void twill_run_number(struct twill_request *run);
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,
  * on one node only after the fast path has sent what peers wait for. */
 void twill_request_begin(struct twill_request *request, uint64_t entered);
-/* lib/engine/choose_plan.c. Select run->plan and lay the run out. Returns 1 once it is selected, 0
+/* lib/engine/choose_plan.c. Select run->plan and lay the run out. Returns 1 once that is done, 0
  * while peers' buffer addresses are missing, and an error below 0. */
 int twill_run_choose(struct twill_request *run);
-/* lib/engine/executor.c. Grow the memory of all free slots, so that later calls of this shape need
- * not. Returns TWILL_OK or the error. */
+/* lib/engine/executor.c. Grow all free slots as this run needs. Returns TWILL_OK or the error. */
 twill_status twill_run_reserve_slots(struct twill_request *run);
-/* Restart the address exchange for the same call with other buffers. Keep the plan to compare. */
+/* Forget the peers' buffers, to exchange addresses of other buffers in the same call. The plan is
+ * kept aside, to be used again if these allow the same access. */
 void twill_addresses_restart(struct twill_request *run);
 /* Set *exchanges to whether the ranks of this node exchange buffer addresses, and *any_exchanges to
  * whether those of any node do, which is the same on all ranks. Returns TWILL_OK or the error. */
 twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges,
                                     bool *any_exchanges);
-/* lib/engine/buffer_addresses.c. Release what was attached of peers' memory. */
+/* lib/engine/buffer_addresses.c. Release what was attached of peers' memory, if anything. */
 void twill_run_detach_peers(struct twill_request *run);
 
 #endif

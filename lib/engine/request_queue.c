@@ -112,6 +112,7 @@ static void complete_request(struct twill_request *request, twill_status status)
     set_complete(request, status);
 }
 
+/* Complete the requests of a list with the error `status`, and record their ends. */
 static void fail_list(struct twill_request *first, twill_status status)
 {
     while (first != NULL) {
@@ -138,8 +139,8 @@ void twill_requests_fail(struct twill_engine *engine, twill_status status)
 }
 
 /* --- point to point: which requests have completed (begun by lib/api/point_to_point.c) -------- */
-/* Set the engine's error to say that a message (TWILL_OUT or TWILL_IN) does not match its peer's.
- * Returns TWILL_ERR_MISMATCH. */
+/* Set the engine's error to say that a message (TWILL_OUT or TWILL_IN) does not match its peer's,
+ * and issue.differs to the peer. Returns TWILL_ERR_MISMATCH. */
 static twill_status point_differs(struct twill_request *request, int way)
 {
     struct twill_engine *engine = request->engine;
@@ -301,7 +302,7 @@ int twill_engine_advance(struct twill_engine *engine)
     return moved;
 }
 
-/* Store up to `most` peers of pending transfers, and `name` in *step. Returns how many. */
+/* Store up to `most` peers of pending transfers. Returns how many. If any, sets *step to `name`. */
 static unsigned transfers_wait_for(const struct twill_transfer transfer[2], uint32_t *ranks,
                                    unsigned most, const char *name, const char **step)
 {

@@ -4,10 +4,9 @@
  *
  * The kernel also spreads such ranks, but late. A waiting rank yields its core again and again, so
  * every core looks busy, and busy cores are rarely balanced. Of four ranks on two cores, three
- * stayed on one for 3 to 15 calls of 10 ms after something else had run. The crowded core
- * determines how long a call takes. In small calls they stayed there for seconds. Binding the ranks
- * for the duration of a call is a third slower when another program runs on one of the cores. After
- * a mere move the kernel can still place them otherwise.
+ * stayed on one for 3 to 15 calls of 10 ms after something else had run, and for seconds in small
+ * calls. Binding the ranks for the duration of a call is a third slower when another program runs
+ * on one of the cores. After a mere move the kernel can place them anew.
  *
  * A large call moves its thread when it starts. Small calls look every 10 ms while yields show that
  * ranks share the core. If another program has the other core, ranks crowded on one are faster, as
@@ -19,26 +18,25 @@
 #include <stdint.h>
 
 struct twill_engine;
-/* The ranks of a communicator that may run on the same CPUs as this one. */
+/* How ranks that may run on this rank's CPUs share these. Its communicator's holder uses it. */
 struct twill_cpu_share {
     uint32_t index, ranks; /* number of this rank among them, and their number */
     uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
-    /* In ticks, the time of the next look, and the delay once another job had the core, with
-     * bounds. */
+    /* In ticks: the next look, and the delay once another job had the core, with its bounds. */
     uint64_t next, hold, hold_least, hold_most;
     bool moved; /* moved in a small call since another job had the core */
 };
-/* Set engine->tuning.share for a communicator whose ranks and their CPUs are known. */
+/* Fill in *engine->tuning.share for a communicator whose ranks and their CPUs are known. */
 void twill_spread_prepare(struct twill_engine *engine);
 /* Move the calling thread to its CPU. Does nothing if the thread is there, or may run on more or
  * fewer CPUs than when the share was found. Returns whether it was moved. */
 bool twill_spread_move(const struct twill_cpu_share *share);
 
 /* --- in small calls, by how long a yield took --- */
-/* Set the rate of the clock, in ticks per nanosecond. */
+/* Set the delays between looks for a clock of `rate` ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* Record that another waiting rank had the core at `now`, in ticks. If the last look was long ago,
- * move the thread. */
+/* Record that another waiting rank had the core at `now`, in ticks. Move the thread to its CPU
+ * unless the last look was a short time ago. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
 /* Record that another job had the core at `now`. Look later, and yet later if a move led to it. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);

@@ -9,12 +9,10 @@
  * it spends copying (not waiting) in the last segments of a group, when all copies of SHARED have
  * been used in this way. It publishes the least sum of each way in node memory. Until the next
  * trial it then stores in the way whose slowest rank was faster. All ranks count the same segments,
- * so they try the same way at the same time. They need not decide the same, since results do not
- * depend on it.
+ * so they try the same way at the same time. They need not decide the same for equal results.
  *
- * The context keeps the costs for later communicators of the same ranks of the node. If all of
- * these ranks have costs when a communicator is made, it starts with them instead of its first
- * trial.
+ * The context keeps the costs. A later communicator of the same ranks of the node starts with them
+ * instead of its first trial, if all these ranks have costs.
  *
  * Broadcasts and similar calls, where one rank writes and others read, are tried separately from
  * exchanges. Reductions are always cached, as they write results where the operands were read. */
@@ -45,8 +43,7 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-/* Set worst[] to the highest cost, cached and streamed, among the ranks of the node. Returns
- * whether all ranks have published both. */
+/* Set worst[] to the node's highest cost, cached and streamed. Returns whether all are known. */
 static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
                        uint32_t worst[2])
 {
@@ -78,13 +75,13 @@ static uint64_t hash_of_local_ranks(const struct twill_engine *engine)
     return twill_max(sum, UINT64_C(1));
 }
 
-/* The costs that the context keeps for one set of ranks of the node (struct twill_staging). */
+/* The costs that a context keeps for one set of ranks of a node (struct twill_staging). */
 struct known {
-    uint64_t ranks; /* hash of the ranks of the node, or 0 if unused */
-    uint32_t cost[TWILL_STAGING_KINDS][2];
+    uint64_t ranks;                        /* hash of the ranks of the node, or 0 if unused */
+    uint32_t cost[TWILL_STAGING_KINDS][2]; /* 0 if unknown */
 };
 
-/* Measurements of a context's communicators, under the context's lock. */
+/* Measurements of a context's communicators, under its lock. Made at first use, freed with it. */
 struct twill_context_staging {
     struct known known[8];
     unsigned next; /* place of the next set of ranks, modulo 8 */

@@ -13,13 +13,14 @@
 #include "fabric/entry_times.h"
 
 struct twill_engine;
-/* The cost of one rank's late entries for this rank. */
+/* The cost of one rank's late entries for this rank, in a struct twill_time_split. */
 struct twill_lateness {
     uint64_t calls; /* number in which it was last and this rank waited */
-    uint64_t ticks;
+    uint64_t ticks; /* that this rank waited in them */
 };
 
-/* Sums of a communicator, in ticks except calls and bytes. The holder adds, any thread reads. */
+/* Sums of a communicator, in ticks except calls and bytes sent. `spent` is in calls, `waiting` for
+ * the last rank, and `blocked` is all waiting. The holder adds, any thread reads. */
 struct twill_split_sums {
     uint64_t calls, bytes, spent, waiting, blocked;
 };
@@ -27,7 +28,7 @@ struct twill_split_sums {
 /* The readers of the split, each of which has its own period. */
 enum twill_split_reader { TWILL_SPLIT_PROGRAM, TWILL_SPLIT_REPORTS, TWILL_SPLIT_READERS };
 
-/* The split of a communicator's time. */
+/* The split of a communicator's time. The communicator has one, which its holder alone uses. */
 struct twill_time_split {
     struct twill_split_sums now; /* only waiting and blocked, as the others are in the counters */
     struct twill_split_sums start[TWILL_SPLIT_READERS]; /* at the start of each reader's period */
@@ -36,20 +37,21 @@ struct twill_time_split {
     uint64_t *observed;          /* where waiting is also added, for metrics, or NULL */
     char line[256];              /* text that twill_comm_times() returns */
 };
-/* Allocate the split of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. twill_split_close() frees
- * it after printing the last report. */
+/* Allocate the split of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_split_open(struct twill_engine *engine);
+/* Log the last report, if TWILL_REPORT is set, and free the split. */
 void twill_split_close(struct twill_engine *engine);
 /* Log one line with the shares of the report period that ends now, after the text `what`, and begin
- * the next period. twill_split_report_all() logs those of the communicator's whole life. The period
- * of twill_comm_times() continues. The communicator's holder calls them. */
+ * the next period. The period of twill_comm_times() continues. The communicator is held. */
 void twill_split_report(struct twill_engine *engine, const char *what);
+/* Log one line with the shares of the communicator's whole life, if it has completed a call, after
+ * the text `what`, and begin the next report period. The communicator is held. */
 void twill_split_report_all(struct twill_engine *engine, const char *what);
 /* Raise *last to the latest entry into call number `sequence` among the ranks of this node that
  * have published theirs. Returns whether all have. */
 bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
-/* Return line `index` of twill_comm_times(), or NULL past the last. */
+/* Return line `index` of twill_comm_times(), valid until the next call, or NULL past the last. */
 const char *twill_split_line(struct twill_engine *engine, size_t index);
 /* Begin a new period of a reader. */
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);

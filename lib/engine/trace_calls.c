@@ -18,6 +18,7 @@ void twill_trace_open(struct twill_engine *engine, bool is_first)
         twill_mapping_populate(engine->trace.ring, offsetof(struct twill_trace_ring, other));
 }
 
+/* Record an event of a request's send, or of its receive if it does not send. */
 static void emit_point(const struct twill_request *request, enum twill_trace_kind kind,
                        uint64_t tick, int detail)
 {
@@ -87,6 +88,7 @@ void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind k
                                                 .kind = (uint8_t)kind});
 }
 
+/* Write to text[bytes] what a point-to-point call sends and receives. */
 static void describe_point(const struct twill_point *p, char *text, size_t bytes)
 {
     size_t used = 0;
@@ -99,6 +101,7 @@ static void describe_point(const struct twill_point *p, char *text, size_t bytes
                  p->dst_count, twill_type_name(p->type), p->from);
 }
 
+/* Write to text[bytes] what a request does. */
 static void describe_request(const struct twill_request *request, char *text, size_t bytes)
 {
     if (request->is_point)

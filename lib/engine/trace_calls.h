@@ -43,15 +43,18 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
     twill_trace_call(request, TWILL_TRACE_CALL_END, request->ended, status);
     TWILL_PROBE(call_end, request->engine->number, request->sequence, status);
 }
-/* Record the beginning of a point-to-point call. twill_trace_point_end() records its end. */
+/* Record the beginning of a point-to-point call. */
 void twill_trace_point_begin(const struct twill_request *request);
+/* Record the end of a point-to-point call with the result `status`. */
 void twill_trace_point_end(const struct twill_request *request, twill_status status);
-/* Record that a wait for `peer` began `ns` nanoseconds ago. twill_trace_wait_end() ends it. */
+/* Record that a wait for `peer` began `ns` nanoseconds ago. */
 void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, uint64_t ns);
+/* Record that the wait that was recorded last has ended. */
 void twill_trace_wait_end(const struct twill_engine *engine);
 /* Record that the communicator has failed with `status`, as rank `from` has found. */
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
-/* Record a complete message or a segment of a run. Call it only if twill_trace_is_detailed(). */
+/* Record an event of a message (`detail` is its lane), a segment or a reduction of a run. Call it
+ * only if twill_trace_is_detailed(). */
 void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);
 
