@@ -32,8 +32,7 @@ void twill_mpi_checks_find(void)
 }
 
 #if defined(OPEN_MPI)
-/* Return whether Open MPI refuses fault `what`, on the receive side if `received`. It checks
- * handles and most numbers, no address. */
+/* Return whether Open MPI refuses fault `what`, on the receive side if `received`. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {

@@ -147,7 +147,6 @@ int MPI_Startall(int count, MPI_Request requests[])
 }
 
 /* --- several requests ------------------------------------------------------------------------- */
-
 /* Our requests that have been taken out of an array, in its order, on an entry point's stack. */
 struct taken {
     MPI_Request *requests;
@@ -220,7 +219,6 @@ static void set_error(MPI_Status *status, int code)
 }
 
 /* --- all -------------------------------------------------------------------------------------- */
-
 /* Return whether none of our requests in `taken` is under way. Stops at the first that is. */
 static bool poll_all(const struct taken *taken)
 {
@@ -358,7 +356,6 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
 }
 
 /* --- any -------------------------------------------------------------------------------------- */
-
 /* Poll our requests, then the MPI's. Returns true if one is complete or the MPI fails, or if none
  * is active and *index is MPI_UNDEFINED. The array is then restored, and *code must be returned. */
 static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
@@ -439,7 +436,6 @@ int MPI_Testany(int count, MPI_Request requests[], int *index, int *flag, MPI_St
 }
 
 /* --- some ------------------------------------------------------------------------------------- */
-
 /* Complete those of ours that can be, and append them to the *done ones of the MPI. If one failed,
  * *code becomes MPI_ERR_IN_STATUS. Returns whether any of ours was active. */
 static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Status *statuses,
@@ -519,7 +515,6 @@ int MPI_Testsome(int incount, MPI_Request requests[], int *outcount, int indices
 }
 
 /* --- several requests that are only looked at (MPI 4.1) --------------------------------------- */
-
 /* Arrays without our requests are passed on if the MPI has these calls. Otherwise each request is
  * looked at. A persistent request of the MPI that was not started then counts as complete. */
 
@@ -622,7 +617,6 @@ int MPI_Request_get_status_some(int incount, const MPI_Request requests[], int *
 }
 
 /* --- requests as integers --------------------------------------------------------------------- */
-
 /* Our requests as integers. For Open MPI they lie beyond any index of its tables. For MPICH and the
  * ABI they are the handles themselves (TWILL_MPI_REQUESTS_BASE). MPICH's handles are integers. */
 #undef MPI_Request_c2f

@@ -117,8 +117,8 @@ struct twill_mpi_notice {
     int kind;   /* enum twill_mpi_kind */
 };
 
-/* Calls on one communicator that the MPI refused to one rank while others may wait in them. Part of
- * twill_mpi_comm, whose lock protects it. Notices are noted under twill_mpi.self.lock. */
+/* Calls on a communicator that the MPI refused to one rank while others may wait in them. Part of
+ * twill_mpi_comm. Its calls write it, and notices do so under twill_mpi.self.lock. */
 struct twill_mpi_refusal {
     int number;        /* equal on all its ranks and unique among the communicators of each */
     int calls;         /* calls that this rank has begun in twill, except persistent ones */

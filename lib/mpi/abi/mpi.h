@@ -13,7 +13,6 @@
 #define MPI_ABI_VERSION 1
 
 /* --- types ------------------------------------------------------------------------------------ */
-
 typedef intptr_t MPI_Aint;
 typedef int64_t MPI_Offset, MPI_Count;
 typedef int MPI_Fint;
@@ -38,7 +37,6 @@ typedef int(MPI_Win_copy_attr_function)(MPI_Win, int, void *, void *, void *, in
 typedef int(MPI_Win_delete_attr_function)(MPI_Win, int, void *, void *);
 
 /* --- constants -------------------------------------------------------------------------------- */
-
 enum {
     MPI_SUCCESS = 0,
     MPI_ERR_COUNT = 2,
@@ -168,7 +166,6 @@ enum {
 #define MPI_COMPLEX32               ((MPI_Datatype)0x2eb)
 
 /* --- functions -------------------------------------------------------------------------------- */
-
 /* Each function has two names: MPI_X, which a library may replace, and PMPI_X. */
 #define TWILL_ABI(result, name, ...) result MPI_##name(__VA_ARGS__), PMPI_##name(__VA_ARGS__);
 TWILL_ABI(int, Abi_get_version, int *, int *)

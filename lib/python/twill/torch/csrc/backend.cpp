@@ -14,8 +14,7 @@ namespace py = pybind11;
 
 namespace twill_torch
 {
-
-/* Return the messages of a job, which its groups share. */
+/* Return the messages of a job, which its groups share. Makes them for the first group. */
 inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
 {
     std::lock_guard<Mutex> lock(creation_mutex());
@@ -95,6 +94,7 @@ class Allocator : public c10::Allocator
     {
     }
 
+    /* Return memory of twill_alloc(), which its last user frees. Throws if there is not enough. */
     c10::DataPtr allocate(size_t bytes) override
     {
         auto *owned = new Owned{job_, nullptr};
@@ -106,6 +106,7 @@ class Allocator : public c10::Allocator
         return {owned->memory, owned, &release, c10::Device(c10::kCPU)};
     }
 
+    /* Return nullptr, as the memory cannot be freed by its address alone. */
     c10::DeleterFnPtr raw_deleter() const override
     {
         return nullptr;
@@ -117,11 +118,13 @@ class Allocator : public c10::Allocator
     }
 
   private:
+    /* One allocation, made by allocate() and freed by release(). It keeps its job alive. */
     struct Owned {
         std::shared_ptr<Job> job;
         void *memory;
     };
 
+    /* Free an allocation (`context`). The deleter of its DataPtr. */
     static void release(void *context)
     {
         auto *owned = static_cast<Owned *>(context);
@@ -132,19 +135,20 @@ class Allocator : public c10::Allocator
     std::shared_ptr<Job> job_;
 };
 
+/* Return a new allocator of memory that the ranks of the node share. */
 std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
 {
     return std::make_shared<Allocator>(job());
 }
 #endif
 
+/* Make the group of a store and return its backend, for Python. Collective over its ranks. */
 static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size,
                                        const std::chrono::duration<double> &timeout)
 {
     return make_backend(store, "twill", rank, size,
                         std::chrono::duration_cast<Milliseconds>(timeout));
 }
-
 } // namespace twill_torch
 
 PYBIND11_MODULE(_twill_torch, m)

@@ -9,19 +9,18 @@
 
 namespace twill_torch
 {
-
 /* The backend of one group. PyTorch owns it by a reference count. */
 class Backend : public Base
 {
   public:
+    /* Make the backend of a group that has been joined. `timeout` is the limit of its calls. */
     Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout);
+    /* End the backend. Calls in progress have one more second. */
     ~Backend() override;
-
     const std::string getBackendName() const override
     {
         return "twill";
     }
-
     WorkRef broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
     WorkRef allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
     WorkRef allreduce_coalesced(Tensors &tensors,
@@ -50,11 +49,9 @@ class Backend : public Base
     WorkRef send(Tensors &tensors, int to, int tag) override;
     WorkRef recv(Tensors &tensors, int from, int tag) override;
     WorkRef recvAnysource(Tensors &tensors, int tag) override;
-
     void setSequenceNumberForGroup() override
     {
     }
-
     uint64_t getSequenceNumberForGroup() override
     {
         return number_;
@@ -121,22 +118,30 @@ class Backend : public Base
 #endif
 
     /* Methods beyond c10d's interface, for Python and for versions of PyTorch that lack them. */
+
+    /* Set the limit of later calls that ask for none. */
     void set_timeout(Milliseconds timeout)
     {
         timeout_ = timeout;
     }
+    /* End all calls in progress on all ranks of the group, which then fail. */
     void end_calls()
     {
         calls_->abort();
     }
+    /* End messages and calls, by force after `patience`, and leave the communicator. */
     void close(Milliseconds patience);
     c10::intrusive_ptr<Backend> without(const std::vector<int64_t> &excluded, bool aborts);
+    /* Return the text of a new handle of this process for reconfigure(), or throw. */
     std::string make_handle();
     c10::intrusive_ptr<Backend> reconfigure(const std::vector<std::string> &handles, bool ordered,
                                             double seconds);
     WorkRef average_narrow(const at::Tensor &tensor);
+    /* Return lines that say what twill found and chose. */
     std::vector<std::string> describe();
+    /* Return the number of collectives that have completed. */
     uint64_t calls();
+    /* Return an uninitialised tensor of `count` elements like those of `like`, in shared memory. */
     at::Tensor allocate(int64_t count, const at::Tensor &like)
     {
         return allocate_tensor(job(), count, like.options());
@@ -148,7 +153,7 @@ class Backend : public Base
         return calls_->group().job;
     }
 
-    /* Return the time limit of a call in seconds, for the limit that it asks for or the group's. */
+    /* Return the time limit of a call in seconds, 0.001 to 1e6, as it asks for or the group's. */
     double limit(Milliseconds asked) const
     {
         Milliseconds taken = asked.count() > 0 ? asked : timeout_.load();
@@ -179,7 +184,7 @@ class Backend : public Base
         return note(call);
     }
 
-    /* Add a work that begins between startCoalescing() and endCoalescing() to these. */
+    /* Return a work, and keep it for endCoalescing() if it began after startCoalescing(). */
     WorkRef note(WorkRef work)
     {
         if (coalesces_)
@@ -187,7 +192,7 @@ class Backend : public Base
         return work;
     }
 
-    /* Check a root rank, and the index among its `tensors` of the one to send. Returns the rank. */
+    /* Return a root rank, or refuse it or the index of its tensor as out of range. */
     int root_of(const char *call, int64_t rank, int64_t tensor = 0, size_t tensors = 1) const
     {
         if (rank < 0 || rank >= size_)
@@ -197,16 +202,21 @@ class Backend : public Base
         return static_cast<int>(rank);
     }
 
+    /* Exchange equal parts of a tensor. Refuses one that cannot be divided by the ranks. */
     WorkRef alltoall_of_equal(at::Tensor &output, at::Tensor &input,
                               const c10d::AllToAllOptions &opts);
+    /* Add up sparse tensors of all ranks. Refuses other operations than SUM. */
     WorkRef allreduce_of_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts);
     at::Tensor scratch(size_t bytes);
+    /* Refuse a list without one tensor for each rank, of the type (and size) of `like`. */
     void check_list(const char *call, const Tensors &list, const at::Tensor &like,
                     bool same_sizes) const;
-    /* Refuse a list that cannot take the inputs of all ranks. */
+    /* Refuse a list of outputs that cannot take the inputs of all ranks. */
     void check_gathered(const char *call, const Tensors &list, const Tensors &inputs) const;
+    /* Return a new message of a tensor, to be submitted, with the group's time limit. */
     c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,
                                         uint64_t group);
+    /* Start to receive a tensor from any of `ranks` of the group, and return the work. */
     WorkRef receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *what);
     WorkRef signal(int peer, bool sends, Milliseconds timeout);
 
@@ -265,6 +275,5 @@ inline at::Tensor Backend::scratch(size_t bytes)
             }
     return made;
 }
-
 } // namespace twill_torch
 #endif

@@ -21,7 +21,6 @@
 
 namespace twill_torch
 {
-
 class CallQueue;
 
 constexpr char SHUT_DOWN[] = "twill: the group has been shut down or destroyed";
@@ -31,7 +30,6 @@ class Call : public Pending
 {
   public:
     using Pending::Pending;
-
     std::function<twill_status(twill_comm *)> run;
     std::function<void()> after;
     c10::optional<at::ThreadLocalState> state; /* for `after`: inference mode and similar state */
@@ -54,12 +52,10 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     explicit CallQueue(Membership group) : group_(std::move(group))
     {
     }
-
     ~CallQueue()
     {
         stop(Milliseconds(0));
     }
-
     /* Submit a call. Run it now if the caller waits at once and no call is before it. */
     void submit(const CallRef &call, bool waits);
 
@@ -67,11 +63,10 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
      * nothing and return false. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
-
-    /* Wait until a call is complete, and run calls that are before it. Throws after the timeout. */
+    /* Wait for a call, and run calls before it unless there is a timeout, after which it throws. */
     void finish(Call *call, Milliseconds timeout);
 
-    /* End all calls of this rank and of the others. Any thread may call it at any time. */
+    /* End all calls of the group on all ranks. Any thread may call this at any time. */
     void abort()
     {
         twill_comm *comm = group_.comm;
@@ -80,10 +75,10 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     }
 
     /* Wait for calls to end, abort them after `patience`, and leave the communicator. A callback of
-     * a future may call this in a thread of the group. */
+     * a future may call this in a thread of the group. Does nothing in a forked child. */
     void stop(Milliseconds patience);
 
-    /* Run a function with the communicator while no call uses it. */
+    /* Run a function with the communicator while no call uses it. Throws if the group has ended. */
     template <class Function> void between(Function &&function)
     {
         group_.job->check_forked();
@@ -100,12 +95,11 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     {
         return group_;
     }
-
     bool forked() const
     {
         return group_.job->forked();
     }
-
+    /* Return whether a call has failed in twill. */
     bool failed() const
     {
         return failed_.load();
@@ -119,7 +113,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
      * Returns the exception, or nullptr. */
     template <class Run, class After>
     std::exception_ptr attempt(double seconds, Run &&run, After &&after);
-
+    /* Run a call, then `after`, and drop both. Returns the exception, or nullptr. */
     std::exception_ptr execute(Call &call);
 
     /* Mark the queue as free, and wake the threads that wait for that. */
@@ -139,27 +133,20 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
                twill_comm_message(group_.comm) + " (" + twill_strerror(status) + ")";
     }
 
-    /* Run a call without the lock. Returns a future that the caller must resolve. */
+    /* Run a call without the lock. Returns a future that the caller must resolve, or nullptr. */
     FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call);
-
+    /* Run and complete a call in this thread, which releases the lock meanwhile. */
     void run_here(std::unique_lock<std::mutex> &lock, const CallRef &call);
-
     /* Provide a thread that serves, a spare or a new one, unless there is one. */
     void ensure_thread();
-
     /* Join the threads that have ended. */
     void reap();
-
     /* Wait for the threads to end. As they own the queue, one that does not end in time is left. */
     void end_threads(std::unique_lock<std::mutex> &lock);
-
     /* The main function of a thread, which alternates between waiting as a spare and serving. */
     void thread_main();
-
-    /* Run a call in the thread that serves. While that completes a future, another may take over.
-     * Returns whether none has. */
+    /* Run a call in the thread that serves. Returns false if another took over during callbacks. */
     bool run_aside(std::unique_lock<std::mutex> &lock, CallRef call);
-
     /* Run calls until there are none for some time. Returns false then. Returns true if another
      * thread has taken over while this one ran callbacks of a future. */
     bool serve(std::unique_lock<std::mutex> &lock);
@@ -420,6 +407,5 @@ inline bool CallQueue::serve(std::unique_lock<std::mutex> &lock)
     serves_ = false;
     return false;
 }
-
 } // namespace twill_torch
 #endif

@@ -26,7 +26,6 @@
 
 namespace twill_torch
 {
-
 #if TWILL_TORCH_HAS_BACKEND
 using Base = c10d::Backend;
 #else
@@ -56,6 +55,7 @@ inline std::exception_ptr failure(const std::string &sentence)
     }
 }
 
+/* Throw the exception of a failed call. */
 [[noreturn]] inline void fail(const std::string &sentence)
 {
     std::rethrow_exception(failure(sentence));
@@ -67,6 +67,7 @@ auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
 {
     return !options.asyncOp;
 }
+/* Return false for options that cannot say it. */
 template <class Options> bool waits_at_once(const Options &, long)
 {
     return false;
@@ -82,6 +83,5 @@ inline bool takes_nothing()
     return false;
 #endif
 }
-
 } // namespace twill_torch
 #endif

@@ -7,7 +7,7 @@
 
 namespace twill_torch
 {
-
+/* Join the group `name` of a store and return its backend. Collective over its ranks. */
 inline BackendRef make_backend(const StoreRef &store, const std::string &name, int rank, int size,
                                Milliseconds timeout)
 {
@@ -26,7 +26,8 @@ inline std::string Backend::make_handle()
     return text;
 }
 
-/* Make a group, and its job, of processes that have exchanged their handles. */
+/* Return the backend of a new group and job of these handles' processes, or throw. Uses up this
+ * one's handle. If `ordered`, ranks have the order of the list. `seconds` limits each wait. */
 inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, bool ordered,
                                        double seconds)
 {
@@ -89,6 +90,7 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
     if (aborts)
         end_calls();
     Rendezvous rendezvous(store_, name, rank, size);
+    /* One rank's contribution, with its handle and whether its group has failed. */
     struct Told {
         int32_t failed;
         char handle[TWILL_HANDLE_BYTES];
@@ -120,6 +122,7 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64
     return without(excluded, (flags & ABORT) != 0);
 }
 
+/* Return the group's time limit and the ranks of its members in the job. */
 inline c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
 {
     auto options = c10::make_intrusive<Options>("twill", timeout_.load());
@@ -128,6 +131,7 @@ inline c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
     return options;
 }
 
+/* Return the backend of a group of `ranks`, or nullptr if this rank is none of them. */
 inline c10::intrusive_ptr<c10d::Backend> Backend::split(const StoreRef &store,
                                                         const std::vector<int> &ranks,
                                                         const c10::intrusive_ptr<Options> &options)
@@ -140,6 +144,7 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::split(const StoreRef &store,
                         options ? options->timeout : timeout_.load());
 }
 
+/* Return the backend of a new group of `size` processes that meet at a store. */
 inline c10::intrusive_ptr<c10d::Backend> Backend::merge(const StoreRef &store,
                                                         const c10::intrusive_ptr<Options> &options,
                                                         const int &rank, const int &size)
@@ -148,6 +153,5 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::merge(const StoreRef &store,
                         options ? options->timeout : timeout_.load());
 }
 #endif
-
 } // namespace twill_torch
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job is a twill context with the communicators that all groups of a process share. Groups are
- * made from `world`, which also carries messages. The first group of a process makes the job, and
- * later groups of its ranks join it. */
+/* A job is a twill context with the communicators that all groups of a process share. The first
+ * group of a process makes the job, and later groups of its ranks join it. */
 #ifndef TWILL_TORCH_JOB_H
 #define TWILL_TORCH_JOB_H
 
@@ -14,7 +13,6 @@
 
 namespace twill_torch
 {
-
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
 
 /* An all-gather over a store, for set-up. Each round has a key for each rank. A rank deletes its
@@ -28,7 +26,7 @@ class Rendezvous
     {
     }
 
-    /* A twill_exchange_fn. Keeps the reason of a failure for reason(). */
+    /* A twill_exchange_fn. Does gather(). Returns 0, or 1 and keeps the failure for reason(). */
     static int exchange(void *user, const void *mine, void *all, size_t bytes)
     {
         auto *self = static_cast<Rendezvous *>(user);
@@ -41,6 +39,7 @@ class Rendezvous
         }
     }
 
+    /* Gather `bytes` of each rank in all[size][bytes], or throw, also if lengths differ. */
     void gather(const void *mine, void *all, size_t bytes)
     {
         const auto *from = static_cast<const uint8_t *>(mine);
@@ -71,7 +70,7 @@ class Rendezvous
     {
         number_ = std::to_string(number) + "/";
     }
-
+    /* Return why exchange() has failed, or an empty text. */
     const std::string &reason() const
     {
         return reason_;
@@ -91,6 +90,7 @@ class Rendezvous
         return values;
     }
 
+    /* Return the key in the store of a rank's part of a round. */
     std::string key(int round, int rank) const
     {
         return name_ + "/" + (round > 0 ? number_ : "") + std::to_string(round) + "/" +
@@ -112,7 +112,7 @@ struct ForkState {
     unsigned forks = 0;
 };
 
-/* Return that state. It is never destroyed, as groups may outlive static objects. */
+/* Return this process's state. It is never destroyed, as groups may outlive static objects. */
 inline ForkState &fork_state()
 {
     static auto *state = new ForkState;
@@ -124,8 +124,7 @@ inline ForkState &fork_state()
     return *state;
 }
 
-/* Return the mutex under which contexts and communicators are created and destroyed. It is
- * recursive, as a job may end while another is made. */
+/* Return the mutex under which contexts and communicators, also nested, are made and ended. */
 inline Mutex &creation_mutex()
 {
     return *fork_state().creation;
@@ -138,13 +137,15 @@ inline Mutex &creation_mutex()
          twill_strerror(TWILL_ERR_FORKED) + ")");
 }
 
+/* Return a random number that is not 0. */
 inline uint64_t random_number()
 {
     std::random_device device;
     return (static_cast<uint64_t>(device()) << 32 | device()) | 1;
 }
 
-/* The job of a process, see above. Its groups share it, and the last of them ends it. */
+/* The twill context of a process and the communicator from which its groups are made. Its groups
+ * share it, and the last of them ends it. Constant once made, but for `messages`. */
 struct Job {
     twill_context *context = nullptr;
     twill_comm *world = nullptr;
@@ -172,6 +173,7 @@ struct Job {
         return fork_state().forks != forks;
     }
 
+    /* Throw in a forked child. */
     void check_forked() const
     {
         if (forked())
@@ -195,7 +197,7 @@ template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threa
     });
 }
 
-/* Return a tensor in memory of twill_alloc(), which is freed with the last tensor that uses it. */
+/* Return a tensor in memory of twill_alloc(), or other memory if that fails. Its end frees it. */
 inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
                                   const at::TensorOptions &options)
 {
@@ -216,7 +218,7 @@ struct Claim {
     int32_t size;    /* size of its job */
 };
 
-/* A group's communicator, and the job and number of the group. */
+/* A group's communicator, job and number. Its CallQueue owns it. Constant once made. */
 struct Membership {
     std::shared_ptr<Job> job;
     twill_comm *comm = nullptr;
@@ -224,13 +226,14 @@ struct Membership {
     std::vector<int> in_job; /* rank in the job of each rank of the group */
 };
 
+/* Return the message for a group that could not be made. `said` is twill's, or nullptr. */
 inline std::string creation_failure(const Rendezvous &rendezvous, const char *said)
 {
     return std::string("twill: set-up: ") + (said != nullptr && *said != 0 ? said : "failed") +
            (rendezvous.reason().empty() ? "" : ": " + rendezvous.reason());
 }
 
-/* Make a job of all ranks of a rendezvous, and the group's communicator. */
+/* Make a job of all ranks of a rendezvous, and the communicator of `made`, or throw. */
 inline void create_job(Membership &made, Rendezvous &rendezvous, int rank, int size)
 {
     auto job = std::make_shared<Job>();
@@ -255,7 +258,8 @@ inline void create_job(Membership &made, Rendezvous &rendezvous, int rank, int s
     Job::current() = job;
 }
 
-/* Make the communicator of a group over a store. Collective over the group's ranks. */
+/* Make the communicator of a group over a store, or throw. Collective over the group's ranks. If
+ * they are not all in one job, they make a new one. */
 inline Membership join_group(const StoreRef &store, const std::string &name, int rank, int size)
 {
     Rendezvous rendezvous(store, name, rank, size);
@@ -291,6 +295,5 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
         fail(creation_failure(rendezvous, twill_context_message(job->context)));
     return made;
 }
-
 } // namespace twill_torch
 #endif

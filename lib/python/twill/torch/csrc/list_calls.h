@@ -7,7 +7,6 @@
 
 namespace twill_torch
 {
-
 /* Return the beginning of a list that lies in one block, as chunks of a tensor do, or nullptr. */
 inline uint8_t *block_of(const Tensors &list)
 {
@@ -22,12 +21,13 @@ inline uint8_t *block_of(const Tensors &list)
     return begin;
 }
 
-/* A list as one block, for reading or for writing. */
+/* A list of tensors as one block of memory, for reading or for writing in one call. */
 struct Block {
     at::Tensor memory; /* scratch, unless the list is a block */
     uint8_t *data = nullptr;
     Tensors list;
 
+    /* Return a function that copies the block to the list, or nullptr if none is needed. */
     std::function<void()> stored() const
     {
         if (!memory.defined())
@@ -39,6 +39,7 @@ struct Block {
     }
 };
 
+/* Return a list as a block, with its values if `read`. scratch(bytes) gives memory if needed. */
 template <class Scratch> Block block_for(const Tensors &list, bool read, Scratch &&scratch)
 {
     Block block;
@@ -303,6 +304,5 @@ inline WorkRef Backend::endCoalescing()
     return joined;
 }
 #endif
-
 } // namespace twill_torch
 #endif

@@ -15,7 +15,6 @@
 
 namespace twill_torch
 {
-
 using Milliseconds = std::chrono::milliseconds;
 using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 
@@ -31,33 +30,28 @@ class Pending : public c10d::Work
           number_(number)
     {
     }
-
     bool isCompleted() override
     {
         return done_.load(std::memory_order_acquire);
     }
-
     bool isSuccess() const override
     {
         return done_.load(std::memory_order_acquire) && error_ == nullptr;
     }
-
     std::exception_ptr exception() const override
     {
         return done_.load(std::memory_order_acquire) ? error_ : nullptr;
     }
-
     void synchronize() override
     {
     }
-
     Tensors result() override
     {
         return results;
     }
-
+    /* Return the future of the results, made at its first use. Throws in a forked child. */
     FutureRef getFuture() override;
-
+    /* Wait, and return true. Throws the error of the call, or another one after the timeout. */
     bool wait(Milliseconds timeout = kNoTimeout) override;
 
 #if TWILL_TORCH_VERSION >= 201
@@ -67,23 +61,22 @@ class Pending : public c10d::Work
     }
 #endif
 
-    /* Complete it, with nullptr as the error on success. Called once. */
+    /* Complete the call or message, with nullptr as the error on success. Called once. */
     void complete(std::exception_ptr error)
     {
         resolve(seal(std::move(error)));
     }
-
-    /* Do the first half of complete(), which runs no code of the program. Returns the future, if
-     * there is one, for the second half. */
+    /* Do the first half of complete(), before callbacks. Returns the future, or nullptr. */
     FutureRef seal(std::exception_ptr error);
 
-    /* Do the second half: complete the future, which runs the program's callbacks. */
+    /* Do the second half of complete(), which runs the callbacks of the future. */
     void resolve(const FutureRef &future)
     {
         if (future)
             mark(*future);
     }
 
+    /* Set the results, a list of tensors or several, before the call begins. */
     void set_results(at::TensorList list)
     {
         results = list.vec();
@@ -128,6 +121,7 @@ class Pending : public c10d::Work
         return std::string(answers ? "gloo:" : "twill:") + title;
     }
 
+    /* Complete a future with the error or the results. */
     void mark(c10::ivalue::Future &future)
     {
         if (error_)
@@ -230,6 +224,5 @@ class Joined : public Pending
     std::atomic<bool> failed_{false};
     std::exception_ptr first_;
 };
-
 } // namespace twill_torch
 #endif

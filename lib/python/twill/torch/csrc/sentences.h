@@ -15,10 +15,9 @@
 
 namespace twill_torch
 {
-
 using Clock = std::chrono::steady_clock;
 
-/* The first message of 256 bytes, as it is sent. */
+/* The first 256 bytes of a message as they are sent, which describe it. */
 struct Frame {
     uint64_t group; /* number of the group */
     uint64_t bytes;
@@ -34,7 +33,6 @@ class Message : public Pending
 {
   public:
     using Pending::Pending;
-
     int sourceRank() const override
     {
         return source;
@@ -81,6 +79,7 @@ class Message : public Pending
 
 using MessageRef = c10::intrusive_ptr<Message>;
 
+/* Return the exception of a message whose time is over. `what` says what is missing. */
 inline std::exception_ptr late_failure(const Message &message, const char *what)
 {
     std::ostringstream sentence;
@@ -119,7 +118,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
         return job_->forked();
     }
-
+    /* Start a message. A thread then makes progress until it is complete. */
     void submit(const MessageRef &message);
     /* Wait until a message is complete. Throws after the timeout. */
     void finish(Message *message, Milliseconds timeout);
@@ -159,21 +158,25 @@ class Messages : public std::enable_shared_from_this<Messages>
         return broken_ ? 0 : sent_.size() + wanted_.size() + (receives ? 1 : 0);
     }
 
+    /* Start to send frame and contents. Returns TWILL_OK or the first failure. */
     twill_status start_send(Message &message);
+    /* Start to receive the next frame of a rank of the job, or return the failure. */
     twill_status start_frame(int from);
     twill_status begin_contents(int from);
     twill_status advance_peer(int from);
+    /* End the messages that have been sent. Returns TWILL_OK or the first failure. */
     twill_status advance_sends();
     bool take_kept(const MessageRef &message);
     void deliver(const MessageRef &message, const Frame &frame, int from, const uint8_t *contents);
     void fail_all(twill_status status);
     void end_all(const std::exception_ptr &error);
     void expire();
+    /* Advance all messages and fail late ones, or all if twill has failed. */
     void progress();
+    /* Make progress for as long as there are messages, then sleep, until the end. */
     void thread_main();
 
-    /* Holds the mutex. After its release it completes messages that have ended meanwhile, as
-     * callbacks of futures may call anything. */
+    /* Holds the mutex, then completes messages that ended meanwhile. Callbacks may do anything. */
     struct Hold {
         explicit Hold(Messages &messages) : of(&messages), lock(messages.mutex_)
         {
@@ -183,6 +186,7 @@ class Messages : public std::enable_shared_from_this<Messages>
             if (of != nullptr)
                 release();
         }
+        /* Release the mutex, and complete the messages that have ended. */
         void release()
         {
             std::vector<std::pair<MessageRef, std::exception_ptr>> ended;
@@ -198,7 +202,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         Messages *of;
         std::unique_lock<std::mutex> lock;
     };
-
+    /* Note that a message has ended, with an error or nullptr. Hold completes it. */
     void end(const MessageRef &message, std::exception_ptr error)
     {
         ended_.emplace_back(message, std::move(error));
@@ -238,7 +242,7 @@ inline twill_status Messages::start_frame(int from)
     return twill_recv_start(job_->world, &peer.frame, sizeof(Frame), TWILL_U8, from, &peer.request);
 }
 
-/* Give a message the contents that have arrived for it, and end it. */
+/* Give a message the contents that have arrived for it (in place if nullptr), and end it. */
 inline void Messages::deliver(const MessageRef &message, const Frame &frame, int from,
                               const uint8_t *contents)
 {
@@ -265,7 +269,7 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     end(message, error);
 }
 
-/* Find the message that a frame belongs to, and receive its contents or keep them. */
+/* Find the message of a frame, and receive its contents or keep them. Returns TWILL_OK or not. */
 inline twill_status Messages::begin_contents(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -316,7 +320,7 @@ inline bool Messages::take_kept(const MessageRef &message)
     return false;
 }
 
-/* Receive messages from a rank until none is wanted from it or nothing has arrived. */
+/* Receive all that has arrived from a rank while any is wanted. Returns TWILL_OK or a failure. */
 inline twill_status Messages::advance_peer(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -564,6 +568,5 @@ inline void Messages::thread_main()
         changed_.wait_for(hold.lock, nap, [this] { return stopped_; });
     }
 }
-
 } // namespace twill_torch
 #endif

@@ -7,7 +7,6 @@
 
 namespace twill_torch
 {
-
 /* Return a function that copies a result back from a tensor's copy, or nullptr without a copy. */
 inline std::function<void()> stored(const Flat &flat)
 {
@@ -90,6 +89,7 @@ inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
     static const char call[] = "allreduce_coalesced";
     if (tensors.empty())
         refuse(call, "requires non-empty tensor list");
+    /* One tensor of the call, with its type and operation. */
     struct Item {
         Flat flat;
         Elements elements;
@@ -193,18 +193,21 @@ inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &inp
         stored(to));
 }
 
+/* Return the size of a tensor's first dimension, or 1 if it has none. */
 inline int64_t rows_of(const at::Tensor &tensor)
 {
     return tensor.dim() > 0 ? tensor.size(0) : 1;
 }
 
+/* Refuse a tensor whose first dimension is not a multiple of `size`. */
 inline void check_divides(const char *call, const at::Tensor &tensor, int size)
 {
     if (rows_of(tensor) % size != 0)
         refuse(call, "Tensor's dim 0 does not divide equally across group size");
 }
 
-/* Return the bytes of each rank's part of a tensor that is split along its first dimension. */
+/* Return the bytes of each rank's part of a tensor that is split along its first dimension. Without
+ * splits parts are equal. Refuses splits that do not fit. */
 inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
                                     const std::vector<int64_t> &splits, int size)
 {
@@ -276,15 +279,13 @@ inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 
 /* --- sparse tensors --------------------------------------------------------------------------- */
 
-/* The sum of sparse tensors, such as gradients of embeddings. Ranks gather all entries and add
- * equal ones. */
-
-/* The entries of this rank, and of all ranks one after the other. */
+/* The entries of this rank's sparse tensor, and of all ranks', to be added up. For one call. */
 struct SparseSum {
     at::Tensor indices, values; /* a row for each entry */
     at::Tensor all_indices, all_values;
     int size;
 
+    /* Gather the entries of all ranks. Returns TWILL_OK or the first failure. */
     twill_status gather(twill_comm *comm)
     {
         int64_t mine = values.size(0);
@@ -300,6 +301,7 @@ struct SparseSum {
     }
 
   private:
+    /* Make `all` of the rows of all ranks, counts[r] from rank r. Returns the status of twill. */
     static twill_status gather_rows(twill_comm *comm, const std::vector<int64_t> &counts,
                                     int64_t total, const at::Tensor &mine, at::Tensor &all)
     {
@@ -353,6 +355,5 @@ inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::Allred
                 at::Tensor(tensor).copy_(result);
         });
 }
-
 } // namespace twill_torch
 #endif

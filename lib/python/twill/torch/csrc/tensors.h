@@ -11,13 +11,13 @@
 
 namespace twill_torch
 {
-
 /* Type and count of a tensor's elements for reductions. A complex number counts as two numbers. */
 struct Elements {
     twill_type type;
     size_t count;
 };
 
+/* Set *type to twill's type for the numbers of a PyTorch type. Returns false if there is none. */
 inline bool find_type(at::ScalarType scalar, twill_type *type)
 {
     static constexpr std::pair<at::ScalarType, twill_type> TYPES[] = {
@@ -50,6 +50,7 @@ inline bool find_type(at::ScalarType scalar, twill_type *type)
     return false;
 }
 
+/* Return type and count of a tensor's elements. Refuses types that twill does not reduce. */
 inline Elements elements_of(const char *call, const at::Tensor &tensor)
 {
     twill_type type;
@@ -63,6 +64,7 @@ inline Elements elements_of(const char *call, const at::Tensor &tensor)
 class Operation
 {
   public:
+    /* Find the operation for a tensor. Refuses one that has no meaning for its type. */
     Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor);
 
     /* Run a function with the operation. Returns its status. */
@@ -82,12 +84,14 @@ class Operation
     }
 
   private:
+    /* Return the operation on bools, or refuse one that they do not have. */
     static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which);
-
+    /* Return the operation on numbers, or refuse one that the tensor's type does not have. */
     static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
                                const at::Tensor &tensor);
 
-    /* Return a tensor of one element, float for 8- and 16-bit floats, else of the tensor's type. */
+    /* Return the factor of PREMUL_SUM as a tensor of one element. It is a float for 8- and 16-bit
+     * floats, else of the tensor's type. Refuses a call without one. */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
                                 const at::Tensor &tensor);
 
@@ -187,6 +191,7 @@ inline void check_tensor(const char *call, const at::Tensor &tensor)
         refuse(call, "tensors must be on the CPU, not on " + tensor.device().str());
 }
 
+/* Refuse a tensor that twill cannot access, or that has another type than `other`. */
 inline void check_alike(const char *call, const at::Tensor &tensor, const at::Tensor &other)
 {
     check_tensor(call, tensor);
@@ -206,7 +211,7 @@ inline void check_same(const char *call, const Tensors &tensors)
     }
 }
 
-/* Return the one tensor of a list. `list` is the list's name for messages, or nullptr. */
+/* Return the only tensor of a list (`list` in messages, or nullptr). Refuses other lists. */
 inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
 {
     check_same(call, tensors);
@@ -219,6 +224,7 @@ inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = n
     return tensors[0];
 }
 
+/* Return the address of a tensor's first element. */
 inline uint8_t *bytes_of(const at::Tensor &tensor)
 {
     return static_cast<uint8_t *>(tensor.data_ptr());
@@ -229,6 +235,7 @@ inline uint8_t *bytes_of(const at::Tensor &tensor)
 class Flat
 {
   public:
+    /* Copy a tensor if it is not one block in order. The copy has its values only if `read`. */
     Flat(const at::Tensor &tensor, bool read) : tensor_(tensor)
     {
         bool lazy = tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor();
@@ -247,7 +254,7 @@ class Flat
     {
         return bytes_of(flat());
     }
-
+    /* Return whether there is a copy. */
     bool copied() const
     {
         return copy_.defined();
@@ -262,6 +269,7 @@ class Flat
                                "have none: pass its clone()");
     }
 
+    /* Copy the copy, if there is one, back to the tensor. */
     void store() const
     {
         if (!copied())
@@ -270,6 +278,7 @@ class Flat
         at::Tensor(tensor_).copy_(copy_);
     }
 
+    /* Return the copy, or the tensor if there is none. */
     const at::Tensor &flat() const
     {
         return copied() ? copy_ : tensor_;
@@ -296,7 +305,7 @@ inline size_t sum_of(const std::vector<size_t> &sizes)
     return sum;
 }
 
-/* Copy tensors into one block, one after the other; unpack() copies them back. */
+/* Copy tensors into one block, one after the other. */
 inline void pack(const Tensors &tensors, const at::Tensor &block)
 {
     uint8_t *at = bytes_of(block);
@@ -309,6 +318,7 @@ inline void pack(const Tensors &tensors, const at::Tensor &block)
     }
 }
 
+/* Copy a block, which has the tensors one after the other, to the tensors. */
 inline void unpack(const at::Tensor &block, const Tensors &tensors)
 {
     const uint8_t *at = bytes_of(block);
@@ -322,8 +332,8 @@ inline void unpack(const at::Tensor &block, const Tensors &tensors)
     }
 }
 
-/* Combine another tensor of this rank into `sum`. c10d allows several tensors of one rank in one
- * call. They are combined before the call, and each gets the result after it. */
+/* Combine another tensor of this rank into `sum`, or refuse an average. c10d allows several tensors
+ * of one rank in one call. They are combined before the call, and each gets the result after it. */
 inline void combine(const char *call, at::Tensor &sum, const at::Tensor &other,
                     c10d::ReduceOp::RedOpType which)
 {
@@ -387,6 +397,5 @@ inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tens
     flat.check_written();
     return [flat] { flat.store(); };
 }
-
 } // namespace twill_torch
 #endif
