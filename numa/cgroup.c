@@ -9,7 +9,7 @@
 
 #define LIMIT_NONE_FROM (UINT64_C(1) << 60) /* for "none" version 1 writes a huge number */
 
-/* Return whether a list such as "cpu,cpuacct" has a word. */
+/* Return whether the first `bytes` bytes of a list such as "cpu,cpuacct" have a word. */
 static bool list_has(const char *list, size_t bytes, const char *word)
 {
     for (size_t at = 0, length; at < bytes; at += length + 1) {
@@ -20,8 +20,9 @@ static bool list_has(const char *list, size_t bytes, const char *word)
     return false;
 }
 
-/* Parse a line of /proc/self/cgroup: "0::/path", or "4:cpu,cpuacct:/path" in version 1. A mounted
- * controller of version 1 has precedence, as a controller is in only one of the two. */
+/* Set *cgroup if a line of /proc/self/cgroup is for the controller. Lines are "0::/path", or
+ * "4:cpu,cpuacct:/path" in version 1. A mounted controller of version 1 has precedence, as a
+ * controller is in only one of the two. Changes the line. */
 static void parse_line(struct twill_cgroup *cgroup, char *line, const char *controller,
                        const char *root)
 {
@@ -65,6 +66,7 @@ bool twill_cgroup_rise(struct twill_cgroup *cgroup)
     return true;
 }
 
+/* Open a file of the cgroup to read. Returns NULL if that fails. */
 static FILE *open_file(const struct twill_cgroup *cgroup, const char *name)
 {
     char path[PATH_MAX + 64];

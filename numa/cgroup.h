@@ -7,23 +7,24 @@
 
 #include <limits.h>
 
-/* One folder of a controller, filled by twill_cgroup_find(). */
+/* The folder of a cgroup in one hierarchy, filled by twill_cgroup_find(). A plain value. */
 struct twill_cgroup {
     char folder[PATH_MAX];
-    size_t top; /* bytes of `folder` that are the mount point, the topmost cgroup */
-    bool unified;
+    size_t top;   /* bytes of `folder` that are the mount point, the topmost cgroup */
+    bool unified; /* version 2 */
 };
 
 /* Find the cgroup of this process for a controller ("memory", "cpu"). `root` is "", or where a test
- * has its files. Returns false if there is none. In a container the path may be that of the host
- * and not exist, as only the container's cgroups are mounted. */
+ * has its files. Returns false, with folder undefined, if there is none. In a container the path
+ * may be that of the host and not exist, as only the container's cgroups are mounted. */
 bool twill_cgroup_find(struct twill_cgroup *cgroup, const char *controller, const char *root);
-/* Go to the cgroup above. Returns false if this is the topmost one. */
+/* Change *cgroup to the one above it. Returns false, without a change, if it is the topmost one. */
 bool twill_cgroup_rise(struct twill_cgroup *cgroup);
-/* Read up to two numbers from the beginning of a file. Returns how many there are. "max" does not
- * count, and neither does the huge number that version 1 writes for it. */
+/* Read up to two numbers from the beginning of file `name` of the cgroup. Returns how many there
+ * are, 0 if it cannot be read. "max", or in version 1 a huge number for it, does not count. */
 int twill_cgroup_numbers(const struct twill_cgroup *cgroup, const char *name, uint64_t number[2]);
-/* Read the number that follows a word in a file. Returns false if the word is not there. */
+/* Read the number that follows a word in file `name` of the cgroup. Returns false if the word is
+ * not there, or not the file. */
 bool twill_cgroup_count(const struct twill_cgroup *cgroup, const char *name, const char *word,
                         uint64_t *number);
 

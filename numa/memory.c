@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* An allocation that has not been freed. */
+/* An allocation that has not been freed. Its pool owns it. */
 struct memory_block {
     struct memory_block *next;
     void *pointer;
@@ -19,12 +19,12 @@ struct memory_block {
     bool hbw;     /* placed by the policy, else the system's memory */
 };
 
+/* A pool, from twill_memory_open() to twill_memory_close(). Used by one thread at a time. */
 struct twill_memory {
     struct twill_memory_policy policy;
-    uint64_t budget;
-    uint64_t limit; /* most bytes for this pool and its sibling: what was free at first on the
-                       policy's nodes, or this rank's share of it */
-    bool shared;    /* twill_memory_limit() has set a limit */
+    uint64_t budget; /* most bytes that the policy may place, 0 for no limit */
+    uint64_t limit;  /* for it and its sibling, what was free at first or this rank's share of it */
+    bool shared;     /* twill_memory_limit() has set a limit */
     struct twill_log *log;
     const struct twill_memory_placer *placer;
     struct memory_block *blocks;
@@ -90,7 +90,8 @@ static bool meets(const struct twill_memory_claims *claims, twill_numa_set nodes
     return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
 }
 
-/* Return each rank's equal part of a claim, or UINT64_MAX if the claim does not bind. */
+/* Return the equal part of a claim for each rank on its nodes, or UINT64_MAX if it does not
+ * bind. */
 static uint64_t part_of(const struct twill_memory_claim *claim,
                         const struct twill_memory_claims *ranks, unsigned n)
 {
@@ -131,9 +132,10 @@ void twill_memory_close(struct twill_memory *memory)
     free(memory);
 }
 
-/* Return why these bytes cannot be in MCDRAM, or NULL. The kernel counts memory that is allocated
- * but not touched as free, hence the second check. Where a rank binds, pools that only prefer are
- * also limited: the kernel moves their pages to DDR, but not those of the other rank. */
+/* Return a text that says why these bytes cannot be where the policy wants them, or NULL. The
+ * kernel counts memory that is allocated but not touched as free, hence the second check. Where a
+ * rank binds, pools that only prefer are limited, as the kernel moves their pages to DDR, not those
+ * of others. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -165,8 +167,8 @@ static const char *placing_failed(int error)
                              : strerror(error);
 }
 
-/* Count a fallback to DDR, and log the first. `own` means that the cause is this rank's. Other
- * causes, as a machine without MCDRAM, only rank 0 reports, once for both pools. */
+/* Count a fallback to DDR, and log the first. If it has a cause in this rank (`own`), this rank
+ * logs. Other causes, as a machine without MCDRAM, only rank 0 logs, once for both pools. */
 static void fall_back(struct twill_memory *memory, size_t bytes, const char *cause, bool own)
 {
     bool first = own || twill_log_is_first(memory->log);
@@ -182,11 +184,13 @@ static void fall_back(struct twill_memory *memory, size_t bytes, const char *cau
     memory->warned = true;
 }
 
+/* Return whether the policy wants other memory than DDR. */
 static bool wants_kind(const struct twill_memory *memory)
 {
     return memory->policy.kind != TWILL_KIND_DDR;
 }
 
+/* Map memory of record->bytes and apply the policy. Returns 0, or an errno with nothing mapped. */
 static int map_placed(const struct twill_memory *memory, struct memory_block *record,
                       size_t alignment)
 {
@@ -201,7 +205,7 @@ static int map_placed(const struct twill_memory *memory, struct memory_block *re
     return failed;
 }
 
-/* Allocate under the policy if possible, else by the system's default. Returns 0 or an errno. */
+/* Allocate into *record under the policy if possible, else by default. Returns 0 or an errno. */
 static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
     size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
@@ -300,8 +304,8 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
     *stats = memory->stats;
 }
 
-/* --- what limits leave ------------------------------------------------------------------------ */
-/* Return the bytes that a limit leaves beyond these pages, or UINT64_MAX if there is no limit. */
+/* Return the bytes that a limit of getrlimit() leaves beyond these pages, or UINT64_MAX for no
+ * limit. */
 static uint64_t left_of(int resource, unsigned long pages)
 {
     struct rlimit limit;
@@ -311,7 +315,7 @@ static uint64_t left_of(int resource, unsigned long pages)
     return limit.rlim_cur > used ? limit.rlim_cur - used : 0;
 }
 
-/* Return the bytes that the cgroup of this process (version 2) leaves, or UINT64_MAX. */
+/* Return the bytes that the cgroup of this process (version 2) leaves, UINT64_MAX without limit. */
 static uint64_t left_of_cgroup(void)
 {
     struct twill_cgroup cgroup;

@@ -9,30 +9,33 @@
 
 enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTERLEAVE };
 
-/* The setting of TWILL_MEMORY for one kind of buffers, resolved for a machine. */
+/* The setting of TWILL_MEMORY for one kind of buffers, resolved for a machine by
+ * twill_memory_decide(). A plain value. */
 struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
     twill_numa_set nodes; /* 0 for the system's default */
     bool missed;          /* a kind of memory was requested by name, and there is none */
     bool automatic;       /* decided by "auto" */
-    const char *nominal;  /* why nothing is bound although decided (another machine), or NULL */
+    const char *nominal;  /* why nothing is placed (another machine is described), or NULL */
     char why[160];        /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
 };
 
-/* Parse "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... and decide for a machine. If it
- * has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG, and other settings fall back to DDR, as `why`
- * says. "auto" chooses MCDRAM that is separate memory (flat, hybrid) and faster for all CPUs of the
- * process, else DDR. The nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
+/* Set *policy from the text "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... for a
+ * machine. NULL and "" mean "auto". If the machine has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG,
+ * as is another text, and other settings fall back to DDR, as `why` says. "auto" chooses MCDRAM
+ * that is separate memory (flat, hybrid) and faster for all CPUs of the process, else DDR. The
+ * nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);
 
-/* A pool: memory under one policy and one budget. Not thread-safe. */
 struct twill_memory;
-/* Open a pool that may take `budget` bytes of MCDRAM, or all that is free if that is 0. Free is
- * what the kernel reports. Ranks of a host that bind at the same time do not see each other's
- * untouched pages, so twill_memory_limit() limits each of them. */
+/* Create a pool, the memory of a process under one policy and one budget. It may take `budget`
+ * bytes of the policy's NUMA nodes, or all that is free there if that is 0. Free is what the kernel
+ * reports. Ranks of a host that bind at the same time do not see each other's untouched pages, so
+ * twill_memory_limit() limits each of them. It copies the policy, logs to `log`, and has no
+ * lock. */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);
@@ -42,48 +45,48 @@ void twill_memory_close(struct twill_memory *memory);
  * against its budget and against what is free. Either may be closed first. */
 void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
 
-/* Part of the exchange of a host's ranks for twill_memory_share(). For each of the two pools these
- * are the NUMA nodes that its memory may be on. For a pool that binds they include the bytes that
- * were free there when it was opened, otherwise UINT64_MAX. */
+/* What a rank's pool may take, for the exchange of a host's ranks before twill_memory_share(). */
 struct twill_memory_claim {
-    twill_numa_set nodes;
-    uint64_t free_bytes;
+    twill_numa_set nodes; /* that its memory may be on */
+    uint64_t free_bytes;  /* there when a pool that binds was opened, otherwise UINT64_MAX */
 };
+/* The claims of both pools of a rank, the user's and the library's. */
 struct twill_memory_claims {
     struct twill_memory_claim user, library;
 };
 /* Get a pool's claim, for the exchange of ranks that twill_memory_share() needs. */
 void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_claim *claim);
-/* Return the most bytes that rank `me` of n may place, so that no rank that binds is killed for
- * what others take. Returns UINT64_MAX if no rank that shares a node with it binds. */
+/* Return the most bytes that rank `me` of the n ranks of a host may place, so that no rank that
+ * binds is killed for what others take. Returns UINT64_MAX if no rank on its nodes binds. */
 uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me);
-/* Limit what a pool and its sibling place together. Call it when all ranks have opened their pools
- * and none has allocated. */
+/* Limit the bytes that a pool and its sibling place together, UINT64_MAX for no new limit. Call it
+ * when all ranks have opened their pools and before any of them allocates. */
 void twill_memory_limit(struct twill_memory *memory, uint64_t bytes);
 
-/* Allocate private memory. It is aligned to 64 bytes, or from 2 MiB on to 2 MiB with the advice to
- * use huge pages. BIND takes no more than is free and the budget allows. Memory beyond that is in
- * DDR, counted as a fallback and logged once. */
+/* Allocate private memory in *pointer, NULL on failure. It is aligned to 64 bytes, or from 2 MiB on
+ * to 2 MiB with the advice to use huge pages. BIND takes no more than is free and the budget
+ * allows. Memory beyond that is in DDR, counted as a fallback and logged once. Returns
+ * TWILL_ERR_MEMORY if there is no memory at all. */
 twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, size_t bytes,
                                 struct twill_error *error);
-/* Free what twill_memory_alloc() returned. Does nothing if `pointer` is not of this pool. */
+/* Free what twill_memory_alloc() returned. Ignores `bytes`, and a `pointer` not of this pool. */
 void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes);
 /* Apply the policy to a page-aligned mapping of the caller's, by the rules of twill_memory_alloc().
- * Call it before any page is touched. *placed becomes true unless the memory is in DDR. */
+ * Call it before any page is touched. *placed becomes true if the policy places it, false if it is
+ * in DDR. Returns TWILL_ERR_ARGUMENT only if it is not page-aligned. */
 twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
                                 bool *placed, struct twill_error *error);
 /* Give back to the budget what twill_memory_place() took. The policy of the mapping stays. */
 void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed);
-
+/* The counts of one pool, copied by twill_memory_stats(). */
 struct twill_memory_stats {
     uint64_t bytes;     /* allocated or placed now, rounded up to pages or cache lines */
     uint64_t bytes_hbw; /* those of them in MCDRAM, HBM or CXL memory */
     uint64_t fallbacks; /* allocations that did not get the requested kind */
 };
-/* Get the counts of one pool. */
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
 /* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that
- * only this process uses. -1 restores the default. Returns 0 or an errno. */
+ * only this process uses. -1 restores the default. Returns 0 or an errno, as EINVAL for no node. */
 int twill_memory_near(void *pointer, size_t bytes, int node);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A value of TWILL_MEMORY. "mcdram" and "hbm" both mean any high-bandwidth memory. */
+/* A value of TWILL_MEMORY, constant. "mcdram" and "hbm" both mean any high-bandwidth memory. */
 struct policy_form {
     const char *text;
     enum twill_memory_kind kind;
@@ -29,6 +29,7 @@ static const struct policy_form forms[] = {
     FORMS_OF("cxl", TWILL_KIND_CXL),
 };
 
+/* Return the value of TWILL_MEMORY that the text is, or NULL. */
 static const struct policy_form *find_form(const char *text)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(forms); i++)
@@ -57,7 +58,7 @@ static twill_numa_set nodes_of(const struct twill_machine *machine, enum twill_m
     return nearest && local != 0 ? local : all;
 }
 
-/* Parse a list such as "0,2-3" into bits. Returns false if it is no such list. */
+/* Parse a list such as "0,2-3" into a set. Returns false if it is no such list. */
 static bool parse_nodes(const char *text, twill_numa_set *nodes)
 {
     *nodes = 0;
@@ -80,7 +81,8 @@ static bool parse_nodes(const char *text, twill_numa_set *nodes)
     }
 }
 
-/* Parse MEMKIND_HBW_NODES, which names high-bandwidth nodes. Returns NULL, or why that fails. */
+/* Parse MEMKIND_HBW_NODES, which names high-bandwidth nodes, into *nodes. Returns NULL, or the end
+ * of a sentence that says why that fails. */
 static const char *named_nodes(const struct twill_machine *machine, const char *text,
                                twill_numa_set *nodes)
 {
@@ -104,6 +106,7 @@ static twill_numa_set nearest_of(const struct twill_machine *machine, twill_numa
     return near != 0 ? near : nodes;
 }
 
+/* Print a set as a list such as "0,2". A list that is too long is cut. */
 static void write_nodes(char *text, size_t bytes, twill_numa_set nodes)
 {
     size_t used = 0;
@@ -113,12 +116,13 @@ static void write_nodes(char *text, size_t bytes, twill_numa_set nodes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
 }
 
+/* Return what messages call the high-bandwidth memory of a machine. */
 static const char *hbm_name(const struct twill_machine *machine)
 {
     return machine->is_knl ? "MCDRAM" : "HBM";
 }
 
-/* Print a reason such as "auto: 16 GiB MCDRAM at NUMA 1, preferred", with HBM unless on a KNL. */
+/* Print policy->why, as in "auto: 16 GiB MCDRAM at NUMA 1, preferred", with HBM unless on a KNL. */
 static void describe_policy(struct twill_memory_policy *policy, const char *form,
                             const struct twill_machine *machine, bool by_name)
 {
@@ -149,7 +153,7 @@ static bool is_beyond(const struct twill_machine *machine, enum twill_memory_kin
     return beyond && nodes_of(machine, kind, false) == 0;
 }
 
-/* Print why there is no memory of the kind. `unusable` is the fault of hbw_nodes, or NULL. */
+/* Print why there is no memory of the kind. `unusable` is what is wrong with hbw_nodes, or NULL. */
 static void describe_none(char *text, size_t bytes, const struct twill_machine *machine,
                           enum twill_memory_kind kind, const char *hbw_nodes, const char *unusable)
 {

@@ -10,8 +10,8 @@
 
 #define TWILL_MEMORY_PAGE 4096u
 
-/* A way to apply a policy to untouched pages of a mapping, shared or private. It is a structure so
- * that memkind, which is no longer developed, can be replaced. */
+/* A way to apply a policy to untouched pages of a mapping, shared or private. Each is a constant.
+ * It is a structure so that memkind, which is no longer developed, can be replaced. */
 struct twill_memory_placer {
     const char *name;
     /* Returns 0 or an errno. */
@@ -20,21 +20,27 @@ struct twill_memory_placer {
 
 /* The kernel's mbind(). */
 extern const struct twill_memory_placer twill_memory_placer_mbind;
-/* Return memkind's placer. Returns NULL if it is not built in, would use other nodes than the
- * policy's, or lacks the memory to be loaded, which is logged. */
+/* Return the placer that uses the library memkind. Returns NULL if it is not built in, would use
+ * other nodes than the policy's, or lacks the memory to be loaded, which is logged. */
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
 
-/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 or an errno. */
+/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 with the
+ * address in *pointer, or an errno. */
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
+/* Unmap what twill_memory_map() mapped for the same number of bytes. */
 void twill_memory_unmap(void *pointer, size_t bytes);
 /* Take memory that no policy places. If it has 128 KiB or more, no page of it has been touched.
- * Returns 0 or an errno. The caller returns it with twill_memory_give() and the same size. */
+ * Returns 0 with the address in *pointer, or an errno. The caller returns it with
+ * twill_memory_give() and the same size. */
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment);
+/* Free what twill_memory_take() returned for the same number of bytes. */
 void twill_memory_give(void *pointer, size_t bytes);
-/* Return whether limits allow this process `bytes` more. If not, *limit says which leaves less. */
+/* Return whether limits of resources and cgroup allow this process `bytes` more. Sets *limit to a
+ * text that says which limit leaves less, or NULL. */
 bool twill_memory_allows(uint64_t bytes, const char **limit);
-/* Return the bytes that can be taken from a NUMA node, given its meminfo. */
+/* Return the bytes that can be taken from a NUMA node, given its meminfo from sysfs. Clean pages of
+ * files count as free, as they are dropped when memory is needed, even for a BIND. */
 uint64_t twill_numa_free_in(FILE *meminfo);
 /* Return the NUMA nodes whose memory this process may use (cpuset), or 0 if unknown. */
 twill_numa_set twill_memory_allowed(void);

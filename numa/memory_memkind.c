@@ -15,8 +15,8 @@
 #define LOADED_BYTES                                                                               \
     (UINT64_C(64) << 20) /* bytes of address space required, as loading it takes 19 MiB */
 
-/* Look up a symbol of memkind, or return NULL. This is repeated for each call, which avoids global
- * state and takes 1 us, much less than placing memory. */
+/* Return the address of a symbol of memkind, or NULL. This is repeated for each call, which avoids
+ * global state and takes 1 us, much less than placing memory. */
 static void *symbol(const char *name)
 {
     void *library = dlopen(MEMKIND_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -51,6 +51,7 @@ static bool apply(const struct twill_memory_policy *policy, void *pointer, size_
            twill_memory_bound_to(pointer) == policy->nodes;
 }
 
+/* Apply a policy to a mapping by memkind, or if that fails by mbind(). Returns 0 or an errno. */
 static int memkind_place(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     return apply(policy, pointer, bytes) ? 0
@@ -70,7 +71,7 @@ static bool agrees(const struct twill_memory_policy *policy)
     return same;
 }
 
-/* Return whether memkind is loaded or may be. If not, warn. */
+/* Return whether memkind is loaded already, or limits leave the memory to load it. If not, warn. */
 static bool may_load(struct twill_log *log)
 {
     const char *limit;

@@ -46,6 +46,7 @@ static twill_numa_set set_of(const unsigned long mask[KERNEL_WORDS])
     return set;
 }
 
+/* Apply a policy to a mapping by mbind(). Returns 0 or an errno. */
 static int place_by_mbind(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     if (policy->mode == TWILL_MODE_BIND)
@@ -113,10 +114,9 @@ twill_numa_set twill_memory_allowed(void)
     return failed ? 0 : set_of(mask);
 }
 
-/* Memory that no policy places comes from the C library. Large blocks come from the kernel to be
- * untouched, as those that malloc() hands out again are not. */
-
-#define LARGE ((size_t)128 << 10) /* bytes from which rounding up to pages costs little */
+/* Memory that no policy places comes from the C library, but from the kernel from this size on,
+ * as blocks that malloc() hands out again are not untouched. Rounding up to pages costs little. */
+#define LARGE ((size_t)128 << 10)
 
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment)
 {
@@ -135,6 +135,7 @@ void twill_memory_give(void *pointer, size_t bytes)
 
 /* --- what the kernel knows of a NUMA node and hwloc does not: free memory now, CPUs ----------- */
 
+/* Open a file of a NUMA node in sysfs to read. Returns NULL if that fails. */
 static FILE *node_file(unsigned os_index, const char *name)
 {
     char path[96];
@@ -142,7 +143,6 @@ static FILE *node_file(unsigned os_index, const char *name)
     return fopen(path, "re");
 }
 
-/* Clean pages of files count as free: they are dropped when memory is needed, even for a BIND. */
 uint64_t twill_numa_free_in(FILE *meminfo)
 {
     static const struct {

@@ -27,8 +27,8 @@ static void leave_out(hwloc_topology_t hwloc)
 #endif
 }
 
-/* Return what is wrong with a topology XML: it must start with a <topology> element of a version
- * that this hwloc reads. NULL if nothing is. */
+/* Return a text that says what is wrong with a topology XML, or NULL. It must start with a
+ * <topology> element of a version that this hwloc reads. */
 static const char *check_xml(FILE *file)
 {
     char head[8192];
@@ -51,6 +51,7 @@ static const char *check_xml(FILE *file)
     return NULL;
 }
 
+/* Let hwloc load from an XML file. Returns TWILL_ERR_CONFIG if that is unusable. */
 static twill_status set_file(hwloc_topology_t hwloc, const char *path, const struct stat *status,
                              struct twill_error *error)
 {
@@ -73,7 +74,7 @@ static twill_status set_file(hwloc_topology_t hwloc, const char *path, const str
     return TWILL_OK;
 }
 
-/* Return the PUs of a synthetic description: the product of its levels without [] and (). */
+/* Return the PUs of a synthetic description, the product of its levels without [] and (). */
 static double count_leaves(const char *text)
 {
     double leaves = 1;
@@ -90,6 +91,8 @@ static double count_leaves(const char *text)
     return leaves;
 }
 
+/* Let hwloc load a synthetic description, or return TWILL_ERR_CONFIG. `cause` is the errno of
+ * looking for a file of that name. */
 static twill_status set_synthetic(hwloc_topology_t hwloc, const char *text, int cause,
                                   struct twill_error *error)
 {
@@ -150,7 +153,7 @@ static const char *another_machine(bool replaced)
                  "one";
 }
 
-/* Load what `text` describes, with flags of hwloc. */
+/* Load what `text` describes, with flags of hwloc. The caller destroys topology->hwloc. */
 static twill_status load_topology(struct twill_topology *topology, const char *text,
                                   unsigned long flags, struct twill_error *error)
 {

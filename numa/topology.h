@@ -21,7 +21,7 @@ static inline twill_numa_set twill_numa_bit(unsigned os_index)
     return os_index < TWILL_MAX_NUMA ? (twill_numa_set)1 << os_index : 0;
 }
 
-/* One NUMA node. */
+/* One NUMA node, a part of struct twill_machine. */
 struct twill_numa_node {
     unsigned os_index;
     enum twill_memory_kind kind; /* MCDRAM includes all high-bandwidth memory (HBM), OTHER is
@@ -33,9 +33,9 @@ struct twill_numa_node {
     bool local; /* nearest of its kind to where the process runs, or any it spans */
 };
 
-/* What is known of a machine. Owned by the topology. */
+/* What is known of a machine. Owned by the topology. Constant but for twill_topology_locate(). */
 struct twill_machine {
-    bool is_this_machine;  /* false if another one is described: nothing can be bound */
+    bool is_this_machine;  /* false if another one is described, so nothing can be bound */
     const char *elsewhere; /* what describes another machine, NULL for this one */
     char source[160];      /* "this machine", "file knl.xml", "synthetic pack:1 ..." */
     char model[96];        /* CPU model, if known */
@@ -54,39 +54,42 @@ struct twill_machine {
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index, the first TWILL_MAX_NUMA */
 };
 
-/* Load a topology. `text` is NULL or "" for this machine, else the path of an XML file or a
- * synthetic description. TWILL_ERR_CONFIG says what is wrong with that. */
+/* Load *topology, which is NULL on failure. `text` is NULL or "" for this machine, else the path of
+ * an XML file or a synthetic description. Returns TWILL_ERR_CONFIG if that is wrong, as the message
+ * says, or TWILL_ERR_SYSTEM if hwloc cannot read this machine. */
 twill_status twill_topology_open(struct twill_topology **topology, const char *text,
                                  struct twill_error *error);
+/* Free a topology, which may be NULL. */
 void twill_topology_close(struct twill_topology *topology);
 /* Return what is known of the machine, valid until the topology is closed. */
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
 /* Update allowed_pus, hbm_is_faster and the `local` of the NUMA nodes, as the process may have been
  * bound since. On this machine `cpus` must be NULL. On a described one "0-3,64" says where the
- * process runs, and NULL means everywhere. */
+ * process runs, and NULL means everywhere. Returns TWILL_ERR_ARGUMENT if `cpus` is not allowed, no
+ * list, or has no CPU of the machine. */
 twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
                                    struct twill_error *error);
-/* Return the bytes of a NUMA node that are free now, by the kernel, or 0 if unknown. */
+/* Return the bytes of a NUMA node of this machine that the kernel has free, or 0 if unknown. */
 uint64_t twill_numa_free_bytes(unsigned os_index);
-/* Return whether a NUMA node has CPUs, by the kernel, or `otherwise` if that is unknown. */
+/* Return whether a NUMA node of this machine has CPUs, by the kernel, or `otherwise` if unknown. */
 bool twill_numa_has_cpus(unsigned os_index, bool otherwise);
 
-/* Where a thread may run, as logical indices, -1 if unknown or several. Ranks exchange and compare
- * it to find out how many share their CPUs. */
+/* Where a thread may run, as logical indices, -1 if unknown or several. A plain value. Ranks
+ * exchange and compare it to find out how many share their CPUs. */
 struct twill_place {
     int package, numa, l3, l2, core, pu;
     uint64_t cpuset_hash; /* equal for equal sets of allowed CPUs */
     unsigned cpus;        /* number of allowed CPUs */
 };
-/* Get the place of the calling thread. */
+/* Get the place of the calling thread. If out of memory, all indices are -1 and `cpus` is 0. */
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
 
-/* A set of PUs, by Linux's numbers. */
 #define TWILL_CPUS_MOST 1024
+/* A set of PUs, one bit each by Linux's number. A plain value. */
 struct twill_cpus {
     uint64_t word[TWILL_CPUS_MOST / 64];
 };
-/* Print a list such as "0-3,64-67". Returns its length as snprintf(), or -1 if out of memory. */
+/* Print a list such as "0-3,64-67". Returns its length like snprintf(), or -1 if out of memory. */
 int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
 
 /* Logical indices of the tile (L2 cache), the L3 cache, the NUMA node and the package that hold all
@@ -99,10 +102,11 @@ struct twill_units {
     int tile, l3, numa, package;
     bool roams; /* the PUs span several cores that are not of one tile */
 };
-/* Get the units of a set of PUs or, if `cpus` is NULL, of those the calling thread may run on. */
+/* Get the units of a set of PUs or, if `cpus` is NULL, of those the calling thread may run on.
+ * Without memory for that, all are -1. */
 void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
                           struct twill_units *units);
-/* Return the number of cores with a PU that the calling thread may run on. */
+/* Return the number of cores with a PU that the calling thread may run on, 0 if out of memory. */
 unsigned twill_topology_cores(const struct twill_topology *topology);
 
 /* The units a rank is bound to: its cores, or all of their L3 caches, NUMA nodes or packages. */
@@ -113,32 +117,34 @@ enum twill_bound_to {
     TWILL_BOUND_TO_PACKAGE
 };
 /* Compute a binding for the ranks of this host into cpus[ranks], within what the calling thread may
- * use. All ranks get the same number of whole cores, spread over the machine. Consecutive ranks are
- * near each other, and no rank spans two units that could be within one. If there are more ranks
- * than cores, ranks share cores. Binds nothing. */
+ * use. All ranks get the same number of whole cores, spread over the machine, widened to units of
+ * `to`. Consecutive ranks are near each other, and no rank spans two units that could be within
+ * one. If there are more ranks than cores, ranks share cores. Binds nothing. */
 twill_status twill_topology_bind(const struct twill_topology *topology, unsigned ranks,
                                  enum twill_bound_to to, struct twill_cpus *cpus,
                                  struct twill_error *error);
-/* Print the cores of local rank l of n as a list. TWILL_ERR_ARGUMENT if it does not fit `bytes`. */
+/* Print the cores of local rank l of n as a list. Returns TWILL_ERR_ARGUMENT if the list does not
+ * fit into `bytes`, or l is not below n. */
 twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
                                    char *text, size_t bytes, struct twill_error *error);
-/* Get the PUs that the calling thread may run on. */
+/* Get the PUs that the calling thread may run on, none if out of memory. */
 void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpus *cpus);
-/* Return a PU for a helper thread of rank `me`, or -1 if there is none. None of the n ranks of this
- * machine, whose PUs are ranks[n], may run on it. PUs in the NUMA node of `me` and on cores without
- * ranks come first. Ranks get different PUs while there are enough. */
+/* Return a PU, by Linux's number, for a helper thread of rank `me`, or -1 if there is none. None of
+ * the n ranks of this machine, whose PUs are ranks[n], may run on it. PUs in the NUMA node of `me`
+ * and on cores without ranks come first. Ranks get different PUs while there are enough. */
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
-/* Return a PU for thread k of the `threads` that each rank has for communication, or -1. It is as
- * by twill_topology_spare(), else a PU of `me`, counted from the last. Then *own becomes true, one
- * PU must remain for computing, and ranks that may run on the same PUs get different ones. */
+/* Return a PU for thread k of the `threads` that rank `me` has for communication, or -1 if there is
+ * none. It is as by twill_topology_spare(), with *own false. Otherwise it is a PU of `me`, counted
+ * from the last, with *own true. Then one PU must remain for computing, and ranks that may run on
+ * the same PUs get different ones. */
 int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
                           unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
-/* Get the place of a PU, by Linux's number. */
+/* Get the place of a PU, by Linux's number. Its indices are -1 if there is none. */
 void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
                              struct twill_place *place);
 
-/* A network device of the machine. */
+/* A network device of the machine. A plain value. */
 struct twill_nic {
     char name[64];     /* "eth0", "mlx5_0" */
     char kind[16];     /* "network", "openfabrics" */
@@ -146,12 +152,12 @@ struct twill_nic {
     unsigned distance; /* from where the calling thread runs: 0 near or unknown, 1 in the same
                           package, 2 farther */
 };
-/* Describe NIC number `index`, from 0. Returns false past the end. */
+/* Describe network device number `index`, from 0. Returns false past the end. */
 bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic);
-/* Describe the NIC of this name. Returns false if there is none. */
+/* Describe the network device of this name. Returns false if there is none. */
 bool twill_topology_nic_named(const struct twill_topology *topology, const char *name,
                               struct twill_nic *nic);
-/* Describe the NIC at a PCI address. Returns false if there is none. */
+/* Describe the network device at a PCI address. Returns false if there is none. */
 bool twill_topology_nic_at(const struct twill_topology *topology, unsigned domain, unsigned bus,
                            unsigned device, unsigned function, struct twill_nic *nic);
 

@@ -49,8 +49,8 @@ static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_ty
     return unit;
 }
 
-/* Divide a set by the units of a level, into subset[] unless that is NULL. PUs of no unit are the
- * last subset. Returns the number of subsets, or 0 if out of memory. */
+/* Divide a set by the units of a level, into subset[], empty sets, unless that is NULL. PUs of no
+ * unit are the last subset. Returns the number of subsets, or 0 if out of memory. */
 static unsigned cut_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                            hwloc_obj_type_t type, hwloc_bitmap_t *subset)
 {
@@ -74,6 +74,7 @@ static unsigned cut_cpuset(const struct twill_topology *topology, hwloc_const_bi
     return subsets;
 }
 
+/* Free an array of sets, which may be NULL, and the sets. */
 static void free_sets(hwloc_bitmap_t *set, unsigned count)
 {
     for (unsigned i = 0; set != NULL && i < count; i++)
@@ -116,7 +117,7 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     return subset;
 }
 
-/* Deal a set to ranks, at most as many as it has cores. Returns false if out of memory. */
+/* Divide a set among ranks, at most as many as it has cores. Returns false if out of memory. */
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -184,7 +185,7 @@ static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitm
     hwloc_bitmap_free(wide);
 }
 
-/* Compute the sets of all ranks. Returns false if out of memory. */
+/* Compute the sets of all ranks into of_rank[ranks]. Returns false if out of memory. */
 static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned ranks, enum twill_bound_to to, hwloc_bitmap_t *of_rank)
 {
@@ -248,9 +249,6 @@ twill_status twill_topology_advise(const struct twill_topology *topology, unsign
     return TWILL_OK;
 }
 
-/* PUs for threads of the library, which no rank of the machine may run on or which are a rank's.
- * Each rank finds its PUs without communication, from the sets of PUs of all ranks. */
-
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
 {
     *cpus = (struct twill_cpus){{0}};
@@ -259,6 +257,7 @@ void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
         cpus->word[i / 64] |= UINT64_C(1) << i % 64;
 }
 
+/* Add all PUs of `cpus` to a set. */
 static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
 {
     for (unsigned i = 0; i < TWILL_CPUS_MOST; i++)
@@ -291,7 +290,7 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
     hwloc_bitmap_free(here);
 }
 
-/* Return the NUMA node that a rank runs in: the first with CPUs that it may run on, or NULL. */
+/* Return the NUMA node that a rank runs in, the first with CPUs that it may run on, or NULL. */
 static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct twill_cpus *cpus)
 {
     hwloc_obj_t found = NULL;
@@ -330,13 +329,13 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
     return -1;
 }
 
-/* Thread k of the `threads` that a rank has. */
+/* Which helper thread a PU is for, thread k of the `threads` that a rank has. */
 struct helper {
     unsigned rank, threads, k;
 };
 
-/* Return a PU of `spare` for a helper thread, in its rank's NUMA node if that has one, or -1.
- * Earlier ranks of the node count, so that each gets another. Cuts `spare` to that node. */
+/* Return a PU of `spare` for a helper thread, in its rank's NUMA node if that has one, or -1. Ranks
+ * of that node get different PUs while there are enough. Cuts `spare` to that node. */
 static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,
                      hwloc_bitmap_t taken, const struct twill_cpus *ranks, struct helper helper)
 {

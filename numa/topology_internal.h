@@ -7,7 +7,7 @@
 
 #include <hwloc.h>
 
-/* A loaded topology. Read-only but for twill_topology_locate(). */
+/* A loaded topology, until twill_topology_close(). Read-only but for twill_topology_locate(). */
 struct twill_topology {
     hwloc_topology_t hwloc;
     hwloc_bitmap_t here; /* where a described process runs, NULL if everywhere or this machine */
@@ -20,19 +20,23 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
 /* Return the logical index of the NUMA node that holds these CPUs, or -1 if none does. A node with
  * CPUs comes before MCDRAM without. */
 int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);
-/* Fill in topology->machine, except `source` and `is_this_machine`, from the loaded topology. */
+/* Fill in topology->machine from the loaded hwloc topology, except what says where it comes from
+ * and what twill_machine_locate() sets. */
 void twill_machine_describe(struct twill_topology *topology);
 /* Return whether the topology leaves out NUMA nodes whose memory this process may not use. */
 bool twill_machine_is_restricted(const struct twill_topology *topology);
-/* Copy kinds of memory from `all`, the same machine with all its NUMA nodes. Set barred_hbm. */
+/* Copy kinds of memory and whether nodes have CPUs from `all`, the same machine with all its NUMA
+ * nodes. Add the MCDRAM that only `all` has to barred_hbm. */
 void twill_machine_compare(struct twill_machine *machine, const struct twill_machine *all);
-/* Fill in what depends on where the process runs: allowed_pus, hbm_is_faster and `local`. */
+/* Set in topology->machine what depends on the CPUs `here` on which the process runs: allowed_pus,
+ * hbm_is_faster and `local`. For each kind of memory the fastest of the nodes whose CPUs include
+ * `here` are local, or if there are none (unbound on SNC4), of those that share CPUs with it. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here);
 /* Convert a set of PUs to hwloc's, which the caller frees. Returns NULL if out of memory. */
 hwloc_bitmap_t twill_cpus_bitmap(const struct twill_cpus *cpus);
-/* Convert a set of hwloc's. PUs from number TWILL_CPUS_MOST on are lost. */
+/* Convert a set of hwloc's into *cpus. PUs from number TWILL_CPUS_MOST on are lost. */
 void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set);
-/* Return whether a cache is on the memory's side. On KNL hwloc calls such a cache an L3. */
+/* Return whether an object is a cache on the memory's side, which hwloc calls an L3 on KNL. */
 bool twill_is_side_cache(hwloc_obj_t object);
 
 #endif

@@ -19,12 +19,14 @@ bool twill_is_side_cache(hwloc_obj_t object)
            (object->subtype != NULL && strcmp(object->subtype, "MemorySideCache") == 0);
 }
 
+/* Return the NUMA node of logical index i, or NULL. */
 static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
 {
     return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
 }
 
-/* Copy an info attribute of the machine, or of its first package, where hwloc 2 keeps the CPU's. */
+/* Copy an info attribute of the machine, or of its first package, where hwloc 2 keeps the CPU's.
+ * Copies "" if there is none. */
 static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t bytes)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -36,7 +38,8 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
-/* Print "GenuineIntel 6 143". The brand string is useless, as virtual machines may choose any. */
+/* Print "GenuineIntel 6 143", if known. Brand strings are useless, as virtual machines choose
+ * any. */
 static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
 {
     char vendor[32], family[8], model[8];
@@ -47,6 +50,7 @@ static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
         snprintf(to, bytes, "%s %s %s", vendor, family, model);
 }
 
+/* Return whether the CPU is a Xeon Phi of the second or third generation. */
 static bool is_knl(hwloc_topology_t hwloc)
 {
     char vendor[32], family[8], model[8];
@@ -57,14 +61,15 @@ static bool is_knl(hwloc_topology_t hwloc)
            (strcmp(model, "87") == 0 || strcmp(model, "133") == 0);
 }
 
-/* The CPUs that access a NUMA node, with hwloc's Bandwidth attribute in MB/s. */
 #define INITIATORS_MOST 64
+/* The sets of CPUs that access a NUMA node, with hwloc's Bandwidth attribute in MB/s. */
 struct initiators {
     unsigned count;
     hwloc_const_bitmap_t cpus[INITIATORS_MOST];
     unsigned bandwidth_mbs[INITIATORS_MOST];
 };
 
+/* Get the initiators of a NUMA node, none if they are unknown. */
 static void find_initiators(hwloc_topology_t hwloc, hwloc_obj_t node, struct initiators *found)
 {
     found->count = 0;
@@ -100,11 +105,13 @@ static unsigned bandwidth_of(hwloc_topology_t hwloc, hwloc_obj_t node, hwloc_con
     return best;
 }
 
+/* Return whether hwloc gives the node this subtype, in either case of letters. */
 static bool is_subtype(hwloc_obj_t node, const char *name)
 {
     return node->subtype != NULL && twill_words_equal(node->subtype, name, SIZE_MAX);
 }
 
+/* Return whether the node is named MCDRAM or HBM. */
 static bool is_hbm(hwloc_obj_t node)
 {
     return is_subtype(node, "MCDRAM") || is_subtype(node, "HBM");
@@ -130,8 +137,8 @@ static unsigned remoteness(hwloc_obj_t node)
     return is_not_main(node) ? 3 : is_hbm(node) ? 2 : 1;
 }
 
-/* Return whether the node has CPUs. hwloc gives a node without CPUs those next to it, so several
- * nodes may have the same set. Then DRAM has them rather than HBM, else the first node. */
+/* Return whether the i-th of `count` nodes has CPUs. hwloc gives a node without CPUs those next to
+ * it, so several nodes may have the same set. Then DRAM has them, not HBM, else the first node. */
 static bool has_cpus(hwloc_topology_t hwloc, unsigned i, unsigned count)
 {
     hwloc_obj_t node = numa_at(hwloc, i);
@@ -242,12 +249,14 @@ void twill_machine_compare(struct twill_machine *machine, const struct twill_mac
     }
 }
 
+/* Return the number of objects of a type, or of the next smaller type if there are none. */
 static unsigned count_objects(hwloc_topology_t hwloc, hwloc_obj_type_t type)
 {
     int depth = hwloc_get_type_or_below_depth(hwloc, type);
     return depth < 0 ? 0 : hwloc_get_nbobjs_by_depth(hwloc, depth);
 }
 
+/* Return the number of objects of a type inside an object, 0 if that is NULL. */
 static unsigned count_inside(hwloc_topology_t hwloc, hwloc_obj_t object, hwloc_obj_type_t type)
 {
     int n =
@@ -255,6 +264,7 @@ static unsigned count_inside(hwloc_topology_t hwloc, hwloc_obj_t object, hwloc_o
     return n > 0 ? (unsigned)n : 0;
 }
 
+/* Return the number of L3 caches, without memory-side caches. */
 static unsigned count_l3(hwloc_topology_t hwloc)
 {
     unsigned n = 0;
@@ -264,7 +274,7 @@ static unsigned count_l3(hwloc_topology_t hwloc)
     return n;
 }
 
-/* Return the size of the first cache of a type or, if `side`, of all memory-side caches. */
+/* Return the bytes of the first cache of a type, or if `side`, of all its memory-side caches. */
 static uint64_t cache_bytes(hwloc_topology_t hwloc, hwloc_obj_type_t type, bool side)
 {
     uint64_t sum = 0;
@@ -313,7 +323,7 @@ static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
     return hwloc_bitmap_isincluded(here, node) ? 2 : 1;
 }
 
-/* Set `local` of the nodes of a kind: of the nearest nodes, those with the most bandwidth. */
+/* Set `local` of the nodes of a kind, for the fastest of those nearest to `here`. */
 static void locate_kind(struct twill_topology *topology, enum twill_memory_kind kind,
                         hwloc_const_bitmap_t here)
 {
@@ -378,10 +388,7 @@ static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bit
     return faster;
 }
 
-/* Set in topology->machine which NUMA nodes are local, the number of allowed PUs, and whether HBM
- * is faster. For each kind of memory the fastest of the nodes whose CPUs include `here` are local,
- * or if there are none (unbound on SNC4), of those that share CPUs with it.
- * hwloc_get_local_numanode_objs() could do this, but only since hwloc 2.3. */
+/* hwloc_get_local_numanode_objs() could find local nodes, but only since hwloc 2.3. */
 void twill_machine_locate(struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     int weight = hwloc_bitmap_weight(here);

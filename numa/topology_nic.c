@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return "openfabrics", "network", or NULL. hwloc 3 has a set of types, hwloc 2 one type. */
+/* Return "openfabrics", "network", or NULL for no NIC. hwloc 3 has a set of types, hwloc 2 one. */
 static const char *nic_kind(hwloc_obj_t device)
 {
 #if HWLOC_API_VERSION >= 0x00030000
@@ -41,6 +41,7 @@ static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t n
     return distance;
 }
 
+/* Fill in *nic for a device that is a NIC. */
 static void describe_nic(const struct twill_topology *topology, hwloc_obj_t device,
                          struct twill_nic *nic)
 {
@@ -84,6 +85,7 @@ bool twill_topology_nic(const struct twill_topology *topology, size_t index, str
     return find_nic(topology, is_numbered, &index, nic);
 }
 
+/* Return whether a NIC has a name. An argument of find_nic(), like is_numbered() and is_on(). */
 static bool is_named(hwloc_obj_t nic, void *name)
 {
     return nic->name != NULL && strcmp(nic->name, name) == 0;
@@ -109,6 +111,7 @@ static bool is_on(hwloc_obj_t nic, void *pci)
     return found;
 }
 
+/* Return whether a NIC is the PCI device `pci`, or below it in the tree. */
 static bool is_below(hwloc_obj_t nic, void *pci)
 {
     while (nic != NULL && nic != pci)

@@ -21,7 +21,7 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)
     return here;
 }
 
-/* Parse a list of CPUs, and keep the allowed ones. Fail if none is left. */
+/* Parse a list of CPUs into a set, and keep the allowed ones. Fails if none is left. */
 static twill_status parse_cpus(const struct twill_topology *topology, const char *cpus,
                                hwloc_bitmap_t set, struct twill_error *error)
 {
@@ -62,7 +62,7 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
     return TWILL_OK;
 }
 
-/* Return the logical index of the object of a type that has all of the CPUs, or -1. */
+/* Return the logical index of the object of a type, no memory-side cache, with all CPUs, or -1. */
 static int index_around(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
 {
     hwloc_obj_t object = NULL;
@@ -87,7 +87,7 @@ int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_
     return found;
 }
 
-/* Hash the indices by FNV-1a. */
+/* Return a hash of a set, FNV-1a of its indices. */
 static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
 {
     uint64_t hash = 0xcbf29ce484222325u;

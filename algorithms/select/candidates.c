@@ -48,7 +48,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
     return point->falls ? point->picoseconds - more : point->picoseconds + more;
 }
 
-/* Compute the rates between the points. The last point continues the preceding rate. */
+/* Set the rates between the points. The last point continues the preceding rate unless it falls. */
 static void compute_rates(struct twill_candidate *c)
 {
     for (unsigned i = 0; i + 1 < c->points; i++) {
@@ -63,6 +63,7 @@ static void compute_rates(struct twill_candidate *c)
         c->point[c->points - 1].rate = c->point[c->points - 2].rate;
 }
 
+/* Append a point to the curve of a candidate. */
 static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
 {
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
@@ -95,7 +96,7 @@ uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_ma
     return twill_candidate_cost(&near, bytes);
 }
 
-/* Scale a price beyond the measured sizes by measured/priced, both at the nearest measured size. */
+/* Return a price beyond the measured sizes times measured/priced, both at the nearest of these. */
 static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
 {
     uint64_t scale = twill_min((size_t)(measured * 256 / (priced + 1)), 1u << 16);
@@ -130,7 +131,7 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
     compute_rates(c);
 }
 
-/* Set the range of sizes for which a candidate can be used. */
+/* Set the least and the most bytes for which a candidate can be used. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
@@ -146,7 +147,7 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
 /* Indices into steps_at of a size where latency dominates, and of one where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
 
-/* The prices of a candidate. Ranks that share prices exchange it as words. */
+/* The predicted times of a candidate, in picoseconds. Ranks exchange it as words. */
 struct priced {
     /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
     uint64_t unsupported;
@@ -155,7 +156,7 @@ struct priced {
 };
 _Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
 
-/* The candidates during creation. */
+/* The candidates during twill_candidates_create(), which owns it. */
 struct gathering {
     struct twill_candidates *all;
     struct priced *priced; /* [all->count] */
@@ -187,8 +188,8 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* Return whether the default parameter of the algorithm is no dearer at the small and large
- * size. */
+/* Return whether the algorithm with its default parameter is no dearer than with this one, at both
+ * the small and the large size. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
@@ -225,7 +226,7 @@ static bool is_hopeless(const struct gathering *g, const struct twill_algorithm 
     return own != NULL && own->price[SMALL_STEP] / 2 > small && own->price[LARGE_STEP] / 2 > large;
 }
 
-/* Return whether a candidate for all sizes has the same schedules. */
+/* Return whether a candidate for all sizes has the same schedules as the one with these prices. */
 static bool candidate_is_known(const struct gathering *g, const struct priced *priced)
 {
     for (size_t i = 0; i < g->all->count; i++)
@@ -235,6 +236,7 @@ static bool candidate_is_known(const struct gathering *g, const struct priced *p
     return false;
 }
 
+/* Make room for one more candidate and its prices, without counting it. */
 static twill_status grow_candidates(struct gathering *g, struct twill_error *error)
 {
     size_t count = g->all->count + 1;
@@ -259,7 +261,8 @@ static unsigned count_steps(const struct twill_candidate *c, enum twill_collecti
     return steps;
 }
 
-/* Compute the prices of a candidate, unless those gathered so far show that it is not needed. */
+/* Compute the prices of a candidate. Only its hash is set if those gathered so far show that it is
+ * not needed, and only `unsupported` if it cannot be priced. */
 static twill_status compute_prices(struct priced *priced, const struct gathering *g,
                                    const struct twill_candidate *c, struct twill_error *error)
 {
@@ -293,7 +296,7 @@ size_t twill_candidate_place(const struct twill_candidate *c)
     return place;
 }
 
-/* Return the key of the prices of a candidate in the records, never 0. */
+/* Return the key, never 0, under which ranks share the prices of a candidate. */
 static uint64_t price_key(const struct gathering *g, const struct twill_candidate *c)
 {
     uint64_t key = twill_hash_mix(g->key, twill_candidate_place(c) << 8 | c->shape.protocol);
@@ -324,7 +327,7 @@ static twill_status find_prices(struct priced *priced, const struct gathering *g
     return status;
 }
 
-/* Add a candidate unless it can never be the best. */
+/* Price a candidate, and append it to the gathering `user` unless it can never be the best. */
 static twill_status add_candidate(void *user, const struct twill_candidate *new,
                                   struct twill_error *error)
 {
@@ -363,8 +366,7 @@ static const struct priced *measured_of(const struct gathering *g, enum twill_pr
 
 /* Correct the prices of candidates without measurements by the ratio of cost to price of a
  * candidate measured with the same protocol, because the model errs alike for all algorithms of a
- * protocol. They become an eighth dearer, so that measured ones win unless these are far
- * cheaper. */
+ * protocol. They become an eighth dearer, so measured ones win unless these are far cheaper. */
 static void correct_prices(const struct gathering *g)
 {
     for (size_t i = 0; i < g->all->count; i++) {
@@ -384,7 +386,7 @@ static void correct_prices(const struct gathering *g)
 /* Parameters to try for algorithms that take one number, where 0 is their default. */
 static const uint16_t tried_parameters[] = {0, 2, 4, 8};
 
-/* Call fn for an algorithm with each protocol and parameter that applies. */
+/* Call fn for an algorithm with each protocol and parameter that applies, until one call fails. */
 static twill_status visit_algorithm(const struct twill_algorithm *a,
                                     const struct twill_world *world,
                                     const struct twill_select_request *like, twill_candidate_fn fn,
@@ -409,7 +411,7 @@ static twill_status visit_algorithm(const struct twill_algorithm *a,
     return TWILL_OK;
 }
 
-/* Sort by the order of the registry, stable within an algorithm. */
+/* Sort candidates by the order of the registry, stable within an algorithm. */
 static void sort_candidates(struct twill_candidates *all)
 {
     for (size_t i = 1; i < all->count; i++) {
@@ -429,6 +431,7 @@ struct measurements {
     bool found;
 };
 
+/* Set `found` of the struct measurements `user` if the candidate has one. Returns TWILL_OK. */
 static twill_status look_for_measurements(void *user, const struct twill_candidate *c,
                                           struct twill_error *error)
 {
@@ -457,8 +460,8 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
     return twill_hash_mix(hash, (uint64_t)like->type);
 }
 
-/* Compute the prices of a candidate unless another rank does. Prices for parameters other than the
- * default are often not needed. */
+/* Compute the prices of a candidate for the gathering `user`, unless another rank does. Those for
+ * parameters other than the default are often not needed, so skip them. */
 static twill_status help_candidate(void *user, const struct twill_candidate *c,
                                    struct twill_error *error)
 {
@@ -466,7 +469,7 @@ static twill_status help_candidate(void *user, const struct twill_candidate *c,
     return c->shape.parameter[0] == 0 ? find_prices(&unused, user, c, true, error) : TWILL_OK;
 }
 
-/* Compute prices that no other rank computes. Ranks begin at different algorithms. */
+/* Compute and share prices that no other rank computes. Ranks begin at different algorithms. */
 static twill_status help_others(struct gathering *g, struct twill_error *error)
 {
     size_t count = 0;
@@ -480,7 +483,6 @@ static twill_status help_others(struct gathering *g, struct twill_error *error)
     return TWILL_OK;
 }
 
-/* Algorithms that distinguish the ranks of a node go first, for price_most() of others. */
 twill_status twill_candidates_visit(const struct twill_world *world,
                                     const struct twill_select_request *like,
                                     const struct twill_algorithm *only, twill_candidate_fn fn,

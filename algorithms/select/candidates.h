@@ -15,7 +15,7 @@
  * of a node. See price_most() in candidates.c. */
 #define TWILL_FLAT_MOST ((size_t)64 << 10)
 
-/* A point of a piecewise linear curve. */
+/* A point of a piecewise linear curve of cost over message size. */
 struct twill_curve_point {
     size_t bytes;
     uint64_t picoseconds;
@@ -23,18 +23,20 @@ struct twill_curve_point {
     bool falls;    /* the rate is negative, as the next point is cheaper */
 };
 
-/* One algorithm with one protocol and one set of parameters. */
+/* One algorithm with one protocol and one set of parameters, and its curve of cost over message
+ * size. The struct twill_candidates that it is in owns it. */
 struct twill_candidate {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape; /* with root 0 */
     size_t least, most;       /* message sizes for which it can be used, in bytes */
-    size_t price_most;        /* most bytes for which it is chosen by cost, see price_most() */
+    size_t price_most;        /* most bytes for which its cost may decide, SIZE_MAX for any */
     size_t measured;          /* number of measurements in its curve, 0 if the curve is the price */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
 
-/* All candidates for one kind of call on one world. Constant once created. */
+/* All candidates for one kind of call on one world, made by twill_candidates_create() and freed by
+ * twill_candidates_destroy(). Constant in between. */
 struct twill_candidates {
     enum twill_collective collective;
     bool vector;
@@ -42,52 +44,58 @@ struct twill_candidates {
     struct twill_element_kind elements;
     const struct twill_algorithm *only; /* the algorithm of the candidates, or NULL for all */
     size_t count;
-    struct twill_candidate *candidate;
+    struct twill_candidate *candidate; /* [count] */
 };
 
-/* Create the candidates for requests like `like`, in the order of the registry, of one algorithm or
- * of all (`only` is NULL). If several have equal schedules only the first is kept. `records` has
- * the prices of other ranks, or is NULL. */
+/* Create the candidates for requests that differ from `like` only in size, root and buffers, in the
+ * order of the registry, of the algorithm `only`, or of all if it is NULL. Of equal schedules only
+ * the first is kept. Prices are shared with other ranks by `records`, unless it is NULL. Sets
+ * *candidates, which the caller destroys, to NULL on failure. */
 twill_status
 twill_candidates_create(struct twill_candidates **candidates, const struct twill_world *world,
                         const struct twill_tuning *tuning, const struct twill_select_request *like,
                         const struct twill_algorithm *only,
                         const struct twill_price_records *records, struct twill_error *error);
+/* Free the candidates. NULL is allowed. */
 void twill_candidates_destroy(struct twill_candidates *candidates);
 
-/* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that
- * applies to requests like `like` with root 0, in the order in which candidates are gathered. The
- * candidates that fn gets have no points, and most never become candidates. Ends with the first
- * error and returns it. */
 typedef twill_status (*twill_candidate_fn)(void *user, const struct twill_candidate *candidate,
                                            struct twill_error *error);
+/* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that
+ * applies to requests like `like` with root 0. Algorithms that distinguish the ranks of a node come
+ * first, each group in the order of the registry. The candidates passed to fn have no curve, and
+ * most never become candidates. Ends with the first error of fn and returns it. */
 twill_status twill_candidates_visit(const struct twill_world *world,
                                     const struct twill_select_request *like,
                                     const struct twill_algorithm *only, twill_candidate_fn fn,
                                     void *user, struct twill_error *error);
-/* Return whether one of the algorithms that twill_candidates_visit() finds has measurements. */
+/* Return whether `tuning` has a measurement on worlds like this one of an algorithm, protocol and
+ * parameter that twill_candidates_visit() would find with these arguments. */
 bool twill_candidates_are_measured(const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_select_request *like,
                                    const struct twill_algorithm *only);
-/* Return a hash of everything on which the prices of candidates depend, besides the world. */
+/* Return a hash of everything on which the predicted times of candidates depend, but the world. It
+ * may be 0. Message size and root do not matter. */
 uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
-/* Return the place of the algorithm of the candidate in the registry. */
+/* Return the index of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
 
-/* Get the candidates for a request from the cache of the chooser, or create them. The chooser keeps
- * ownership. The pointer is valid until the next request of another kind. */
+/* Get in *candidates those for a request, of the algorithm `only` or of all if it is NULL, from the
+ * cache of the chooser, or create them there. The chooser keeps ownership. The pointer is valid
+ * until the next call for another kind of request. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
                                       const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
 
-/* Return the cost in picoseconds, which is continuous in `bytes`. */
+/* Return the picoseconds that the curve of a candidate gives for a message of `bytes` bytes. It is
+ * measured or predicted, and continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
-/* Return the same for a candidate without measurements, from the two prices on which it depends. If
- * it is above `most` it may be TWILL_PRICE_NEVER. */
+/* Return the cost in picoseconds of a candidate without measurements, interpolated between the
+ * prices at the two sizes around `bytes`. If it is above `most` it may be TWILL_PRICE_NEVER. */
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
 
@@ -98,7 +106,7 @@ twill_request_elements(const struct twill_select_request *request)
     return (struct twill_element_kind){request->type, request->narrow};
 }
 
-/* Return the access to buffers of peers (enum twill_access) that an algorithm needs for a shape. */
+/* Return the access to buffers of peers (enum twill_access) that an algorithm needs, 0 for none. */
 static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm,
                                          const struct twill_shape *shape)
 {
@@ -109,8 +117,8 @@ static inline unsigned twill_shape_needs(const struct twill_algorithm *algorithm
                                                        : 0u;
 }
 
-/* Return the access on which the choice may rely. With several nodes it is 0, as nodes may differ
- * (see struct twill_select_request). */
+/* Return the access to buffers of peers (enum twill_access) on which the choice may rely. With
+ * several nodes it is 0, as nodes may differ (see struct twill_select_request). */
 static inline unsigned twill_request_access(const struct twill_world *world,
                                             const struct twill_select_request *request)
 {
@@ -120,8 +128,8 @@ static inline unsigned twill_request_access(const struct twill_world *world,
            (request->fetched ? TWILL_ACCESS_FETCHED : 0u);
 }
 
-/* Return whether the candidate can be used for this size with this access. It does not check the
- * root, for which twill_algorithm_applies() must be called. */
+/* Return whether the candidate can be used for `bytes` bytes with this access to buffers of peers
+ * (enum twill_access). It ignores the root, for which twill_algorithm_applies() must be called. */
 static inline bool twill_candidate_takes(const struct twill_candidate *candidate, size_t bytes,
                                          unsigned access)
 {
@@ -137,7 +145,7 @@ static inline bool twill_candidate_competes(const struct twill_candidate *candid
     return bytes <= candidate->price_most && twill_candidate_takes(candidate, bytes, access);
 }
 
-/* Return whether the candidate is what was chosen, ignoring the root. */
+/* Return whether the candidate has the algorithm, protocol and parameters of the choice. */
 static inline bool twill_candidate_is(const struct twill_candidate *c,
                                       const struct twill_choice *choice)
 {
@@ -146,17 +154,18 @@ static inline bool twill_candidate_is(const struct twill_candidate *c,
            memcmp(c->shape.parameter, choice->shape.parameter, sizeof(c->shape.parameter)) == 0;
 }
 
-/* Return the message size to choose for. It is that of the request, or a guess where no rank knows
- * it (see `vector` in struct twill_shape). */
+/* Return the message size in bytes to choose for. It is that of the request, or a guess of 4 KiB
+ * per rank where no rank knows it (see `vector` in struct twill_shape). */
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request);
 
-/* Return the largest message, in bytes, whose blocks fit into IMM. */
+/* Return the largest message of a request, in bytes, whose blocks fit into IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
 
-/* Make the choice that all candidates would give for this request (see twill_candidates_create()),
- * by the model. Sets choice->algorithm and the protocol of the shape. *decided becomes false where
- * only all candidates can tell. `records` has the choices of other ranks, or is NULL. */
+/* Find the choice that all candidates would give for this request (see twill_candidates_create()),
+ * in a fraction of the time. Sets choice->algorithm and the protocol of the shape, and *decided to
+ * true. Where only all candidates can decide, *decided becomes false and the choice stays as it is.
+ * Prices are shared with other ranks by `records`, unless it is NULL. */
 twill_status twill_choose_early(struct twill_choice *choice, bool *decided,
                                 const struct twill_world *world, const struct twill_tuning *tuning,
                                 const struct twill_select_request *request,

@@ -15,7 +15,7 @@
 /* With fewer ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
 
-/* The state of search_forms(). */
+/* The state of search_forms(). A form is an algorithm with a protocol and a parameter. */
 struct early_search {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
@@ -26,6 +26,7 @@ struct early_search {
     bool certain;  /* it is known to be a candidate */
 };
 
+/* Return whether a form can be used for the request, with its size, buffers and root. */
 static bool form_applies(const struct early_search *s, const struct twill_candidate *c)
 {
     struct twill_shape shape = c->shape;
@@ -34,8 +35,8 @@ static bool form_applies(const struct early_search *s, const struct twill_candid
            twill_algorithm_applies(c->algorithm, s->world, &shape);
 }
 
-/* Compute the cost of a form. *cost is TWILL_PRICE_NEVER if the form has no price, and may be so if
- * the cost is above the best so far. */
+/* Set *cost to the predicted picoseconds of a form. It is TWILL_PRICE_NEVER if the form has no
+ * price, and may be so if the cost is above the best so far. */
 static twill_status price_form(uint64_t *cost, const struct early_search *s,
                                const struct twill_candidate *c, struct twill_error *error)
 {
@@ -69,7 +70,8 @@ static bool is_dearer(const struct early_search *s, const struct twill_candidate
     return least > s->cost;
 }
 
-/* Keep the candidate as the best of the search if it applies and is the cheapest so far. */
+/* Keep the form as the best of the search `user` if it applies and is the cheapest so far.
+ * Otherwise update whether the best is certain. */
 static twill_status try_form(void *user, const struct twill_candidate *c, struct twill_error *error)
 {
     struct early_search *s = user;
@@ -88,8 +90,8 @@ static twill_status try_form(void *user, const struct twill_candidate *c, struct
     return TWILL_OK;
 }
 
-/* Search for the choice. Sets words[0] to the place of its algorithm plus 1 and words[1] to its
- * protocol, as ranks share it, or leaves words[0] at 0 if nothing is decided. */
+/* Search for the choice. Sets words[0] to the index of its algorithm in the registry plus 1 and
+ * words[1] to its protocol, as ranks share it, or leaves words[0] at 0 if nothing is decided. */
 static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct twill_world *world,
                                  const struct twill_tuning *tuning,
                                  const struct twill_select_request *request,
@@ -109,8 +111,9 @@ static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct
     return TWILL_OK;
 }
 
-/* Return whether an early choice pays, and is the cheapest by the prices around this size. Several
- * nodes need more (price_most(), map_instead()), and prices above LARGEST are extrapolated. */
+/* Return whether a choice by a few predicted times is worth the effort, and is the cheapest, for
+ * this world and size. Several nodes need more (price_most(), map_instead()), and prices above
+ * LARGEST are extrapolated. */
 static bool can_decide(const struct twill_world *world, const struct twill_select_request *request)
 {
     size_t bytes = twill_request_bytes(world, request);

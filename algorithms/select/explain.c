@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A growing text. */
+/* A text that grows while twill_why() prints it, which frees it or gives it to its caller. */
 struct writer {
     char *text;
     size_t length, capacity;
-    bool no_memory;
+    bool no_memory; /* a line is missing */
 };
 
 static void print_why(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
-
+/* Append a line of at most 511 bytes to the text, or set no_memory. */
 static void print_why(struct writer *w, const char *format, ...)
 {
     va_list list;
@@ -36,6 +36,7 @@ static void print_why(struct writer *w, const char *format, ...)
         w->length += twill_min((size_t)length, w->capacity - w->length - 1);
 }
 
+/* Print a name such as "torus=4x6@staged" to text. Returns text. */
 static const char *variant_name(const struct twill_algorithm *a, const struct twill_shape *shape,
                                 char text[TWILL_WHY_NAME])
 {
@@ -54,6 +55,7 @@ const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WH
     return variant_name(choice->algorithm, &choice->shape, text);
 }
 
+/* Return whether an algorithm applies to the shape with some protocol. */
 static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct twill_world *world,
                                   struct twill_shape shape)
 {
@@ -65,7 +67,7 @@ static bool takes_in_any_protocol(const struct twill_algorithm *a, const struct 
     return false;
 }
 
-/* Return the reason why an algorithm is not a candidate. */
+/* Return the reason why an algorithm is not a candidate, as a constant text. */
 static const char *reason(const struct twill_algorithm *a, const struct twill_world *world,
                           const struct twill_select_request *request)
 {
@@ -94,7 +96,7 @@ static bool is_instead(const struct twill_candidate *c, const struct twill_world
            bytes >= c->least && bytes <= c->most;
 }
 
-/* Print what a candidate needs that this request does not have. */
+/* Print the sizes and buffers that a candidate needs, one of which this request does not have. */
 static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
                        uint32_t nodes)
 {
@@ -112,11 +114,13 @@ static void put_limits(struct writer *w, const struct twill_candidate *c, const 
                   nodes > 1 ? ": in place of @staged" : "");
 }
 
+/* A candidate by its index, and its cost in picoseconds, to be sorted. */
 struct ranked {
     uint64_t cost;
     size_t index;
 };
 
+/* Compare two struct ranked for qsort(), by cost, then by index. */
 static int by_cost(const void *left, const void *right)
 {
     const struct ranked *a = left, *b = right;
@@ -125,7 +129,7 @@ static int by_cost(const void *left, const void *right)
     return a->index < b->index ? -1 : 1;
 }
 
-/* Print the candidates that compete for this request by their cost, with their prices. */
+/* Print the candidates that compete for this request, the cheapest first, with their prices. */
 static twill_status put_candidates(struct writer *w, const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_candidates *all,
@@ -178,6 +182,7 @@ static twill_status put_instead(struct writer *w, const struct twill_world *worl
     return TWILL_OK;
 }
 
+/* Print the candidates that cannot be chosen for this request, and what they need. */
 static void put_small(struct writer *w, const struct twill_world *world,
                       const struct twill_candidates *all,
                       const struct twill_select_request *request)
@@ -192,6 +197,7 @@ static void put_small(struct writer *w, const struct twill_world *world,
     }
 }
 
+/* Print the algorithms that are no candidates, with the reason. */
 static void put_others(struct writer *w, const struct twill_world *world,
                        const struct twill_candidates *all,
                        const struct twill_select_request *request)
@@ -206,7 +212,7 @@ static void put_others(struct writer *w, const struct twill_world *world,
     }
 }
 
-/* Print the bytes that the choice moves over each class of link. */
+/* Print the bytes that the choice moves over each class of link, unless the world is too large. */
 static twill_status put_moves(struct writer *w, const struct twill_world *world,
                               const struct twill_choice *choice, size_t bytes,
                               struct twill_element_kind elements, struct twill_error *error)
@@ -227,7 +233,8 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
-/* Print whether a reduction of f32 would be faster in f16, converted before and after. */
+/* Print whether an allreduce of f32 would be faster in f16, converted before and after. Prints
+ * nothing for other requests. */
 static twill_status put_narrowing(struct writer *w, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,
@@ -246,7 +253,7 @@ static twill_status put_narrowing(struct writer *w, struct twill_chooser *choose
     return TWILL_OK;
 }
 
-/* Return the source of the cost that decided, which is the model or measurements. */
+/* Return what the cost of the choice comes from, "the model" or the source of the measurements. */
 static const char *decided_by(const struct twill_candidates *all, const struct twill_choice *choice,
                               const struct twill_tuning *tuning)
 {
@@ -257,6 +264,7 @@ static const char *decided_by(const struct twill_candidates *all, const struct t
     return "the model";
 }
 
+/* Print the choice with its price, what decided it, and the bytes that it moves. */
 static twill_status put_choice(struct writer *w, const struct twill_choice *choice,
                                const struct twill_world *world, const struct twill_candidates *all,
                                const struct twill_tuning *tuning, const char *requested,

@@ -203,6 +203,7 @@ const char *twill_link_class_name(enum twill_link_class link)
 TWILL_LEVELS_INSIDE_NODE(LINK_AGREES, )
 _Static_assert((int)TWILL_LINK_NODE == (int)TWILL_LEVEL_NODE, "NODE");
 
+/* Return whether the units of a level are known, and two ranks are in the same one. */
 static bool same_unit(const struct twill_world *world, unsigned level, uint32_t a, uint32_t b)
 {
     const uint32_t *unit = world->unit[level];
@@ -229,6 +230,7 @@ unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_clas
     return TWILL_LEVEL_COUNT;
 }
 
+/* The name of a number in a model or in the costs of a link, and its byte offset. Constant. */
 struct model_field {
     const char *name;
     size_t offset;
@@ -265,6 +267,7 @@ static const struct model_field of_model[] = {
     {"crowd", offsetof(struct twill_machine_model, crowd)},
 };
 
+/* Return the address of the number at a byte offset in a struct. */
 static uint64_t *field_at(void *of, size_t offset)
 {
     return (uint64_t *)(void *)((char *)of + offset);

@@ -21,13 +21,13 @@ enum twill_link_class {
 };
 /* Return a name such as "package" or "network", or "?" if there is no such class. */
 const char *twill_link_class_name(enum twill_link_class link);
-/* Return the class of the link between two ranks. */
+/* Return the class of the link between two different ranks of a world. */
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
-/* Return the level whose units a link inside a node connects, which is the highest known level
- * below it. Returns TWILL_LEVEL_COUNT if none is known or the link leaves the node. */
+/* Return the level whose units a link of this class inside a node connects, the highest known level
+ * below the class. Returns TWILL_LEVEL_COUNT if none is known or the link leaves the node. */
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
-/* The costs of one class of link. */
+/* The costs of one class of link, part of a machine model. */
 struct twill_link_cost {
     /* A message, in picoseconds and in picoseconds per KiB. */
     uint64_t overhead; /* of the core, on each side */
@@ -42,7 +42,8 @@ struct twill_link_cost {
     uint64_t port;
 };
 
-/* A machine model, constant while it is in use. */
+/* A machine model, the figures from which the time of a schedule is predicted. It is constant while
+ * it is in use. Built-in models are static, others are copies that their owner has changed. */
 struct twill_machine_model {
     char name[24];
     struct twill_link_cost link[TWILL_LINK_COUNT];
@@ -75,15 +76,15 @@ static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
     return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
 }
 
-/* Return a built-in model, "auto" first, or NULL past the end. */
+/* Return the built-in model at this index, "auto" first, or NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
 /* Return the built-in model with this name, or NULL if there is none. */
 const struct twill_machine_model *twill_machine_model_find(const char *name);
-/* Print the names of the models, as in "auto, theta". Returns text. */
+/* Print the names of the built-in models to `text`, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
 
-/* Get the name of field `index`, such as "link.network.latency", and its address. Returns false
- * past the last field. */
+/* Get the name of the field at this index, such as "link.network.latency", and in *value its
+ * address in the model. Returns false past the last field, and then sets nothing. */
 bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],
                                uint64_t **value);
 

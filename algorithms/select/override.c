@@ -10,26 +10,31 @@ enum {
     SHOWN = 40 /* letters of an entry in a message, so that all names fit */
 };
 
+/* A part of a text that another owns, without a 0 at its end. */
 struct text_view {
     const char *at;
     size_t length;
 };
 
+/* Return the name of collective i. An argument of lookup(), like the next two. */
 static const char *collective_name(unsigned i)
 {
     return twill_collective_name((enum twill_collective)i);
 }
 
+/* Return the name of protocol i. */
 static const char *protocol_name(unsigned i)
 {
     return twill_protocol_name((enum twill_protocol)i);
 }
 
+/* Return the name of algorithm i of the registry, which must exist. */
 static const char *algorithm_name(unsigned i)
 {
     return twill_algorithm_at(i)->name;
 }
 
+/* Return the number of algorithms in the registry. */
 static unsigned algorithms(void)
 {
     unsigned n = 0;
@@ -38,7 +43,7 @@ static unsigned algorithms(void)
     return n;
 }
 
-/* Return the index of a name, or -1 if there is none. */
+/* Return the index of a text among the names name(0) .. name(count - 1), or -1 if it is none. */
 static int lookup(struct text_view text, const char *(*name)(unsigned), unsigned count)
 {
     for (unsigned i = 0; i < count; i++)
@@ -70,7 +75,8 @@ static const char *nearest_name(const char *text, size_t length, const char *(*n
 static twill_status refuse_override(struct twill_error *error,
                                     const struct twill_override *override, const char *file,
                                     int line, const char *format, ...) TWILL_PRINTF(5, 6);
-
+/* Record that an entry of TWILL_ALGORITHM is wrong, with file and line of this source code, and
+ * return TWILL_ERR_CONFIG. The message quotes the entry. */
 static twill_status refuse_override(struct twill_error *error,
                                     const struct twill_override *override, const char *file,
                                     int line, const char *format, ...)
@@ -85,7 +91,8 @@ static twill_status refuse_override(struct twill_error *error,
                            (int)twill_min((size_t) override->length, SHOWN), override->text, text);
 }
 
-/* Fail because text is none of the names. The message suggests the nearest one, or lists all. */
+/* Record that a text is not the name of what it must be, and return TWILL_ERR_CONFIG. The message
+ * suggests the nearest of the names name(0) .. name(count - 1), or lists all. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
@@ -124,7 +131,7 @@ size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
     return used;
 }
 
-/* Read the range between the brackets. */
+/* Set `least` and `most` from the text between the brackets, such as "0-64K" or "64K-". */
 static twill_status read_range(struct twill_override *override, struct text_view text,
                                struct twill_error *error)
 {
@@ -148,7 +155,7 @@ static twill_status read_range(struct twill_override *override, struct text_view
     return TWILL_OK;
 }
 
-/* Read "COLLECTIVE:" or "COLLECTIVE[RANGE]:" off the front of *rest, if it is there. */
+/* Set collective and range if *rest begins with "COLLECTIVE[RANGE]:", and remove that from it. */
 static twill_status read_collective(struct twill_override *override, struct text_view *rest,
                                     struct twill_error *error)
 {
@@ -186,7 +193,7 @@ static twill_status read_collective(struct twill_override *override, struct text
     return TWILL_OK;
 }
 
-/* Read "@PROTOCOL" off the end of *rest, if it is there. */
+/* Set the protocol if *rest ends with "@PROTOCOL". Remove that from *rest. */
 static twill_status read_protocol(struct twill_override *override, struct text_view *rest,
                                   struct twill_error *error)
 {
@@ -202,6 +209,7 @@ static twill_status read_protocol(struct twill_override *override, struct text_v
     return TWILL_OK;
 }
 
+/* Parse up to `most` numbers from 1 to 65535 with x between them. Returns false if malformed. */
 static bool parameters_read(struct text_view text, uint32_t most,
                             uint16_t parameter[TWILL_PARAMETERS])
 {
@@ -223,6 +231,7 @@ static bool parameters_read(struct text_view text, uint32_t most,
     return false;
 }
 
+/* Set the parameters of the entry from the text after "=", as its algorithm takes them. */
 static twill_status read_parameters(struct twill_override *override, struct text_view text,
                                     struct twill_error *error)
 {
@@ -240,6 +249,7 @@ static twill_status read_parameters(struct twill_override *override, struct text
     return TWILL_OK;
 }
 
+/* Parse the text of the entry into its other members, which must have their defaults. */
 static twill_status read_entry(struct twill_override *override, struct twill_error *error)
 {
     struct text_view rest = {override->text, (size_t) override->length};

@@ -19,7 +19,7 @@
 
 #include "algorithms/algorithms.h"
 
-/* One entry. */
+/* One entry of TWILL_ALGORITHM, parsed. twill_overrides_parse() makes an array of them. */
 struct twill_override {
     const char *text; /* the entry, inside the parsed text, not terminated */
     int length;
@@ -30,16 +30,17 @@ struct twill_override {
     uint16_t parameter[TWILL_PARAMETERS];
 };
 
-/* Parse text into an array, which the caller frees. It is NULL with a count of 0 if there is no
- * entry. The entries point into text, which must outlive them. Returns TWILL_OK, TWILL_ERR_CONFIG
- * or TWILL_ERR_MEMORY. */
+/* Parse text into an array of *count entries, which the caller frees with free(). It is NULL with a
+ * count of 0 if there is no entry or on failure. The entries point into text, which must outlive
+ * them. Returns TWILL_ERR_CONFIG if an entry is misspelt, or TWILL_ERR_MEMORY. */
 twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,
                                    const char *text, struct twill_error *error);
-/* Return the entry that applies to a call, or NULL. */
+/* Return the entry that applies to a collective with a message of `bytes` bytes, or NULL. */
 const struct twill_override *twill_override_find(const struct twill_override *overrides,
                                                  size_t count, enum twill_collective collective,
                                                  size_t bytes);
-/* Parse a size such as 64K. Returns the characters used, or 0 if it is no number or too large. */
+/* Parse a number of bytes such as 64K, with K, M or G (binary), at the start of `text` into *bytes.
+ * Returns the characters used, or 0 if there is no number or it is too large. */
 size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+/* Return the bytes that a step moves per operand in the call that is priced. */
 static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_step *step)
 {
     uint64_t more = p->call.rest > 0
@@ -14,7 +15,7 @@ static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_ste
     return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
-/* Return the class of the link from a rank to a peer of its step. */
+/* Return the class of the link from a rank to a peer of its step, whose own class is `link`. */
 static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t rank, uint8_t link,
                                       uint32_t peer)
 {
@@ -28,7 +29,7 @@ static bool core_moves(const struct twill_pricing *p, uint8_t link)
     return link < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
-/* Return how long the core takes to read or write an operand, if ports do not delay it. */
+/* Return the picoseconds in which the core reads or writes an operand, if ports do not delay it. */
 static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_operand operand,
                             uint32_t peer, uint8_t link, uint64_t bytes)
 {
@@ -74,21 +75,24 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
     }
 }
 
-/* Take a resource for `time`, not before `start`. Returns the time at which it is free again. */
+/* Occupy a resource for `time` picoseconds, not before `start` or before it is free. Returns the
+ * time at which it is free again. */
 static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t time)
 {
     r->busy += time;
     return r->free = twill_price_later(r->free, start) + time;
 }
 
+/* Return the core on which the rank of the lane runs. */
 static struct twill_price_resource *core_of(const struct twill_pricing *p,
                                             const struct twill_price_lane *lane)
 {
     return &p->rank[p->rank[lane->place].core].use.of[TWILL_PRICE_CORE];
 }
 
-/* Occupy the core of the rank of the lane. On a shared core a rank that has waited first needs its
- * turn. If ranks are run one by one, the others of the core are assumed to do the same work. */
+/* Occupy the core of the lane for `time` picoseconds, and advance the clock of the lane to the end.
+ * On a shared core a rank that has waited first needs its turn. If ranks are simulated one by one,
+ * the others of the core are assumed to do the same work. */
 static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     if (p->call.model->crowd > 1) {
@@ -99,11 +103,13 @@ static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint6
     lane->time = take(core_of(p, lane), lane->time, time);
 }
 
+/* Occupy the core of the lane for the work of step `at`. */
 static void occupy_for_step(struct twill_pricing *p, struct twill_price_lane *lane, uint32_t at)
 {
     occupy(p, lane, twill_price_work(p, lane->rank, &p->step[at].step, p->step[at].link));
 }
 
+/* Return the costs of the link that step `at` uses. */
 static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint32_t at)
 {
     return &p->call.model->link[p->step[at].link];
@@ -111,6 +117,7 @@ static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint
 
 static void heap_put(struct twill_pricing *p, uint32_t lane);
 
+/* Put the lanes that wait for step `at` back into the heap. */
 static void wake(struct twill_pricing *p, uint32_t at)
 {
     int32_t l = p->step[at].waiter;
@@ -143,6 +150,7 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     return twill_price_later(out, take(&to[TWILL_PRICE_INTO + level], start, time));
 }
 
+/* Run a REDUCE or COPY, which ends when the core and the ports are done with it. */
 static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at].step;
@@ -202,14 +210,15 @@ static struct twill_price_use *interface_of(const struct twill_pricing *p, uint3
     return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
+/* Return the picoseconds in which bytes of a rank, and of those like it, pass an interface. */
 static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 {
     return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];
 }
 
-/* Let an interface receive for `time` a message that is there from `first` on, and return when that
- * is done. It uses an idle time before the last message if it fits, as another rank of the node may
- * have posted its receive earlier. Otherwise it follows the last message. */
+/* Let a network interface receive for `time` a message that is there from `first` on, and return
+ * when that is done. It uses an idle time before the last message if it fits, as another rank of
+ * the node may have posted its receive earlier. Otherwise it follows the last message. */
 static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t time)
 {
     uint64_t early = twill_price_later(first, in->idle) + time;
@@ -265,6 +274,7 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
         arrive(p, lane->place, at);
 }
 
+/* Post a receive. Its message arrives now if it has been sent and waits for this. */
 static void run_receive(struct twill_pricing *p, const struct twill_price_lane *lane)
 {
     int32_t sent = p->step[lane->at].match;
@@ -307,11 +317,13 @@ static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
     return TWILL_PRICE_NONE;
 }
 
+/* Return whether `a` runs before `b`, by time, then by number of the lane. */
 static bool before(const struct twill_price_next *a, const struct twill_price_next *b)
 {
     return a->time != b->time ? a->time < b->time : a->lane < b->lane;
 }
 
+/* Add a lane that can continue to the heap, by its clock. */
 static void heap_put(struct twill_pricing *p, uint32_t lane)
 {
     const struct twill_price_next next = {p->lane[lane].time, lane};
@@ -321,6 +333,7 @@ static void heap_put(struct twill_pricing *p, uint32_t lane)
     p->heap[at] = next;
 }
 
+/* Remove the earliest lane from the heap, which is not empty, and return its number. */
 static uint32_t heap_take(struct twill_pricing *p)
 {
     const struct twill_price_next last = p->heap[--p->queued];
@@ -336,7 +349,9 @@ static uint32_t heap_take(struct twill_pricing *p)
     return first;
 }
 
-/* Run the next step. Returns TWILL_PRICE_NONE, TWILL_PRICE_LATER or a step to wait for. */
+/* Run the next step of a lane, and advance the lane unless it waits. Returns TWILL_PRICE_NONE if
+ * the step is done, TWILL_PRICE_LATER if it can be tried again at the time of the lane, or the
+ * number of a step to wait for. */
 static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     int32_t missing = TWILL_PRICE_NONE;
@@ -371,7 +386,8 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
     return missing;
 }
 
-/* Run a lane while it neither waits nor has ended, and is the earliest. Returns like run_step(). */
+/* Run steps of lane number l while it neither waits nor has ended, and is the earliest. Returns
+ * like run_step(), of its last step. */
 static int32_t run_lane(struct twill_pricing *p, uint32_t l)
 {
     struct twill_price_lane *lane = &p->lane[l];
@@ -386,7 +402,7 @@ static int32_t run_lane(struct twill_pricing *p, uint32_t l)
     return missing;
 }
 
-/* Prepare to run the schedules from the beginning. */
+/* Set all clocks, resources and steps back to begin a simulation. */
 static void reset(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->steps; i++) {
@@ -433,7 +449,7 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
-/* Divide the ranks of each node among its cores. */
+/* Set the core of each simulated rank. `crowd` ranks of a node share a core if it is above 1. */
 static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
 {
     const struct twill_world *w = p->world;
@@ -472,7 +488,7 @@ void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
     p->call.rest = bytes % p->facts.blocks;
 }
 
-/* Return the time before the first step. */
+/* Return the picoseconds before the first step. */
 static uint64_t entry_price(const struct twill_pricing *p)
 {
     return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
@@ -488,7 +504,7 @@ size_t twill_price_segment(const struct twill_pricing *p)
                                                                     : model->segment);
 }
 
-/* Return how long the busiest resource was in use in the last run. */
+/* Return the picoseconds for which the busiest resource was in use in the last simulation. */
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;

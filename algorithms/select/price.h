@@ -42,34 +42,37 @@
 #define TWILL_PRICE_STEPS 8192u
 #define TWILL_PRICE_NEVER UINT64_MAX
 
-/* Prepare the schedules of an algorithm on a world to be priced at many sizes. The result is not
- * thread-safe, and the world must outlive it. `steps`, the most that are run, is normally
- * TWILL_PRICE_STEPS, while UINT64_MAX runs all ranks. Returns TWILL_OK, TWILL_ERR_UNSUPPORTED if no
- * way to price it was found, or another error. */
 struct twill_pricing;
+/* Create *pricing, with which the time of an algorithm on a world can be predicted for many message
+ * sizes. It is not thread-safe, and the world must outlive it. The caller destroys it. `steps`, the
+ * most steps that are simulated, is normally TWILL_PRICE_STEPS, while UINT64_MAX simulates all
+ * ranks. On failure *pricing is NULL. Returns TWILL_ERR_UNSUPPORTED if the algorithm does not apply
+ * or no way to price it was found. */
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
                                   uint64_t steps, struct twill_error *error);
-/* Return the price in picoseconds of a message of `bytes`, counted as in struct
- * twill_select_request. */
+/* Return the price, the predicted picoseconds, of a message of `bytes` bytes, all shards together.
+ * Returns TWILL_PRICE_NEVER if it exceeds the limit of the pricing or the schedules never end. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements);
 /* Let twill_pricing_at() return TWILL_PRICE_NEVER if it finds out early that the price is above
- * `most`, which is TWILL_PRICE_NEVER at first. */
+ * `most` picoseconds. A new pricing has the limit TWILL_PRICE_NEVER, which is none. */
 void twill_pricing_limit(struct twill_pricing *pricing, uint64_t most);
 /* Return a hash of the schedules. Two pricings on one world with equal hashes have equal steps,
- * hence equal prices. On a small world different algorithms may have the same schedules. */
+ * hence equal prices. Different algorithms may have the same schedules on a small world. */
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
+/* Free a pricing, which may be NULL. */
 void twill_pricing_destroy(struct twill_pricing *pricing);
 
-/* Price a schedule once. *picoseconds is TWILL_PRICE_NEVER if the algorithm does not apply. */
+/* Set *picoseconds to the predicted time of one call, or to TWILL_PRICE_NEVER if the algorithm does
+ * not apply or the price cannot be computed. Only the latter is an error. */
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
                          const struct twill_world *world, const struct twill_shape *shape,
                          const struct twill_machine_model *model, size_t bytes,
                          struct twill_element_kind elements, struct twill_error *error);
-/* Compute how long the core of one rank works in a call, without waiting for anything. The price is
- * not less than that, and takes far longer to compute. */
+/* Set *picoseconds to how long the core of one rank works in a call, without waiting for anything.
+ * The price by twill_price() is not less than that, and takes far longer to compute. */
 twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
                                const struct twill_world *world, uint32_t rank,
                                const struct twill_shape *shape,

@@ -21,7 +21,8 @@ enum twill_price_unit {
     TWILL_PRICE_SCALED /* none, as those of smaller worlds are run instead */
 };
 
-/* A step of a rank that is run, the steps linked to it, and its times in picoseconds. */
+/* A step of a rank whose schedule is simulated, the steps linked to it, and its times in
+ * picoseconds, TWILL_PRICE_NOT_YET before it has happened. The pricing owns it. */
 struct twill_price_step {
     struct twill_step step;
     uint64_t when; /* when a SEND arrived, a flag was raised, or a RECV was posted */
@@ -32,7 +33,8 @@ struct twill_price_step {
     uint8_t link;   /* class of link to its peers, or MIXED */
 };
 
-/* The time at which a core, link, port or interface is next free, and how long it has been busy. */
+/* A core, link, port or network interface in a simulation. `free` is the time in picoseconds at
+ * which it is next free, `busy` for how long it has been in use. */
 struct twill_price_resource {
     uint64_t free, busy;
 };
@@ -47,21 +49,22 @@ enum {
     TWILL_PRICE_RESOURCES = TWILL_PRICE_INTO + TWILL_LEVEL_NODE
 };
 
-/* A rank that is run. */
+/* A rank whose schedule is simulated, with the state of what it owns. The pricing owns it. */
 struct twill_price_rank {
     uint32_t rank, core;                   /* `core` and `port` are places of ranks */
     uint32_t port[TWILL_LEVEL_NODE + 1];   /* by level */
     int32_t flag[2][TWILL_SCHEDULE_LANES]; /* by lane, its first SIGNAL and its first PUT_IMM */
+    /* The resources that are numbered as this rank, all 0 when a simulation begins. */
     struct twill_price_use {
         struct twill_price_resource of[TWILL_PRICE_RESOURCES];
         uint64_t in; /* when its link can receive the next message */
-        /* The last message into its interface ends at `end`; before it, it was idle until
-         * `idle_end`. */
+        /* its interface receives until `end`, and was idle from `idle` to `idle_end` before */
         uint64_t end, idle, idle_end;
-    } use; /* all 0 when a run begins */
+    } use;
 };
 
-/* A lane of a rank that is run. Steps are numbered over all ranks. */
+/* A lane of a rank whose schedule is simulated. Steps are numbered over all ranks. Times are in
+ * picoseconds. The pricing owns it. */
 struct twill_price_lane {
     uint64_t time;  /* its clock */
     uint64_t until; /* in an AWAIT, when the last of the flags seen was raised */
@@ -75,11 +78,11 @@ struct twill_price_lane {
     bool awaited;        /* in an AWAIT, the flags are up and cost only the polling */
 };
 
-/* Facts of the schedules. */
+/* What a pricing knows of the schedules besides the steps. Constant once the pricing is created. */
 struct twill_price_facts {
     uint64_t fingerprint;
     uint32_t blocks;
-    uint32_t ranks; /* of the world that is priced, also for a sample of it */
+    uint32_t ranks; /* of the world that is priced, not of a smaller one that is simulated */
     /* with RANKS, the ranks at a port and at the interface, else 1 */
     uint32_t share[TWILL_LEVEL_NODE + 1];
     enum twill_price_segments {
@@ -91,17 +94,18 @@ struct twill_price_facts {
     bool fetches;   /* SRC and DST of peers are read by a system call */
 };
 
-/* The call that is priced. */
+/* The call that is priced. twill_price_set_call() and twill_price_set_bytes() set it. */
 struct twill_price_call {
     const struct twill_machine_model *model;
     struct twill_element_kind elements;
     uint64_t each, rest;  /* bytes of every block, and the number of blocks that have one more */
     unsigned widen;       /* width of a partial, in elements */
-    uint64_t reduce_cost; /* per KiB */
+    uint64_t reduce_cost; /* picoseconds per KiB */
     uint64_t most;        /* a run may end when this is exceeded */
 };
 
-/* The same algorithm on a part of the world, on half of that part and on a quarter of it. */
+/* What the price on a large world is extrapolated from. The samples, which the pricing owns, are
+ * pricings of the same algorithm on a part of the world, half of it and a quarter of it. */
 struct twill_price_scale {
     struct twill_pricing *sample[3];
     /* nodes (or ranks, if there is one node) in the world and in each sample */
@@ -112,7 +116,8 @@ struct twill_price_scale {
     uint64_t empty[3];
 };
 
-/* A pricing, made by twill_pricing_create(). */
+/* A pricing, made by twill_pricing_create() and freed by twill_pricing_destroy(). One thread uses
+ * it at a time. It simulates the schedules of a unit, which is the world, a node or a rank. */
 struct twill_pricing {
     const struct twill_world *world; /* for which schedules are emitted */
     struct twill_world own;          /* the world of a sample */
@@ -125,15 +130,16 @@ struct twill_pricing {
     struct twill_price_rank *rank; /* [size] */
     struct twill_price_step *step; /* [steps] of all ranks, one after the other */
     struct twill_price_lane *lane; /* [lanes] */
+    /* A lane that can continue, and its clock in picoseconds. */
     struct twill_price_next {
         uint64_t time;
         uint32_t lane;
-    } * heap; /* the lanes that can continue, the earliest first */
+    } * heap; /* [queued] the earliest first */
     uint32_t queued;
     uint64_t one, more; /* one segment from end to end (0 if unknown), and each further one */
 };
 
-/* The arguments of the functions that emit. */
+/* What is to be priced, as passed to the functions that emit schedules. Lives during one call. */
 struct twill_price_query {
     const struct twill_algorithm *algorithm;
     const struct twill_shape *shape;
@@ -146,7 +152,8 @@ static inline uint64_t twill_price_later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Return the place of the rank that is run for a peer of the rank at `place`. */
+/* Return the place, an index into the simulated ranks, that represents rank `peer` for the rank at
+ * `place`. It is `place` itself if each rank is simulated on its own. */
 static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t place,
                                          uint32_t peer)
 {
@@ -154,34 +161,29 @@ static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t
            : p->unit == TWILL_PRICE_NODE ? p->world->local[peer]
                                          : peer;
 }
-
 /* --- price.c ---------------------------------------------------------------------------------- */
-
-/* Set the model and elements of the call that is priced. Returns whether they have changed. */
+/* Set the model and elements of the call that is priced. Returns whether they have changed. Then
+ * the prices computed so far are forgotten. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements);
-/* Set the size of the message. */
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
-/* Return the bytes of a segment, or 0 if messages are not divided into segments. */
+/* Return the bytes of a segment of the call that is priced, or 0 if it has no segments. */
 size_t twill_price_segment(const struct twill_pricing *p);
-/* Return how long the core of a rank is busy with a step, for a RECV after its message arrived. */
+/* Return the picoseconds for which the core of a rank is busy with a step, for a RECV after its
+ * message has arrived. `link` is the class of link to its peers, or TWILL_PRICE_MIXED. */
 uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step, uint8_t link);
-/* Run the steps. Returns when the last lane ends, or TWILL_PRICE_NEVER if some never end or the
- * limit of the call is exceeded. */
+/* Simulate the schedules for a message of this size. Returns the picoseconds until the last lane
+ * ends, or TWILL_PRICE_NEVER if a lane never ends or the limit of the call is exceeded. */
 uint64_t twill_price_run(struct twill_pricing *p, size_t bytes);
-
 /* --- price_prepare.c -------------------------------------------------------------------------- */
-
-/* Prepare to run a unit of the world of the pricing with at most `steps` steps. It is the node or
- * world, or a rank if `steps` is 0. Returns TWILL_PENDING if none represents the world. */
+/* Prepare to simulate at most `steps` steps of a unit of the world, the last node or all ranks, or
+ * if `steps` is 0, three single ranks. Returns TWILL_PENDING if none represents the world. */
 twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_price_query *query,
                                  uint64_t steps);
-
 /* --- price_scale.c ---------------------------------------------------------------------------- */
-
 /* Prepare to extrapolate from smaller worlds, with `steps` as in twill_price_prepare(). Returns
- * TWILL_PENDING if this is not possible. */
+ * TWILL_PENDING if the world has too few ranks or its parts cannot be priced. */
 twill_status twill_price_prepare_scaled(struct twill_pricing *p,
                                         const struct twill_price_query *query, uint64_t steps);
 /* Return the extrapolated price in picoseconds, like twill_pricing_at(). */

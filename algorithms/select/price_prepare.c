@@ -15,6 +15,7 @@
  * send in two messages, where block numbers wrap around, what it sends in one. */
 #define MANY_RANKS 8u
 
+/* Free the schedules that are simulated, and forget the call and the hash of the schedules. */
 static void drop_unit(struct twill_pricing *p)
 {
     free(p->rank);
@@ -41,11 +42,13 @@ void twill_pricing_destroy(struct twill_pricing *p)
     free(p);
 }
 
+/* Return the unit of each rank at a level up to the node, or NULL if the level is unknown. */
 static const uint32_t *units_of(const struct twill_world *w, unsigned level)
 {
     return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
 }
 
+/* Set which ranks are simulated, how many, and how many ranks each represents at a port. */
 static void choose_unit(struct twill_pricing *p, enum twill_price_unit unit)
 {
     const struct twill_world *w = p->world;
@@ -60,8 +63,8 @@ static void choose_unit(struct twill_pricing *p, enum twill_price_unit unit)
     }
 }
 
-/* Return the rank at a place of the unit. With RANKS the places are the first, the middle and the
- * last rank of the world, with NODE they are the ranks of the last node, else all ranks. */
+/* Return the rank number `place` of those that are simulated. They are the first, the middle and
+ * the last rank of the world, the ranks of the last node, or all ranks. */
 static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
 {
     const struct twill_world *w = p->world;
@@ -88,9 +91,9 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
-/* Get a hash of the schedule of a rank. It covers, by kind of step and whether it is between nodes,
- * the number of steps and that of blocks times operands. For a rank that is run by itself only the
- * number of steps of each kind counts. Also gets the number of steps. */
+/* Get a hash of the schedule of a rank, and its number of steps. The hash covers, by kind of step
+ * and whether it is between nodes, the number of steps and that of blocks times operands. For a
+ * rank that is simulated by itself only the number of steps of each kind counts. */
 static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
                             const struct twill_price_query *q, uint32_t rank)
 {
@@ -117,9 +120,9 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
     return TWILL_OK;
 }
 
-/* Compare three ranks of the unit with those at the same places of three other units, or ranks that
- * are run by themselves with each other. *fits is false if profiles differ or steps are far too
- * many. */
+/* Set *fits to whether the ranks to simulate can represent the world. Compares three ranks of the
+ * node with those at the same places of three other nodes, or ranks that are simulated by
+ * themselves with each other. *fits is false if profiles differ or there are far too many steps. */
 static twill_status compare_units(struct twill_pricing *p, const struct twill_price_query *q,
                                   uint64_t steps, bool *fits)
 {
@@ -168,7 +171,8 @@ static void set_facts(struct twill_pricing *p, const struct twill_price_query *q
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
 
-/* Return the class of the link from a rank to the peers of its step except itself, or MIXED. */
+/* Return the class of the link from a rank to the peers of its step except itself. Returns
+ * TWILL_LINK_NODE if there are none, or TWILL_PRICE_MIXED if the classes differ. */
 static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step)
 {
@@ -186,7 +190,7 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     return class;
 }
 
-/* Append the steps and lanes of a rank. Returns false if out of memory. */
+/* Append the steps and lanes of the rank at this place. Returns false if out of memory. */
 static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
 {
     uint32_t rank = p->rank[place].rank, steps = p->steps + s->count;
@@ -215,7 +219,8 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     return true;
 }
 
-/* Give each port the place of the first rank of its unit. Returns false if out of memory. */
+/* Set port[] of each simulated rank, the place of the first simulated rank of its unit at each
+ * level. Returns false if out of memory. */
 static bool number_ports(struct twill_pricing *p)
 {
     const struct twill_world *w = p->world;
@@ -234,6 +239,8 @@ static bool number_ports(struct twill_pricing *p)
     return first != NULL;
 }
 
+/* Allocate what depends on the number of simulated ranks. Returns false if out of memory.
+ * drop_unit() frees it in any case. */
 static bool allocate_ranks(struct twill_pricing *p)
 {
     size_t lanes = (size_t)p->size * TWILL_SCHEDULE_LANES;
@@ -245,7 +252,7 @@ static bool allocate_ranks(struct twill_pricing *p)
     return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p);
 }
 
-/* Emit the schedules of the unit. Returns TWILL_PENDING if they have more than `most` steps. */
+/* Emit the schedules of the simulated ranks, or return TWILL_PENDING above `most` steps. */
 static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_query *q,
                               uint64_t most)
 {
@@ -267,7 +274,7 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
     return TWILL_OK;
 }
 
-/* Link the SIGNALs, and the PUT_IMMs, of each lane. */
+/* Link in `match` the SIGNALs, and PUT_IMMs, of each lane, and set flag[] of ranks to the first. */
 static void link_flags(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->size; i++)
@@ -285,7 +292,7 @@ static void link_flags(struct twill_pricing *p)
     }
 }
 
-/* The messages of one (from, to, lane) and distance in units. */
+/* The messages of a sender, receiver and lane, at a distance in nodes, while they are matched. */
 struct message_channel {
     uint64_t key;  /* plus 1, or 0 if free */
     int32_t first; /* SEND that the next RECV may match */
@@ -293,11 +300,13 @@ struct message_channel {
     uint64_t sent, received;
 };
 
+/* A hash table of channels with mask + 1 places, a power of two. It lives during match(). */
 struct channel_table {
     struct message_channel *channel;
     size_t mask;
 };
 
+/* Return the channel of the places `from` and `to`, `hop` nodes apart. Adds it if it is new. */
 static struct message_channel *channel_of(const struct channel_table *t, uint32_t from, uint32_t to,
                                           uint32_t hop, uint32_t lane)
 {
@@ -311,10 +320,11 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
     return &t->channel[at];
 }
 
-/* Return the channel of message i of a place. A message to the unit `hop` away represents the one
- * that comes in from the unit equally far away on the other side. If no rank of the unit sends what
- * this one receives, the two units exchange messages, and the peer's message is like that of this
- * unit. A rank that is run by itself receives when it sends, whoever its peers are. */
+/* Return the channel of the message that step i of the rank at a place sends or receives. A message
+ * to the unit `hop` away represents the one that comes in from the unit equally far away on the
+ * other side. If no rank of the unit sends what this one receives, the two units exchange messages,
+ * and the peer's message is like that of this unit. A rank that is simulated by itself receives
+ * when it sends, whoever its peers are. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {
@@ -329,12 +339,13 @@ static struct message_channel *channel_at(const struct twill_pricing *p,
     return c->sent > 0 ? c : channel_of(t, other, place, hop, step->lane);
 }
 
-/* Return the number of blocks of a message, 1 for an empty one. */
+/* Return the number of blocks of the message of step i, 1 for an empty one. */
 static uint32_t weight_of(const struct twill_pricing *p, int32_t i)
 {
     return p->step[i].step.blocks > 0 ? p->step[i].step.blocks : 1;
 }
 
+/* Link in `match` the SENDs of each channel in order, and let the channel begin with the first. */
 static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 {
     for (uint32_t l = p->lanes; l-- > 0;) {
@@ -349,14 +360,15 @@ static void list_sends(struct twill_pricing *p, const struct channel_table *t)
     }
 }
 
+/* Return whether step i is a RECV or RECV_REDUCE. */
 static bool step_receives(const struct twill_pricing *p, uint32_t i)
 {
     return p->step[i].step.op != TWILL_STEP_SEND && twill_step_shape(p->step[i].step.op)->posts;
 }
 
-/* Match each RECV with a SEND of its channel, in order, by blocks. A unit may send in one message
- * what another receives in two, so a RECV matches the SEND that brings its last block. Returns
- * whether all are matched. */
+/* Set `match` of each RECV to a SEND of its channel, in order, by blocks, or to TWILL_PRICE_NONE. A
+ * unit may send in one message what another receives in two, so a RECV matches the SEND that brings
+ * its last block. Returns whether all are matched. */
 static bool match_receives(struct twill_pricing *p, const struct channel_table *t)
 {
     bool all = true;
@@ -377,8 +389,9 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
     return all;
 }
 
-/* Find what each step waits for, which is the SEND of a RECV and the SIGNALs and PUT_IMMs of an
- * AWAIT. Returns TWILL_PENDING if a rank of the unit receives a message that no rank sends. */
+/* Set what each step waits for, which is the SEND of a RECV and the SIGNALs and PUT_IMMs of an
+ * AWAIT. Returns TWILL_PENDING if a rank receives a message that no rank sends, unless all ranks
+ * are simulated, and TWILL_ERR_MEMORY without a message. */
 static twill_status match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};
@@ -401,8 +414,8 @@ static twill_status match(struct twill_pricing *p)
     return all || p->unit == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Prepare to run a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has more
- * steps or cannot represent the other units. */
+/* Prepare to simulate a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has
+ * more steps or cannot represent the other units. */
 static twill_status prepare_unit(struct twill_pricing *p, const struct twill_price_query *q,
                                  enum twill_price_unit unit, uint64_t steps)
 {
@@ -437,8 +450,9 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
     return status == TWILL_PENDING ? prepare_unit(p, q, TWILL_PRICE_WORLD, steps) : status;
 }
 
-/* Try the ways to price, the most exact and then the quickest first. A schedule that by itself has
- * more than `steps` steps takes too long to run exactly. */
+/* Prepare the pricing in one of several ways, the most exact and then the quickest first. If a
+ * schedule alone has more than `steps` steps (is_long), it takes too long to simulate exactly.
+ * Returns TWILL_PENDING if no way is possible. */
 static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
                             uint64_t steps, bool is_long)
 {

@@ -9,6 +9,7 @@
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 
+/* Return whether n is a power of two or 0. */
 static bool is_power(uint32_t n)
 {
     return (n & (n - 1)) == 0;
@@ -22,7 +23,8 @@ static uint32_t halve(uint32_t units)
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Create a world of `units` evenly spaced nodes of the world, or ranks if it has only one node. */
+/* Create the world *small of `units` evenly spaced nodes of the world, or ranks if it has only one
+ * node. The caller destroys it. */
 static twill_status shrink(struct twill_world *small, const struct twill_world *world,
                            uint32_t units, struct twill_error *error)
 {
@@ -52,8 +54,9 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     return status;
 }
 
-/* Prepare the samples, which are the smallest part of the world that has enough units and ranks,
- * half of it, and half of that. Returns TWILL_PENDING if there is no such part. */
+/* Prepare the pricings of three smaller worlds, which are the smallest part of the world that has
+ * enough units and ranks, half of it, and half of that. Returns TWILL_PENDING if there is no such
+ * part or one cannot be priced. The caller frees them in any case. */
 static twill_status prepare_samples(struct twill_price_scale *scale, const struct twill_pricing *p,
                                     const struct twill_price_query *q, uint64_t steps)
 {
@@ -141,7 +144,8 @@ enum {
     GROWTH_TWICE = 512
 };
 
-/* Return the rate for the price of no bytes. A chain of twice as many ranks takes twice as long. */
+/* Return the rate of growth, in 256ths, of the price of no bytes, from its value now and before the
+ * last doubling of ranks. A chain of twice as many ranks takes twice as long. */
 static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 {
     return 5 * now > 8 * before     ? GROWTH_TWICE
@@ -149,8 +153,8 @@ static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
                                     : GROWTH_SAME;
 }
 
-/* Return the rate for what the bytes add, from what the last doubling added and the one before it
- * (0 if unknown). `rounds` is the rate of rate_of_rounds(). */
+/* Return the rate of growth, in 256ths, of what the bytes add to a price, from what the last
+ * doubling of ranks added and the one before (0 if unknown). `rounds` is by rate_of_rounds(). */
 static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
@@ -169,7 +173,8 @@ static uint64_t more(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* Return what is added from the first sample to the world, by the prices `at` of the samples. */
+/* Return the picoseconds that are added from the first sample to the world, where `at` are those of
+ * the samples, and `rate` is what a doubling adds in 256ths of the one before. */
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = rate == GROWTH_SAME ? more(at[0], at[2]) / 2 : more(at[0], at[1]);

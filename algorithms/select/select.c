@@ -14,20 +14,20 @@
  * tables, with which a further size takes no time. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
-/* A request, and its choice if that could be decided without all candidates. */
+/* A request of a chooser, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
     struct twill_choice choice; /* algorithm and shape only */
     bool decided;
 };
 
-/* See algorithms.h. */
+/* Chooses algorithms for one world, and keeps what it has computed. Made by twill_chooser_create(),
+ * freed by twill_chooser_destroy(). Used by one thread at a time. */
 struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
-    struct twill_tuning *own; /* made here if none was given */
-    struct twill_tuning
-        crowded; /* where ranks share cores, with the measurements of another tuning */
+    struct twill_tuning *own;    /* made here if none was given */
+    struct twill_tuning crowded; /* copy with shared cores, whose measurements another owns */
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
@@ -35,10 +35,9 @@ struct twill_chooser {
     struct early early[EARLY];
     unsigned early_count;
     struct twill_candidates *table[TABLES]; /* most recently used first */
-    /* of twill_mapping_matters(), whose answer is `matters` */
-    struct twill_select_request last_query;
+    struct twill_select_request last_query; /* of twill_mapping_matters(), if has_query */
     bool has_query;
-    unsigned matters;
+    unsigned matters; /* its answer */
 };
 
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
@@ -98,6 +97,7 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
     chooser->tuning = &chooser->crowded;
 }
 
+/* Return whether a table has the candidates for such requests, of the algorithm `only` or all. */
 static bool is_table_for(const struct twill_candidates *table,
                          const struct twill_select_request *request,
                          const struct twill_algorithm *only)
@@ -107,7 +107,7 @@ static bool is_table_for(const struct twill_candidates *table,
            table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
-/* Return a request with the same candidates as `request`, without a type that has no effect. */
+/* Return the request, without an element type that has no effect because nothing is reduced. */
 static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;
@@ -142,7 +142,8 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
     return TWILL_OK;
 }
 
-/* Choose without all candidates, in a fraction of the time. Sets *decided if that was possible. */
+/* Choose without all candidates, in a fraction of the time. Sets *decided to whether that was
+ * possible. If so, *choice is set. Remembers the choice for equal requests. */
 static twill_status choose_early(struct twill_choice *choice, bool *decided,
                                  struct twill_chooser *chooser,
                                  const struct twill_select_request *request,
@@ -192,7 +193,8 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     }
 }
 
-/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none fits. */
+/* Choose the cheapest of the candidates, of `algorithm` only unless that is NULL. Returns false,
+ * and leaves *choice, if none fits. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
                             const struct twill_algorithm *algorithm,
@@ -226,7 +228,8 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     return cheapest != NULL;
 }
 
-/* Fail with `why` and the list of algorithms that apply here. */
+/* Record that the override fails for the reason `why`, with the list of algorithms that apply here,
+ * and return TWILL_ERR_CONFIG. */
 static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)
@@ -250,8 +253,8 @@ static twill_status refuse_choice(const struct twill_override *override,
         TWILL_PLURAL(world->size), world->nodes, TWILL_PLURAL(world->nodes), names);
 }
 
-/* Return whether a size suits the protocol. The limits of FLAT and MAPPED are close to where the
- * prices of direct cross, with 2 to 128 ranks on a node. */
+/* Return whether the message size and the buffers suit the protocol. The limits of FLAT and MAPPED
+ * are close to where the prices of "direct" cross, with 2 to 128 ranks on a node. */
 static bool protocol_suits(enum twill_protocol protocol, const struct twill_world *world,
                            const struct twill_select_request *request)
 {
@@ -267,8 +270,8 @@ static bool protocol_suits(enum twill_protocol protocol, const struct twill_worl
     return true;
 }
 
-/* Choose the first protocol that suits this size with which the algorithm of the override does this
- * shape, or FLAT if there is none. Returns false if it does not do it with FLAT either. */
+/* Set the protocol of the choice to the first that suits this size and with which the algorithm of
+ * the override does this shape, or else FLAT. Returns false if that is impossible with FLAT. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)
@@ -301,13 +304,15 @@ static bool does_at_all(const struct twill_override *override, const struct twil
     return false;
 }
 
+/* Return whether the override sets a parameter of its algorithm. */
 static bool has_parameters(const struct twill_override *override)
 {
     static const uint16_t none[TWILL_PARAMETERS];
     return memcmp(override->parameter, none, sizeof(none)) != 0;
 }
 
-/* Choose by an override. Returns TWILL_PENDING if its algorithm does not do this call. */
+/* Choose the algorithm that an override names. Returns TWILL_PENDING if it does not do this call,
+ * or TWILL_ERR_CONFIG if it never does the collective or its protocol cannot be used here. */
 static twill_status apply_choice(struct twill_choice *choice, struct twill_chooser *chooser,
                                  const struct twill_override *override,
                                  const struct twill_select_request *request,
@@ -388,7 +393,8 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                               chooser->world->nodes, TWILL_PLURAL(chooser->world->nodes));
 }
 
-/* Return the access to buffers of peers that the choice for this request uses. */
+/* Return the access to buffers of peers (enum twill_access) that the choice for this request uses.
+ * Returns 0 if there is no choice. */
 static unsigned access_used(struct twill_chooser *chooser,
                             const struct twill_select_request *request)
 {

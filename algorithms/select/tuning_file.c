@@ -7,11 +7,12 @@
 
 enum { WORDS = 6, WORD_BYTES = 96 };
 
+/* The state of reading the text of a tuning file, on the stack of the function that reads it. */
 struct reader {
     struct twill_tuning *tuning;
     const char *file;
-    unsigned line;
-    size_t capacity;
+    unsigned line;   /* from 1 */
+    size_t capacity; /* of the measurements */
     char word[WORDS][WORD_BYTES];
     unsigned words;
     struct twill_error *error;
@@ -20,6 +21,7 @@ struct reader {
 #define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
 
+/* Split a line at blanks into r->word. Fails if it has too many or too long words. */
 static twill_status split_line(struct reader *r, const char *line, size_t length)
 {
     r->words = 0;
@@ -37,7 +39,7 @@ static twill_status split_line(struct reader *r, const char *line, size_t length
     return TWILL_OK;
 }
 
-/* Read a decimal number. A number of bytes may end in K, M or G. Returns false if malformed. */
+/* Read a decimal number, if of bytes maybe with K, M or G. Returns false if malformed. */
 static bool read_quantity(const char *text, bool bytes, uint64_t *value)
 {
     size_t length = strlen(text), number = 0;
@@ -47,6 +49,7 @@ static bool read_quantity(const char *text, bool bytes, uint64_t *value)
            (bytes || (text[used - 1] >= '0' && text[used - 1] <= '9'));
 }
 
+/* Return TWILL_ERR_CONFIG unless the line has `words` words, the first of which is `what`. */
 static twill_status expect_words(struct reader *r, unsigned words, const char *what)
 {
     if (r->words == words)
@@ -54,6 +57,7 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
     return ENTRY_REFUSE(r, "%s takes %u words, not %u", what, words - 1, r->words - 1);
 }
 
+/* Read the machine of a line "for" into *key. */
 static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
 {
     uint64_t cores;
@@ -70,6 +74,7 @@ static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
     return TWILL_OK;
 }
 
+/* Replace the model of the tuning by the built-in one that a line "machine" names. */
 static twill_status read_machine(struct reader *r)
 {
     TWILL_TRY(r->error, expect_words(r, 2, "machine"));
@@ -82,6 +87,7 @@ static twill_status read_machine(struct reader *r)
     return TWILL_OK;
 }
 
+/* Set the field of the model that a line "model" names. */
 static twill_status read_model(struct reader *r)
 {
     char name[40];
@@ -98,7 +104,8 @@ static twill_status read_model(struct reader *r)
     return ENTRY_REFUSE(r, "\"%s\" is not a field of a machine", r->word[1]);
 }
 
-/* Read an algorithm in the syntax of TWILL_ALGORITHM, such as "ring" or "torus=4x6@staged". */
+/* Set collective, algorithm, protocol and parameters of *m from the line, in the syntax of
+ * TWILL_ALGORITHM, such as "ring" or "torus=4x6@staged". */
 static twill_status read_candidate(struct reader *r, struct twill_measured *m)
 {
     struct twill_override *override;
@@ -152,6 +159,7 @@ static twill_status read_measured(struct reader *r)
     return TWILL_OK;
 }
 
+/* Read a line that is not the first, by its first word. Ignores an empty one. */
 static twill_status entry_read(struct reader *r, const char *line, size_t length)
 {
     TWILL_TRY(r->error, split_line(r, line, length));
@@ -168,6 +176,7 @@ static twill_status entry_read(struct reader *r, const char *line, size_t length
     return ENTRY_REFUSE(r, "\"%s\" is none of for, machine, model and measured", r->word[0]);
 }
 
+/* Read the whole text of a tuning file into the tuning. It must end with a newline. */
 static twill_status read_text(struct reader *r, const char *text)
 {
     static const char heading[] = TWILL_TUNING_HEADING;
@@ -186,6 +195,7 @@ static twill_status read_text(struct reader *r, const char *text)
     return r->line == 1 ? ENTRY_REFUSE(r, "the first line is not \"%s\"", heading) : TWILL_OK;
 }
 
+/* Compare two measurements for qsort() by all members but the time, bytes last. */
 static int compare_entries(const void *left, const void *right)
 {
     const struct twill_measured *a = left, *b = right;

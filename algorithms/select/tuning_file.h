@@ -21,7 +21,7 @@
 /* The first line of a tuning file. */
 #define TWILL_TUNING_HEADING "twill-tuning 1"
 
-/* One measurement. */
+/* One measurement, the time of one call of an algorithm. Its tuning owns it. */
 struct twill_measured {
     enum twill_collective collective;
     const struct twill_algorithm *algorithm;
@@ -32,32 +32,35 @@ struct twill_measured {
     uint64_t picoseconds;
 };
 
+/* A machine model and measurements, from which all ranks choose algorithms alike. Made by
+ * twill_tuning_create(), freed by twill_tuning_destroy(), and constant in between. */
 struct twill_tuning {
     struct twill_machine_model model;
-    struct twill_measured *measured; /* sorted by all members, bytes last */
+    struct twill_measured *measured; /* [count] sorted by all members, bytes last */
     size_t count;
     /* of the measurements, such as "TWILL_TUNING" or "the timings of x.tuning", or "" */
     char source[64];
 };
 
-/* Create a tuning from text, or from the model alone if text is NULL. `machine` is a name for
- * twill_machine_model_find(). If it is NULL or "auto" the text may name another one. `file` is the
- * name of the text in messages. Returns TWILL_OK, TWILL_ERR_CONFIG with file and line in the
- * message, or TWILL_ERR_MEMORY. */
+/* Create *tuning from the text of a tuning file, or from a machine model alone if text is NULL. The
+ * model is the one named `machine`, or "auto" if that is NULL, unless the text names another one.
+ * `file` is the name of the text in messages. On failure *tuning is NULL. Returns TWILL_ERR_CONFIG
+ * with file and line in the message if the text is malformed or the machine unknown. */
 twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
                                  const char *text, const char *file, struct twill_error *error);
+/* Free a tuning, which may be NULL. */
 void twill_tuning_destroy(struct twill_tuning *tuning);
 
-/* Return a hash for ranks to compare, never 0. Ranks with equal hashes choose alike. */
+/* Return a hash of model and measurements, never 0. Ranks with equal hashes choose alike. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
 
 /* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
- * are, starting at *first, which is NULL if there are none. */
+ * are, one after the other from *first on, by size. If there are none, *first is NULL. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* The machine of a tuning file, whose measurements are not used on any other. */
+/* Identifies the machine of a tuning file, whose measurements are not used on any other. */
 struct twill_tuning_key {
     /* vendor, family and model number by CPUID, or "" if unknown, which matches no file */
     char cpu[64];
@@ -67,10 +70,10 @@ struct twill_tuning_key {
 
 #define TWILL_TUNING_KEY_BYTES 112
 
-/* Print the key as the words after "for" in a file. */
+/* Print the key as the words after "for" in a tuning file, as in "GenuineIntel 6 143 2048K 2". */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
 
-/* Return whether the text of a file has a line "for" of this machine. Ignores the rest of it. */
+/* Return whether the text of a tuning file, all else ignored, has a line "for" of this machine. */
 bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 
 #endif

@@ -26,7 +26,7 @@ twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *c
                        twill_request_elements(request), error);
 }
 
-/* Return the bytes that a rank converts, the mean of its shares of the source and of the result. */
+/* Return the bytes of f32 that a rank converts, the mean of what it holds of source and result. */
 static uint64_t converted_bytes(const struct twill_world *world,
                                 const struct twill_select_request *request)
 {

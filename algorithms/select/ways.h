@@ -7,64 +7,66 @@
 
 #include "algorithms/select/tuning_file.h"
 
-/* Get the cost in picoseconds of the algorithm chosen for a request, as measured, else by price. */
+/* Set *picoseconds to the time of the algorithm that twill_select() chooses for a request. The time
+ * is from measurements in `tuning` if there are some, else what its machine model predicts. */
 twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,
                                   const struct twill_select_request *request,
                                   struct twill_error *error);
 
-/* The cost of a reduction of f32 as it is, and narrowed, in picoseconds. */
+/* The result of twill_narrowing_pays(), with times in picoseconds. */
 struct twill_narrowing {
-    uint64_t wide; /* f32 */
-    /* of the same number of elements of the type, as with twill_op_create_narrow() */
-    uint64_t narrow;
+    uint64_t wide;       /* of the reduction of f32 as it is */
+    uint64_t narrow;     /* of as many elements of the type, as with twill_op_create_narrow() */
     uint64_t conversion; /* of the input and result of this rank */
     bool pays;           /* narrow and conversion together take less than 15/16 of wide */
 };
 
-/* Compare a reduction of f32, `request`, whose bytes are those of f32, with one in a type of 8 or
- * 16 bits. conversion_rate is in picoseconds per KiB of f32, in both directions, or 0 for that of
- * the machine model. The answer is only as exact as the model is for the world of the chooser.
- * Returns TWILL_ERR_ARGUMENT if the request is not of f32, or the type is not narrower. */
+/* Fill in *narrowing by comparing the reduction of f32 `request`, whose bytes are those of f32,
+ * with one in `type`, a float of 8 or 16 bits. conversion_rate is in picoseconds per KiB of f32, in
+ * both directions, or 0 for that of the machine model. Returns TWILL_ERR_ARGUMENT if the request
+ * does not reduce f32, or the type is no such float. */
 twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,
                                   const struct twill_select_request *request, twill_type type,
                                   uint64_t conversion_rate, struct twill_error *error);
 
-/* A dense layer has two ways. Either the factors of all ranks are gathered and every rank computes
- * the sum of the gradients from them, or each rank computes its gradient, and these are reduced. */
-
-/* The tensor of a dense layer. Constant after the commit. */
+/* The weight matrix of a dense layer. Its gradient is summed over ranks in one of two ways. Either
+ * the factors of all ranks are gathered and every rank computes the sum of the gradients from them,
+ * or each rank computes its gradient, and these are reduced. The owner sets the first three members
+ * and twill_dense_price() the others. It is constant once the gradient set is committed. */
 struct twill_dense {
     size_t rows, columns, samples; /* `samples` is the largest number of a rank */
-    bool gathers;
-    uint64_t gather_ps, reduce_ps; /* prices, products included */
+    bool gathers;                  /* the way is the gathering of factors */
+    uint64_t gather_ps, reduce_ps; /* predicted times of both ways, products included */
 };
 
-/* Return the number of floats that a rank contributes. */
+/* Return the number of floats that a rank contributes if the factors are gathered. */
 size_t twill_dense_floats(const struct twill_dense *dense);
 
-/* The sources of prices. */
+/* What the functions below predict times with. The caller owns all of it. */
 struct twill_dense_pricing {
     struct twill_chooser *chooser; /* for the world */
     const struct twill_world *world;
     const struct twill_tuning *tuning;
 };
 
-/* Measured rates, equal on all ranks. */
+/* Speeds measured by the caller, equal on all ranks. */
 struct twill_dense_rates {
     uint64_t million; /* picoseconds of a million multiplications */
-    double reality; /* time of a reduction over its price, as the model may not know the network */
+    double reality;   /* time of a reduction over the predicted one, as the model may be wrong */
 };
 
-/* Get the price of a collective whose buffers are memory of twill_alloc(). */
+/* Set *picoseconds to the time, as by twill_cost_of_choice(), of a collective of `bytes` bytes of
+ * f32 in memory of twill_alloc(). */
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
                                           const struct twill_dense_pricing *pricing,
                                           enum twill_collective collective, size_t bytes,
                                           struct twill_error *error);
-/* Set both prices of a layer, and `gathers` if that is cheaper. updates: there is an optimizer. */
+/* Set gather_ps and reduce_ps of a layer, and whether it gathers, the cheaper way. With `updates`
+ * an optimizer uses the gradient, and each rank needs the sum only for its shard of the layer. */
 twill_status twill_dense_price(struct twill_dense *dense, const struct twill_dense_pricing *pricing,
                                const struct twill_dense_rates *rates, bool updates,
                                struct twill_error *error);

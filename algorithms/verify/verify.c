@@ -7,11 +7,13 @@
 
 #include <string.h>
 
+/* Return where the time is kept at which a rank started a run. */
 static uint32_t *run_started(const struct twill_checker *c, uint32_t run, uint32_t rank)
 {
     return &c->clocks.started[run * c->world->size + rank];
 }
 
+/* Record that there is no memory, and return TWILL_ERR_MEMORY. */
 static twill_status schedules_no_memory(const struct twill_checker *c)
 {
     return TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify schedules of %u ranks",
@@ -27,8 +29,8 @@ static bool join_lanes(struct twill_checker *c, struct twill_process *first)
     return true;
 }
 
-/* Let the caller write to the SRC and DST of this rank. Fails if an access of this or another run
- * races with that. If `fresh`, SRC then holds new inputs, and DST nothing. */
+/* Record that the caller of the collective writes to the SRC and DST of this rank. Fails if an
+ * access of this or another run races with that. If `fresh`, SRC then has new inputs, DST none. */
 static twill_status caller_writes(struct twill_checker *c, struct twill_process *p, bool fresh)
 {
     uint32_t other = TWILL_NO_RANK;
@@ -75,7 +77,7 @@ static twill_status follow(const struct twill_checker *c, struct twill_process *
     return TWILL_OK;
 }
 
-/* Start the next run of a rank if its slot is free and follow() permits it. */
+/* Start the next run of a rank if its slot is free and follow() permits it, else do nothing. */
 static twill_status begin_process(struct twill_checker *c, uint32_t rank)
 {
     uint32_t run = c->next_run[rank], slot = run % c->window;
@@ -112,9 +114,9 @@ static twill_status begin_process(struct twill_checker *c, uint32_t rank)
                : schedules_no_memory(c);
 }
 
-/* Check that a rank ends only after others have started. These are all ranks in a collective that
- * synchronises. Otherwise they are those of the node, unless the schedule is eager, because the
- * reuse of copies of SHARED relies on it. */
+/* Check that a rank ends only after others have started, else return TWILL_ERR_INTERNAL. These are
+ * all ranks in a collective that synchronises. Otherwise they are those of the node, unless the
+ * schedule is eager, because the reuse of copies of SHARED relies on it. */
 static twill_status check_started(const struct twill_checker *c, const struct twill_process *p)
 {
     bool all = twill_collective_facts(c->shape->collective)->joins;
@@ -130,7 +132,8 @@ static twill_status check_started(const struct twill_checker *c, const struct tw
     return TWILL_OK;
 }
 
-/* Return what is wrong with the value in a block of DST of a rank at the end, or NULL. */
+/* Return what is wrong with value `number` in a block of DST of a rank at the end, or NULL. The
+ * first good value of a block becomes the one that all ranks must have. */
 static const char *judge_value(const struct twill_checker *c, const struct twill_process *p,
                                uint32_t block, uint32_t number)
 {
@@ -158,6 +161,7 @@ static const char *judge_value(const struct twill_checker *c, const struct twill
     return NULL;
 }
 
+/* Check the values in DST of a rank whose run ends. Returns TWILL_ERR_INTERNAL if one is wrong. */
 static twill_status values_check(struct twill_checker *c, const struct twill_process *p)
 {
     for (uint32_t b = 0; b < c->blocks; b++) {
@@ -187,7 +191,7 @@ static twill_status end_lane(struct twill_checker *c, struct twill_process *p)
     return join_lanes(c, first) ? TWILL_OK : schedules_no_memory(c);
 }
 
-/* Run a process as far as possible. Sets *moved if it does a step. */
+/* Do steps of a process until one cannot be done yet. Sets *moved if it does a step. */
 static twill_status advance_process(struct twill_checker *c, struct twill_process *p, bool *moved)
 {
     while (p->at < p->end) {
@@ -228,7 +232,7 @@ static twill_status round_of_all(struct twill_checker *c, bool *moved)
     return TWILL_OK;
 }
 
-/* Check that everything is done once nothing moves any more. */
+/* Once nothing moves any more, check that all runs have ended and all messages are received. */
 static twill_status check_rest(const struct twill_checker *c)
 {
     for (uint32_t i = 0; i < c->processes; i++)
@@ -254,6 +258,7 @@ static twill_status check_rest(const struct twill_checker *c)
     return TWILL_OK;
 }
 
+/* Run all schedules to the end, and check them. */
 static twill_status run_processes(struct twill_checker *c)
 {
     for (uint32_t i = 0; i < c->processes; i++)
@@ -279,6 +284,7 @@ static uint32_t runs_of(const struct twill_checker *c)
     return c->window;
 }
 
+/* Check the schedule of a rank alone and against others, and raise c->lanes to its lanes. */
 static twill_status check_schedule(struct twill_checker *c, uint32_t rank)
 {
     const struct twill_schedule *schedules = c->schedules, *schedule = &schedules[rank];
@@ -297,6 +303,7 @@ static twill_status check_schedule(struct twill_checker *c, uint32_t rank)
     return TWILL_OK;
 }
 
+/* Verify the schedules of a checker whose arguments are set, and free what it allocates. */
 static twill_status verifier_run(struct twill_checker *c)
 {
     c->blocks = c->schedules[0].blocks;

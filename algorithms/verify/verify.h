@@ -19,7 +19,8 @@ enum twill_value_state {
 };
 
 /* An input of a rank, or a reduction of values. Values are numbered from 1. Equal expressions get
- * equal numbers, so equal numbers mean equal bits. Number 0 is a block that was never written. */
+ * equal numbers, so equal numbers mean equal bits. Number 0 is a block that was never written. The
+ * struct twill_values that it is in owns it. */
 struct twill_value {
     uint32_t run, block;  /* run and block of SRC of the inputs */
     uint32_t members;     /* number of inputs in it */
@@ -33,12 +34,12 @@ struct twill_value {
     bool from_left; /* starts at rank 0 and is reduced from the left one by one */
 };
 
-/* All values of one verification. */
+/* All values of one verification, from twill_values_open() to twill_values_close(). */
 struct twill_values {
     uint32_t ranks, words; /* words of a set, or 0 if sums are compared instead of sets */
     enum twill_order order;
-    struct twill_value *value;
-    uint64_t *set; /* [count * words] ranks whose inputs are in each value */
+    struct twill_value *value; /* [count], [0] unused */
+    uint64_t *set;             /* [count * words] ranks whose inputs are in each value */
     uint32_t count, capacity;
     uint32_t *bucket; /* [buckets] first value of each hash */
     uint32_t buckets; /* a power of two */
@@ -48,80 +49,83 @@ struct twill_values {
  * contributions, not sets. Returns false if out of memory. Close it in any case. */
 bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
                        bool fingerprint);
+/* Free what twill_values_open() and later calls allocated. */
 void twill_values_close(struct twill_values *v);
-/* Return the number of a new value for an input of a rank, or 0 if out of memory. */
+/* Add the input of a rank, a block of its SRC in a run. Returns its number, 0 if out of memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
-/* Reduce `length` operands from left to right into *result. Returns NULL, or why that is wrong. */
+/* Reduce `length` operands, numbers of values, from left to right. Returns NULL, and the number of
+ * the result in *result, or a constant text that says why they cannot be reduced. */
 const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand, uint32_t length,
                                 bool final, uint32_t *result);
 
 /* --- memory (verify_memory.c) ----------------------------------------------------------------- */
 
-/* A cell is a block of a space. The access of a posted operation has an open end (TWILL_OPEN) until
- * its WAIT. A process is ordered after an access if its clock has reached the end of the access. */
 #define TWILL_OPEN UINT32_MAX
-
+/* A block of a space, with its accesses. That of a posted operation has an open end (TWILL_OPEN) up
+ * to its WAIT. A process is ordered after an access if its clock has reached the end of that. */
 struct twill_cell {
-    uint32_t value;
+    uint32_t value;           /* number of its struct twill_value, 0 if never written */
     uint32_t writer, written; /* process and time of the last write */
-    uint32_t reads;           /* list of the reads since then, 0 if there are none */
+    uint32_t reads;           /* first of the reads since then, 0 if there are none */
 };
-
+/* A read of a cell by a process, with the time at which it ends, and the next read of the cell. */
 struct twill_read {
     uint32_t reader, time, next;
 };
-
-/* All memory of all ranks. */
+/* All memory of all ranks in one verification. */
 struct twill_cells {
     struct twill_cell *cell;
-    struct twill_read *read; /* [0] unused */
-    uint32_t reads, read_capacity, free;
+    struct twill_read *read;             /* [0] unused */
+    uint32_t reads, read_capacity, free; /* `free` is the first of a list of unused reads, or 0 */
 };
 
 /* Allocate that many cells. Returns false if out of memory. Close the memory in any case. */
 bool twill_cells_open(struct twill_cells *m, size_t cells);
+/* Free the cells and their reads. */
 void twill_cells_close(struct twill_cells *m);
-/* Record an access by a process with this clock that ends at `time`. Returns NULL, or a text about
- * the conflict, and then sets *other to the process with which it races. */
+/* Record that a process (a simulated lane) with this vector clock reads a cell, until `time`.
+ * Returns NULL, or a text about a conflict, with *other set to the process with which it races. */
 const char *twill_cells_read(struct twill_cells *m, size_t cell, uint32_t process,
                              const uint32_t *clock, uint32_t time, uint32_t *other);
+/* Record a write to a cell. Otherwise like twill_cells_read(). */
 const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t process,
                               const uint32_t *clock, uint32_t time, uint32_t *other);
-/* End the open access of a process to a cell at `time`. */
+/* End the open access of a process to a cell at `time`, if there is one. */
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time);
 
 /* --- the checker (verify_checker.c, verify_step.c) -------------------------------------------- */
 
-/* The ranks that a process knows to have started. Reference-counted and copied on write. */
+/* The set of ranks that a process knows to have started. Reference-counted, copied on write. */
 struct twill_known_ranks {
-    uint32_t users; /* references */
-    uint64_t bits[];
+    uint32_t users;  /* references */
+    uint64_t bits[]; /* by rank */
 };
 
+/* A message that has been sent and not received, with what its sender knew. Its channel owns it. */
 struct twill_message {
     struct twill_message *next;
     struct twill_known_ranks *known; /* NULL if the clock is used */
     uint32_t run, blocks;
-    uint32_t clock_size; /* 0 by fingerprint if the receiver is on another node */
+    uint32_t clock_size; /* 0 if `known` replaces the clock, as between nodes by fingerprint */
     bool partial;        /* the step of the sender has the flag PARTIAL */
     uint32_t word[];     /* [blocks] values, then [clock_size] clock */
 };
 
-/* The messages of one (from, to, lane) that have been sent and not received. */
+/* The messages of a sender, receiver and lane that are in flight. The checker owns the channels. */
 struct twill_channel {
     uint64_t key;            /* 0 if free */
-    uint32_t sent, received; /* messages posted so far */
+    uint32_t sent, received; /* number of messages posted so far on each side */
     struct twill_message *first, *last;
 };
 
-/* The clocks at the signals, or at the one PUT_IMM, of a process in a run. */
+/* The clocks of a process at its signals, its PUT_IMM or its start, in a run. */
 struct twill_snapshots {
-    uint32_t **clock;
-    struct twill_known_ranks **known;
+    uint32_t **clock;                 /* [count] */
+    struct twill_known_ranks **known; /* [count], NULL unless by fingerprint */
     uint32_t count;
 };
 
-/* One lane of one rank in a slot, which is that of one of the instances in flight. */
+/* One lane of one rank in one of the instances in flight, simulated. The checker owns it. */
 struct twill_process {
     uint32_t rank, slot, lane, run;
     uint32_t at, end; /* steps, or both UINT32_MAX if idle */
@@ -141,72 +145,79 @@ struct twill_checker_clocks {
     uint32_t *started; /* [runs * ranks] time of lane 0 at the start, 0 if not started */
 };
 
-/* One verification. By fingerprint there is one run, and clocks have only the processes of a node,
- * so they order only what happens between these. Through others they learn only who has started. */
+/* One verification, on the stack of its function. With `fingerprint`, for large worlds, there is
+ * one run, and clocks have only the processes of a node, so they order only what happens between
+ * these. Through others they learn only who has started. */
 struct twill_checker {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
     const struct twill_shape *shape;
     struct twill_error *error;
     bool in_place, fingerprint;
-    uint32_t window, copies, runs, lanes, blocks, processes;
-    uint32_t shard_blocks; /* number of blocks of a shard */
+    uint32_t window, copies, runs, lanes, blocks, processes; /* `lanes` is the most of a rank */
+    uint32_t shard_blocks;                                   /* number of blocks of a shard */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
     struct twill_process *process; /* [slot][rank][lane] */
+    /* A hash table of channels. */
     struct twill_channels {
-        struct twill_channel *at; /* [slots] by hash, where `slots` is a power of two */
+        struct twill_channel *at; /* [slots], a power of two */
         size_t slots, count;
     } channels;
     struct twill_checker_clocks clocks;
-    uint32_t *next_run;   /* [ranks] */
-    uint32_t *lanes_left; /* [slot * ranks] */
+    uint32_t *next_run;   /* [ranks] the run that each rank starts next */
+    uint32_t *lanes_left; /* [slot * ranks] lanes that have not ended */
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0 if unknown */
 };
 
-/* Allocate everything for a checker whose schedules, runs and blocks are set. Returns false if out
- * of memory. Close it in any case. */
+/* Allocate what a checker needs whose schedules, runs and blocks are set. Returns false if out of
+ * memory. Close it in any case. */
 bool twill_checker_open(struct twill_checker *c);
+/* Free what a checker has allocated. */
 void twill_checker_close(struct twill_checker *c);
-/* Return the number of the process that runs a lane of a rank in the instance `slot`. */
+/* Return the index of the process that runs a lane of a rank in the instance `slot`. */
 static inline uint32_t twill_checker_process(const struct twill_checker *c, uint32_t slot,
                                              uint32_t rank, uint32_t lane)
 {
     return (slot * c->world->size + rank) * c->lanes + lane;
 }
-/* Return the cell of a block of `rank` in the instance of the process. */
+/* Return the index of the cell of a block of `rank` in the instance of the process. */
 size_t twill_checker_cell(const struct twill_checker *c, const struct twill_process *p,
                           uint32_t rank, unsigned space, uint32_t block);
-/* Return a channel of the lane of the process, or NULL if out of memory. Moves other channels. */
+/* Return the channel between two ranks in the lane of the process, which is made if it is new.
+ * Returns NULL if out of memory. Invalidates pointers to other channels. */
 struct twill_channel *twill_checker_channel(struct twill_checker *c, const struct twill_process *p,
                                             uint32_t from, uint32_t to);
 /* Append the clock of the process to the snapshots. Returns false if out of memory. */
 bool twill_checker_snapshot(const struct twill_checker *c, struct twill_snapshots *snapshots,
                             const struct twill_process *p);
-/* Create the message of a SEND, with the clock of the sender and values of 0, or return NULL. */
+/* Create the message of a SEND, with the clock of the sender and values of 0. Returns NULL if out
+ * of memory. The caller frees it with twill_checker_message_free(). */
 struct twill_message *twill_checker_message(const struct twill_checker *c,
                                             const struct twill_process *p,
                                             const struct twill_step *send);
+/* Free a message, which is in no channel. */
 void twill_checker_message_free(struct twill_message *message);
-/* Merge the clock of another process, and the ranks that it knows to have started, into this one.
- * Returns false if out of memory. */
+/* Merge the clock of another process, and the ranks that it knows to have started (unless NULL),
+ * into that of p. Returns false if out of memory. */
 bool twill_checker_join(const struct twill_checker *c, struct twill_process *p,
                         const uint32_t *clock, uint32_t clock_size,
                         const struct twill_known_ranks *known);
 /* Return whether a process knows that the rank has started the run of the process. */
 bool twill_checker_knows(const struct twill_checker *c, const struct twill_process *p,
                          uint32_t rank);
-/* By fingerprint, let the lanes of the rank of `p`, its lane 0, know only of this rank. Returns
- * false if out of memory. */
+/* If clocks cover only a node (fingerprint), let all lanes of the rank of `p`, its lane 0, know
+ * only that this rank has started. Else do nothing. Returns false if out of memory. */
 bool twill_checker_begin(const struct twill_checker *c, struct twill_process *p);
-/* Fail at the current step of the process and return TWILL_ERR_INTERNAL. The message ends with
- * `why`. It names space (unless TWILL_SPACE_COUNT), block and rank, and as `other` the process with
- * which it races (unless TWILL_NO_RANK). */
+/* Record that the current step of the process is wrong, and return TWILL_ERR_INTERNAL. The message
+ * ends with `why`. It names space (unless TWILL_SPACE_COUNT), block and rank, and as `other` the
+ * process with which it races (unless TWILL_NO_RANK). */
 twill_status twill_checker_fail(const struct twill_checker *c, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other);
-/* Do the current step of the process. Returns TWILL_PENDING if that is not possible yet. */
+/* Do the current step of the process. Returns TWILL_PENDING if that is not possible yet, or
+ * TWILL_ERR_INTERNAL if the step is wrong. */
 twill_status twill_checker_step(struct twill_checker *c, struct twill_process *p);
 
 #endif

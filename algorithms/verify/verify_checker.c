@@ -23,6 +23,7 @@ static size_t space_cells(const struct twill_checker *c, uint32_t rank, unsigned
     }
 }
 
+/* Number all processes, and allocate their clocks. Returns false if out of memory. */
 static bool open_processes(struct twill_checker *c)
 {
     for (uint32_t i = 0; i < c->processes; i++) {
@@ -75,12 +76,14 @@ bool twill_checker_open(struct twill_checker *c)
                              reduces ? c->shape->order : TWILL_ORDER_ANY, c->fingerprint);
 }
 
+/* Drop a reference to a set of ranks, which may be NULL, and free it with the last. */
 static void release_ranks(struct twill_known_ranks *known)
 {
     if (known != NULL && --known->users == 0)
         free(known);
 }
 
+/* Free an array of the snapshots of all runs and processes. */
 static void close_snapshots(struct twill_checker *c, struct twill_snapshots *snapshots)
 {
     for (size_t i = 0; snapshots != NULL && i < (size_t)c->runs * c->processes; i++) {
@@ -149,6 +152,7 @@ size_t twill_checker_cell(const struct twill_checker *c, const struct twill_proc
     return base + (size_t)p->slot * blocks + block;
 }
 
+/* Return the place of the channel with this key in a hash table, or a free place if it has none. */
 static struct twill_channel *channel_slot(struct twill_channel *channel, size_t slots, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (slots - 1);
@@ -157,6 +161,7 @@ static struct twill_channel *channel_slot(struct twill_channel *channel, size_t 
     return &channel[at];
 }
 
+/* Double the hash table of channels. Returns false if out of memory. */
 static bool more_channels(struct twill_checker *c)
 {
     size_t slots = 2 * c->channels.slots;
@@ -190,6 +195,7 @@ struct twill_channel *twill_checker_channel(struct twill_checker *c, const struc
     return channel;
 }
 
+/* Add a reference to a set of ranks, which may be NULL. Returns the set. */
 static struct twill_known_ranks *join_in(struct twill_known_ranks *known)
 {
     if (known != NULL)
@@ -307,7 +313,7 @@ bool twill_checker_join(const struct twill_checker *c, struct twill_process *p,
     return known == NULL || known == p->known || learn_ranks(c, p, known);
 }
 
-/* Return the process at this position in the clock of p. */
+/* Return the process at this position in the clock of p, or NULL if there is none. */
 static const struct twill_process *known_as(const struct twill_checker *c,
                                             const struct twill_process *p, uint32_t position)
 {

@@ -21,6 +21,7 @@ void twill_cells_close(struct twill_cells *m)
     free(m->read);
 }
 
+/* Return NULL if this clock is after the last write of a cell, else a text, and set *other. */
 static const char *check_write(const struct twill_cell *cell, const uint32_t *clock,
                                uint32_t *other)
 {

@@ -5,12 +5,13 @@
 
 #include <string.h>
 
+/* A block in a space of a rank. */
 struct cell_place {
     unsigned space;
     uint32_t rank, block;
 };
 
-/* Return the place of block i of an operand. With PEER it is that of peer number k of the step. */
+/* Return the place of block i of an operand, with PEER in memory of peer number k of the step. */
 static struct cell_place operand_place(const struct twill_process *p, const struct twill_step *step,
                                        twill_operand operand, unsigned k, uint32_t i)
 {
@@ -23,13 +24,14 @@ static struct cell_place operand_place(const struct twill_process *p, const stru
     return place;
 }
 
+/* Call twill_checker_fail() for a place. */
 static twill_status fail_step(const struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, const char *why, uint32_t other)
 {
     return twill_checker_fail(c, p, why, place->space, place->block, place->rank, other);
 }
 
-/* Check that the value is a partial if and only if the step says so. */
+/* Check that the value is a partial exactly if the step says so, else return TWILL_ERR_INTERNAL. */
 static twill_status expect_value(const struct twill_checker *c, const struct twill_process *p,
                                  const struct cell_place *place, uint32_t value, bool partial)
 {
@@ -41,7 +43,8 @@ static twill_status expect_value(const struct twill_checker *c, const struct twi
                      TWILL_NO_RANK);
 }
 
-/* Read a place into *value, with an access that ends at `time`. */
+/* Read a place into *value, with an access that ends at `time`. Returns TWILL_ERR_INTERNAL if the
+ * read races, or the value is not of this run or, against `partial`, a partial or none. */
 static twill_status load_cell(struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, bool partial, uint32_t time,
                               uint32_t *value)
@@ -61,7 +64,7 @@ static twill_status load_cell(struct twill_checker *c, const struct twill_proces
     return expect_value(c, p, place, *value, partial);
 }
 
-/* Record a write to a place that ends at `time`. */
+/* Record a write to a place that ends at `time`. Returns TWILL_ERR_INTERNAL if it races. */
 static twill_status claim_cell(struct twill_checker *c, const struct twill_process *p,
                                const struct cell_place *place, uint32_t time)
 {
@@ -91,6 +94,7 @@ static bool fits(const struct twill_checker *c, const struct cell_place *place,
     return shard == value->block / c->shard_blocks;
 }
 
+/* Store a value in a place. Returns TWILL_ERR_INTERNAL if it must not be there. */
 static twill_status store_cell(struct twill_checker *c, const struct twill_process *p,
                                const struct cell_place *place, uint32_t value)
 {
@@ -104,6 +108,7 @@ static twill_status store_cell(struct twill_checker *c, const struct twill_proce
     return TWILL_OK;
 }
 
+/* Call twill_values_reduce(). Returns TWILL_ERR_INTERNAL, naming the place, if it fails. */
 static twill_status reduce_values(struct twill_checker *c, const struct twill_process *p,
                                   const struct cell_place *place, const uint32_t *operand,
                                   uint32_t length, bool final, uint32_t *result)
@@ -112,11 +117,13 @@ static twill_status reduce_values(struct twill_checker *c, const struct twill_pr
     return why == NULL ? TWILL_OK : fail_step(c, p, place, why, TWILL_NO_RANK);
 }
 
+/* Return whether a step has one of these flags. */
 static bool step_has(const struct twill_step *step, unsigned flag)
 {
     return (step->flags & flag) != 0;
 }
 
+/* Record that there is no memory, and return TWILL_ERR_MEMORY. */
 static twill_status step_no_memory(const struct twill_checker *c)
 {
     return TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify");
@@ -171,8 +178,8 @@ static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
-/* Return whether everything that was posted is complete. A SEND completes when its RECV is posted,
- * as if there were no buffering. A schedule that ends under this rule ends with any buffering. */
+/* Return whether everything that the process has posted is complete. A SEND completes when its RECV
+ * is posted, as without buffering. A schedule that ends under this rule ends with any buffering. */
 static bool can_complete(struct twill_checker *c, const struct twill_process *p)
 {
     uint32_t ticket = 0;
@@ -190,6 +197,7 @@ static bool can_complete(struct twill_checker *c, const struct twill_process *p)
     return true;
 }
 
+/* End the open accesses of a process to the blocks of an operand now. */
 static void close_blocks(struct twill_checker *c, const struct twill_process *p,
                          const struct twill_step *step, twill_operand operand)
 {
@@ -200,7 +208,8 @@ static void close_blocks(struct twill_checker *c, const struct twill_process *p,
     }
 }
 
-/* Store or reduce the values of a message. */
+/* Store or reduce the values of a message, and end the accesses of the step. Returns
+ * TWILL_ERR_INTERNAL if the message is not the expected one. */
 static twill_status deliver_message(struct twill_checker *c, struct twill_process *p,
                                     const struct twill_step *step,
                                     const struct twill_message *message)
@@ -265,7 +274,7 @@ static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
     return TWILL_OK;
 }
 
-/* Learn what the signals of an AWAIT prove, or return TWILL_PENDING while one is missing. */
+/* Merge what the signals of an AWAIT prove, or return TWILL_PENDING while one is missing. */
 static twill_status await_signals(struct twill_checker *c, struct twill_process *p,
                                   const struct twill_step *step)
 {
@@ -285,6 +294,7 @@ static twill_status await_signals(struct twill_checker *c, struct twill_process 
     return TWILL_OK;
 }
 
+/* Append the clock of the process to its snapshots, in an array by run and process. */
 static twill_status snapshot(struct twill_checker *c, struct twill_process *p,
                              struct twill_snapshots *snapshots)
 {
@@ -294,6 +304,7 @@ static twill_status snapshot(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
+/* Do a PUT_IMM. */
 static twill_status store_imm(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {

@@ -27,7 +27,7 @@ void twill_values_close(struct twill_values *v)
     free(v->bucket);
 }
 
-/* Return a new value with an empty set, or 0 if out of memory. */
+/* Append a value with an empty set. Returns its number, or 0 if out of memory. */
 static uint32_t add_value(struct twill_values *v, struct twill_value value)
 {
     if (v->count >= v->capacity) {
@@ -47,7 +47,7 @@ static uint32_t add_value(struct twill_values *v, struct twill_value value)
     return v->count++;
 }
 
-/* Return a pseudo-random number for an input of a rank. */
+/* Return a pseudo-random number that identifies an input of a rank. */
 static uint64_t number_of(uint32_t rank, uint32_t block)
 {
     uint64_t h = ((uint64_t)rank << 32 | block) + 0x9e3779b97f4a7c15u;
@@ -81,6 +81,7 @@ uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank,
     return id;
 }
 
+/* Return a hash of the members that distinguish a value. */
 static uint32_t hash_value(uint32_t left, uint32_t right, unsigned state)
 {
     uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u + state;
@@ -88,7 +89,7 @@ static uint32_t hash_value(uint32_t left, uint32_t right, unsigned state)
     return (uint32_t)(h >> 32);
 }
 
-/* Grow the table if there are more values than buckets. Returns false if out of memory. */
+/* Grow the hash table if there are more values than buckets. Returns false if out of memory. */
 static bool rehash_values(struct twill_values *v)
 {
     if (v->count <= v->buckets)
@@ -148,7 +149,7 @@ static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right
     return id;
 }
 
-/* Return the reason why these two must not be reduced, or NULL. */
+/* Return a constant text that says why these two values must not be reduced, or NULL. */
 static const char *operands_conflict(const struct twill_values *v, uint32_t left, uint32_t right)
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];
