@@ -29,15 +29,16 @@ enum twill_holder {
 struct twill_collective_facts {
     const char *name;
     bool reduces; /* it takes a reduction operation */
-    bool rooted;
+    bool rooted;  /* one rank, the root, has a special part */
     bool sharded; /* the message has one shard per rank; otherwise it is a single shard */
     bool joins;   /* by its semantics no rank returns before every rank has started */
     enum twill_holder src, dst;
 };
 /* Return the constant of a collective, which must be below TWILL_COLLECTIVE_COUNT. */
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective);
-/* Return whether SRC, or DST, of this rank contains the shard. */
+/* Return whether SRC of this rank contains the shard. */
 bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
+/* Return whether DST of this rank contains the shard. */
 bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
 /* Return whether every rank knows the sizes of all shards, which `vector` may prevent. */
 bool twill_shape_knows_all(const struct twill_shape *shape);
@@ -118,8 +119,8 @@ struct twill_algorithm {
 /* Return the algorithm at this index of the registry, or NULL past the end. */
 const struct twill_algorithm *twill_algorithm_at(size_t index);
 
-/* Return whether the algorithm supports this collective, protocol and shape on this world. Call
- * this instead of applies(). The protocol is ignored for barriers. */
+/* Return whether the algorithm supports the collective, protocol and shape on this world. Call this
+ * instead of applies(). The protocol is ignored for barriers. */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
 
@@ -202,23 +203,24 @@ static inline bool twill_choice_exchanges(const struct twill_choice *choice)
 struct twill_chooser;
 struct twill_tuning;
 /* Create a chooser for a world. `tuning` may be NULL. `requested` is the text of TWILL_ALGORITHM or
- * NULL. The chooser keeps pointers to the world and the tuning, which must outlive it. Returns
- * TWILL_OK, TWILL_ERR_MEMORY, or the error of parsing `requested`. */
+ * NULL. The chooser keeps pointers to the world and the tuning, which must outlive it. On failure
+ * *chooser is NULL. Returns TWILL_OK, TWILL_ERR_MEMORY, or the error of parsing `requested`. */
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
                                   const struct twill_tuning *tuning, const char *requested,
                                   struct twill_error *error);
+/* Free a chooser, which may be NULL. */
 void twill_chooser_destroy(struct twill_chooser *chooser);
 
-/* A table of prices that the ranks of one world share. A rank looks there for prices that another
- * rank has computed or is computing. All ranks compute the same prices, so a choice does not depend
- * on which rank computed them. A record has TWILL_PRICE_WORDS words. */
-#define TWILL_PRICE_WORDS 12
+#define TWILL_PRICE_WORDS 12 /* words of a record */
 enum twill_price_record {
     TWILL_RECORD_THERE,  /* the words of this key have been stored in `words` */
     TWILL_RECORD_MINE,   /* this rank must compute them now and then call give() in any case */
     TWILL_RECORD_THEIRS, /* another rank is computing them */
     TWILL_RECORD_NONE    /* compute them without giving them to others */
 };
+/* Access to a table of predicted times that the ranks of one world share. A rank looks there for
+ * those that another rank has computed or is computing. All ranks compute the same ones, so a
+ * choice does not depend on which rank did. The owner of the table fills this in. */
 struct twill_price_records {
     /* Look for the record of a key. With `wait`, it never returns THEIRS but waits for that rank,
      * and returns NONE if that takes too long. */
@@ -229,7 +231,7 @@ struct twill_price_records {
     void *user;
     uint32_t rank; /* the number of this rank, by which the work is divided */
 };
-/* Let the chooser share prices through `records`, which it copies. */
+/* Let the chooser share predicted times with other ranks through `records`, which it copies. */
 void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records);
 /* Declare that on each node `ranks` ranks share a core. Prices then add up their work, and a rank
  * that waited needs its turn on the core. Call it before any choice. 0 and 1 have no effect. */
@@ -244,15 +246,15 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request);
 /* Choose an algorithm and a shape. The same world, tuning, override and request give the same
  * choice on all ranks. Memory is allocated only on the first request for a collective. Returns
- * TWILL_OK, or the reason why there is no choice. */
+ * TWILL_ERR_CONFIG if TWILL_ALGORITHM asks for the impossible, else TWILL_ERR_UNSUPPORTED. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
 
 /* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
  *
  *   values    each block of DST that a rank holds ends as the right input, or as the reduction of
- * the contributions of all ranks, with each contribution once, in the order of the shape, with
- *             FINAL applied once, and with the same result on all ranks
+ *             the contributions of all ranks, each once, in the order of the shape, with FINAL
+ *             applied once, and with the same result on all ranks
  *   partials  the flags of the steps match the state of what they read
  *   messages  sends and receives match in order and length, without deadlock if none is buffered
  *   memory    every access to memory of this rank or a peer is ordered by happens-before
@@ -270,9 +272,9 @@ twill_status twill_schedule_verify_window(const struct twill_schedule *schedules
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
 
-/* Verify worlds that are too large for twill_schedule_verify(). There is one run, contributions are
- * identified by sums of random numbers, and happens-before is tracked within nodes only. Accesses
- * that are ordered only by messages of another node count as unordered. */
+/* Verify like twill_schedule_verify() worlds that are too large for that. There is one run,
+ * contributions are identified by sums of random numbers, and happens-before is tracked within
+ * nodes only. Accesses that are ordered only by messages of another node count as unordered. */
 twill_status twill_schedule_verify_fingerprint(const struct twill_schedule *schedules,
                                                const struct twill_world *world,
                                                const struct twill_shape *shape, bool in_place,

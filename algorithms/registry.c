@@ -27,6 +27,7 @@ const char *twill_collective_name(enum twill_collective collective)
                                                          : "?";
 }
 
+/* Return whether the ranks that hold shards as `holder` says include this rank for this shard. */
 static bool holder_covers(enum twill_holder holder, const struct twill_shape *shape, uint32_t rank,
                           uint32_t shard)
 {

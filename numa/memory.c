@@ -90,8 +90,7 @@ static bool meets(const struct twill_memory_claims *claims, twill_numa_set nodes
     return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
 }
 
-/* Return the equal part of a claim for each rank on its nodes, or UINT64_MAX if it does not
- * bind. */
+/* Return the equal part of a claim for each rank on its nodes, UINT64_MAX if it does not bind. */
 static uint64_t part_of(const struct twill_memory_claim *claim,
                         const struct twill_memory_claims *ranks, unsigned n)
 {
@@ -134,8 +133,7 @@ void twill_memory_close(struct twill_memory *memory)
 
 /* Return a text that says why these bytes cannot be where the policy wants them, or NULL. The
  * kernel counts memory that is allocated but not touched as free, hence the second check. Where a
- * rank binds, pools that only prefer are limited, as the kernel moves their pages to DDR, not those
- * of others. */
+ * rank binds, pools that only prefer are limited, as the kernel moves only their pages to DDR. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -304,8 +302,8 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
     *stats = memory->stats;
 }
 
-/* Return the bytes that a limit of getrlimit() leaves beyond these pages, or UINT64_MAX for no
- * limit. */
+/* Return the bytes that a limit of getrlimit() leaves beyond these pages, UINT64_MAX if it has
+ * none. */
 static uint64_t left_of(int resource, unsigned long pages)
 {
     struct rlimit limit;

@@ -34,8 +34,7 @@ struct twill_memory;
 /* Create a pool, the memory of a process under one policy and one budget. It may take `budget`
  * bytes of the policy's NUMA nodes, or all that is free there if that is 0. Free is what the kernel
  * reports. Ranks of a host that bind at the same time do not see each other's untouched pages, so
- * twill_memory_limit() limits each of them. It copies the policy, logs to `log`, and has no
- * lock. */
+ * twill_memory_limit() limits each. It copies the policy, logs to `log`, and has no lock. */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);

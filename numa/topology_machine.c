@@ -38,8 +38,7 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
-/* Print "GenuineIntel 6 143", if known. Brand strings are useless, as virtual machines choose
- * any. */
+/* Print "GenuineIntel 6 143", if known. Brand strings are useless: virtual machines choose any. */
 static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
 {
     char vendor[32], family[8], model[8];

@@ -10,6 +10,7 @@
  *     2 <-> 3 */
 #include "algorithms/patterns/exchange_all.h"
 
+/* Append the steps of an allgather, after which each rank reduces all. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;

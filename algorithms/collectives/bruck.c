@@ -11,6 +11,7 @@
  * keeps shards by distance d. Those that travel together are packed, as they are not adjacent. */
 #include "algorithms/schedule/emit.h"
 
+/* Append the steps of an allgather by Bruck. */
 static void emit_allgather(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank;
@@ -46,6 +47,7 @@ static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t pack
     return count;
 }
 
+/* Append the steps of an alltoall by Bruck. */
 static void emit_alltoall(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank, half = size / 2;
@@ -69,12 +71,14 @@ static void emit_alltoall(struct twill_emitter *e)
                         0);
 }
 
+/* Return whether all shards have one size. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return !shape->vector;
 }
 
+/* Append the steps of the algorithm of Bruck for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     e->blocks = e->shards = e->world->size;

@@ -11,18 +11,20 @@
 #include "algorithms/patterns/pipeline.h"
 
 enum { CHAIN_BLOCKS = 16, CHAIN_MOST_BLOCKS = 4096 };
+/* Return the number of blocks, as requested or the default. */
 static uint32_t chain_blocks(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? CHAIN_BLOCKS : shape->parameter[0];
 }
 
+/* Return whether the number of blocks is allowed. All orders are. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
-/* What chain_delivers() needs to know about the chain. */
+/* What chain_delivers() needs to know about the chain, while it is emitted. */
 struct chain {
     const struct twill_world *world;
     uint32_t root;
@@ -54,6 +56,7 @@ static struct twill_pipe_tree straight(uint32_t rank, uint32_t last, uint32_t ro
     return tree;
 }
 
+/* Emit a reduce up the chain, and from its end to the root. */
 static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, uint32_t root)
 {
     uint32_t last = g->size - 1;
@@ -63,6 +66,7 @@ static void emit_reduce(struct twill_emitter *e, const struct twill_group *g, ui
     twill_emit_pipeline(e, &up, on ? &down : NULL, 0, e->blocks, result);
 }
 
+/* Emit a broadcast along the chain. */
 static void chain_broadcast(struct twill_emitter *e, uint32_t root_rank)
 {
     struct twill_group g = twill_group_world(e, e->blocks);
@@ -83,6 +87,7 @@ static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
     return (w->position[other] + before) % w->size < (w->position[rank] + before) % w->size;
 }
 
+/* Append the steps of the chain for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

@@ -10,41 +10,43 @@
  * is used, because the last messages are still posted. */
 typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
                                         enum twill_space from);
-/* A ring, with one copy of the blocks in TMP. */
+/* Emit an allreduce by a ring, with one copy of the blocks in TMP. A twill_emit_allreduce_fn. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
-/* Recursive doubling, with two copies of the blocks in TMP. */
+/* Emit an allreduce by recursive doubling, a twill_emit_allreduce_fn, with two copies in TMP. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
-/* Gather and reduce, with one copy of the blocks per member in TMP. Returns false. */
+/* Emit an allreduce by an allgather (Bruck) and a reduction on each member, with one copy of the
+ * blocks per member in TMP. A twill_emit_allreduce_fn. Returns false. */
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
                               enum twill_space from);
-/* Emit one half of the ring over the shards of the group, which leaves the shard of this rank FINAL
- * in DST, or as a partial in TMP if `to` is TMP. Uses one copy of the blocks in TMP. Returns
- * whether a WAIT is due. */
+/* Emit the first half of a ring over the shards of the group, which leaves the shard of this rank
+ * FINAL in DST, or as a partial if `to` is TMP. Uses one copy in TMP. Returns whether a WAIT is
+ * due. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
 /* Like twill_emit_ring_reduce_scatter(), but FINAL also if `to` is TMP, for ranks without a DST. */
 bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
                                           enum twill_space from, enum twill_space to);
-/* Emit the other half, from the shard of this rank in `from` (SRC or DST) to all shards in DST.
- * Returns whether a WAIT is due. */
+/* Emit the second half of a ring, from the shard of this rank in `from` (SRC or DST) to all shards
+ * in DST. Returns whether a WAIT is due. */
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);
 
-/* Emit the halves of halving_doubling over the shards of a group of several members. The
- * reduce-scatter takes SRC, or partials in TMP, and leaves the shard of this rank FINAL in DST. The
- * allgather sends it to all members. Both use one copy of TMP and end with nothing posted. */
+/* Emit the reduce-scatter of halving and doubling over the shards of a group of several members. It
+ * takes SRC, or partials in TMP, and leaves the shard of this rank FINAL in DST. It uses one copy
+ * of the blocks in TMP and ends with nothing posted. */
 void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                          enum twill_space from);
+/* Emit the allgather of halving and doubling, which sends the shard of this rank in DST to all
+ * members. Ends with nothing posted. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
-/* Emit both halves as a twill_emit_allreduce_fn. Returns false. */
+/* Emit an allreduce by halving and doubling. A twill_emit_allreduce_fn. Returns false. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from);
 
-/* Emit the halves of a binomial tree broadcast from member number `root`, so that a node can be
- * served while messages are posted. The first receives into DST. The second posts the sends and
- * returns whether a WAIT is due. Other trees are in patterns/knomial.h. */
+/* Emit the receive into DST, if any, and its WAIT, of a binomial broadcast from member `root`. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
+/* Post the sends of a binomial tree broadcast from member `root`. Returns whether a WAIT is due. */
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
 

@@ -35,6 +35,7 @@ void twill_emit_copy_from_others(struct twill_emitter *e, unsigned space, uint32
     }
 }
 
+/* Emit a broadcast with MAPPED, in which each rank copies a part. */
 static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 {
     uint32_t size = e->world->size, last = size - 1;
@@ -51,6 +52,7 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
         twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, size, 0);
 }
 
+/* Emit a broadcast through memory of the root, or of all ranks with MAPPED. */
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->protocol == TWILL_PROTOCOL_MAPPED) {
@@ -62,6 +64,7 @@ static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *sh
         twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, 1, 0);
 }
 
+/* Emit a barrier of a node, in which all ranks signal to all. */
 static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;
@@ -75,8 +78,8 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 #define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 #define BY_LARGE   (BY_STAGED | BY_MAPPED | BY_FETCHED)
 
-/* The collectives of "direct", their protocols, and the scratch of each protocol, which is as large
- * as the message. There is one constant for each collective. */
+/* How "direct" does a collective, its protocols, and the scratch of each protocol, which is as
+ * large as the message. There is one constant for each collective. */
 static const struct direct {
     emit_fn emit;
     uint32_t protocols;
@@ -101,6 +104,7 @@ static const struct direct {
 };
 _Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for each");
 
+/* Return whether there is one node, and "direct" does the collective with protocol and shards. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes == 1 &&
@@ -109,6 +113,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
            !(shape->vector && shape->protocol >= TWILL_PROTOCOL_MAPPED);
 }
 
+/* Append the steps of "direct" for the collective of the shape, and declare its scratch. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct direct *direct = &directs[shape->collective];

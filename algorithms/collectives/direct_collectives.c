@@ -110,6 +110,7 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
  * time from 1 MiB up). But then a result would be in the caches of other ranks. A broadcast
  * (direct.c) moves the same bytes in place, also on the root. */
 
+/* Publish the shard of this rank to the node, in IMM or SHARED. */
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {
@@ -120,6 +121,7 @@ static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
     twill_emit_signal(e);
 }
 
+/* Copy the shards of all ranks into DST once they are published. */
 static void await_and_copy(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
@@ -178,6 +180,7 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
  *
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 
+/* Copy the shards for other ranks from SRC to SHARED. */
 static void copy_others_to_shared(struct twill_emitter *e)
 {
     uint32_t me = e->rank, behind = e->world->size - me - 1;
@@ -257,6 +260,7 @@ static void reduce_own(struct twill_emitter *e)
     twill_emit_node_barrier(e, 2);
 }
 
+/* Emit an allreduce with FETCHED. */
 static void emit_allreduce(struct twill_emitter *e)
 {
     reduce_own(e);
@@ -265,7 +269,8 @@ static void emit_allreduce(struct twill_emitter *e)
     twill_emit_node_barrier(e, 3);
 }
 
-/* Let every rank read from SRC of all others. */
+/* Let every rank read its data from SRC of all others with FETCHED
+ * (twill_emit_copy_from_others). */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;
@@ -275,7 +280,7 @@ static void emit_exchange(struct twill_emitter *e, uint32_t block)
     twill_emit_node_barrier(e, 2);
 }
 
-/* Let the others read SRC of the root, entirely or their shard, and then signal the root. */
+/* Let the others read SRC of the root, all or their shard, with FETCHED, and signal the root. */
 static void emit_from_root(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -292,6 +297,7 @@ static void emit_from_root(struct twill_emitter *e, const struct twill_shape *sh
     twill_emit_signal(e);
 }
 
+/* Emit a gather with FETCHED. */
 static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     e->uses_peer_src = true;

@@ -9,6 +9,7 @@
  */
 #include "algorithms/schedule/emit.h"
 
+/* Append the steps of the dissemination barrier. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     (void)shape;

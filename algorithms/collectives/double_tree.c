@@ -22,11 +22,13 @@
 #define TREE_BLOCKS      8
 #define TREE_MOST_BLOCKS 4096
 
+/* Return the number of blocks of each tree, as requested or the default. */
 static uint32_t tree_blocks(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? TREE_BLOCKS : shape->parameter[0];
 }
 
+/* Return whether the double tree supports number of blocks, order and root of the shape. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
@@ -35,6 +37,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
            (shape->order == TWILL_ORDER_ANY || (ordered && shape->root == 0));
 }
 
+/* Append the steps of the double tree, for an allreduce, reduce or broadcast. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     uint32_t blocks = tree_blocks(shape), size = e->world->size;

@@ -11,12 +11,14 @@
  * of this rank. Each contribution is a separate message, because copies are not contiguous. */
 #include "algorithms/collectives/cores.h"
 
+/* Return where the contribution of the member `distance` to the right is in TMP. */
 static twill_operand contribution(const struct twill_emitter *e, const struct twill_group *g,
                                   uint32_t distance)
 {
     return data_at(TWILL_TMP, distance * e->blocks + g->first);
 }
 
+/* Gather the contributions of all members in TMP. `partial` is PARTIAL or 0. */
 static void allgather_operands(struct twill_emitter *e, const struct twill_group *g,
                                unsigned partial)
 {
@@ -35,7 +37,7 @@ static void allgather_operands(struct twill_emitter *e, const struct twill_group
     }
 }
 
-/* Reduce in the order of the group, into the copy with the contribution of its first member. */
+/* Reduce in the order of the group, into the copy of its first member, and then into DST. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
 {
     uint32_t size = g->size, first = (size - g->me) % size;

@@ -14,12 +14,14 @@
  *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
 #include "algorithms/collectives/cores.h"
 
+/* Return whether halving and doubling supports the shape, with equal shards in any order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return shape->order == TWILL_ORDER_ANY && !shape->vector;
 }
 
+/* Append the steps of halving and doubling for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

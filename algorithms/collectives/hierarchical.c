@@ -12,6 +12,7 @@
  * 2n(G-1)/G, 2n(G-1)/G, n lg G or n(G-1) bytes off its node. */
 #include "algorithms/compose/compose.h"
 
+/* Return whether a ring between nodes supports protocol, order and shards of the shape. */
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
@@ -23,23 +24,27 @@ static bool applies_ring(const struct twill_world *world, const struct twill_sha
     return shape->protocol != TWILL_PROTOCOL_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
+/* Append the steps for two levels, with a ring between nodes. */
 static void emit_ring(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_emit_two_levels(e, shape, TWILL_BY_RING);
 }
 
+/* Return whether halving and doubling between nodes supports the shape. */
 static bool applies_halving(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
     return world->nodes > 1 && shape->order == TWILL_ORDER_ANY && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
+/* Append the steps for two levels, with halving and doubling between nodes. */
 static void emit_halving(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_emit_two_levels(e, shape, TWILL_BY_HALVING_DOUBLING);
 }
 
-/* Node by node is by rank unless a node has ranks on both sides of those of another. */
+/* Return whether recursive doubling between nodes supports the shape. It reduces node by node,
+ * which is by rank unless a node has ranks on both sides of those of another. */
 static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool sorted = shape->order != TWILL_ORDER_LEFT;
@@ -48,6 +53,7 @@ static bool applies_doubling(const struct twill_world *world, const struct twill
     return world->nodes > 1 && (sorted || shape->collective == TWILL_BARRIER);
 }
 
+/* Append the steps for two levels, with recursive doubling between nodes. */
 static void emit_doubling(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_emit_two_levels(e, shape, TWILL_BY_RECURSIVE_DOUBLING);
@@ -58,11 +64,13 @@ static void emit_doubling(struct twill_emitter *e, const struct twill_shape *sha
 /* With more nodes the G-1 messages take longer than the round that they save. */
 #define BRUCK_MOST_NODES 16
 
+/* Return whether an allgather by Bruck between nodes supports the shape. */
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes > 2 && world->nodes <= BRUCK_MOST_NODES && applies_doubling(world, shape);
 }
 
+/* Append the steps for two levels, with an allgather by Bruck between nodes. */
 static void emit_bruck(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_emit_two_levels(e, shape, TWILL_BY_BRUCK);

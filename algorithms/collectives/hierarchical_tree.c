@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 
+/* Emit a broadcast between the heads of the nodes, then on nodes. */
 static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
                             const struct twill_shape *shape)
 {
@@ -50,6 +51,7 @@ static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, t->root);
 }
 
+/* Return whether there are several nodes, and a reduction through them keeps the order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool reduces = shape->collective == TWILL_REDUCE;
@@ -62,6 +64,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return !reduces || shape->order == TWILL_ORDER_ANY || by_rank;
 }
 
+/* Append the steps of a tree between nodes, for a broadcast or reduce. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

@@ -11,12 +11,14 @@
  *       `-- 0 --' */
 #include "algorithms/patterns/exchange_all.h"
 
+/* A twill_emit_knows_fn. Returns whether `rank` is the root, to which all send. */
 static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 {
     (void)other;
     return rank == *(const uint32_t *)root;
 }
 
+/* Send the data of this rank to the hub, and receive the result if it comes back. */
 static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
 {
     twill_emit_send(e, hub, data_at(TWILL_SRC, 0), 1, 0);
@@ -27,6 +29,7 @@ static void emit_spoke(struct twill_emitter *e, uint32_t hub, bool back)
     twill_emit_wait(e);
 }
 
+/* Receive and reduce the data of all ranks, and send the result back to all if `back`. */
 static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool back)
 {
     struct twill_intake in = {
@@ -41,6 +44,7 @@ static void emit_hub(struct twill_emitter *e, const struct twill_group *g, bool 
         twill_emit_wait(e);
 }
 
+/* Append the steps of an allreduce or reduce by one rank. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

@@ -15,12 +15,14 @@
  * Every message is a shard of the buffers of sender and receiver, so shards may have any sizes. */
 #include "algorithms/collectives/cores.h"
 
+/* Return whether the number of ranks that send at once, the parameter, is allowed. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return shape->parameter[0] <= 64;
 }
 
+/* Append the steps of a root that itself exchanges messages with all others. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_tree_emit(e, shape, (uint32_t)twill_max(e->world->size, 2), shape->parameter[0]);

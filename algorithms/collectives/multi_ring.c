@@ -12,11 +12,13 @@
 
 #include <stdlib.h>
 
+/* Return the number of rings, as requested or 2. */
 static uint32_t rings_of(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
 }
 
+/* Return whether there are lanes for the rings, and operands may be in any order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
@@ -42,6 +44,7 @@ static uint32_t order_ring(uint32_t *ranks, const struct twill_world *w, uint32_
     return mine;
 }
 
+/* Append the steps of several rings, one in each lane. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

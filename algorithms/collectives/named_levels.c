@@ -29,8 +29,8 @@ static uint32_t name_find(const char *const *names, uint32_t count, const char *
     return i;
 }
 
-/* Store one number per level, with the level and the method, both counted from 1, because 0 means
- * none. Returns false if the text is malformed. */
+/* Parse a text such as "node:direct/all:ring". Stores one number per level, with the level and the
+ * method, both counted from 1, because 0 means none. Returns false if the text is malformed. */
 static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS])
 {
     uint32_t next = 0;
@@ -109,6 +109,7 @@ static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shap
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
+/* Return whether the named levels support the shape on this world, or false without memory. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];
@@ -123,6 +124,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return does;
 }
 
+/* Append the steps of a collective over the named levels. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];

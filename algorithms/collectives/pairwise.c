@@ -11,8 +11,8 @@
  * y. This takes twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Operands are received at the block position of the shard into which they are reduced, or anywhere
- * if all shards have one size. */
+/* Emit a reduce-scatter. Operands are received at the block position of the shard into which they
+ * are reduced, or anywhere if all shards have one size. */
 static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 const struct twill_shape *shape)
 {
@@ -29,6 +29,7 @@ static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_grou
     twill_emit_intake(e, g, &in);
 }
 
+/* Append the steps of exchanges of all pairs of ranks for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

@@ -13,7 +13,7 @@
  * other copy, or to DST. */
 #include "algorithms/collectives/cores.h"
 
-/* What this rank has reduced so far. */
+/* What a rank has reduced so far, while recursive doubling is emitted. */
 struct doubling {
     twill_operand own; /* where the reduction so far is */
     bool partial;      /* `own` is a partial */
@@ -26,7 +26,7 @@ static uint32_t position(uint32_t p, uint32_t extra)
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Reduce the message of a peer with the value of this rank. A WAIT is due afterwards. */
+/* Post the receive of a peer's value, reduced with that of this rank. A WAIT is due afterwards. */
 static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
                             struct doubling *d, uint32_t peer, bool partial, bool final)
 {
@@ -42,6 +42,7 @@ static void receive_partial(struct twill_emitter *e, const struct twill_group *g
     *d = (struct doubling){.own = dst, .partial = true, .copy = 1 - d->copy};
 }
 
+/* Post to a peer what this rank has reduced so far. */
 static void send_partial(struct twill_emitter *e, const struct twill_group *g,
                          const struct doubling *d, uint32_t peer)
 {
@@ -97,11 +98,13 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     return true;
 }
 
+/* Return whether recursive doubling keeps the order of operands. It cannot go from the left. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->order != TWILL_ORDER_LEFT || world->size < 4;
 }
 
+/* Append the steps of recursive doubling, for an allreduce or barrier. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     bool barrier = shape->collective == TWILL_BARRIER;

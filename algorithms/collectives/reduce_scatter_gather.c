@@ -12,12 +12,14 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
+/* Return whether operands may be reduced in any order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return shape->order == TWILL_ORDER_ANY;
 }
 
+/* Append the steps of a reduce by a reduce-scatter and a gather. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

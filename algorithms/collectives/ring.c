@@ -14,8 +14,8 @@
  * last reduction writes DST. So nothing is copied, and the same steps are right in place. */
 #include "algorithms/collectives/cores.h"
 
-/* Emit the first half. With `final` the shard of this rank is FINAL in `to`, else a partial in TMP.
- * Returns whether a WAIT is due. */
+/* Emit the first half of a ring. With `final` the shard of this rank is FINAL in `to`, else a
+ * partial in TMP. Returns whether a WAIT is due. */
 static bool ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 enum twill_space from, enum twill_space to, bool final)
 {
@@ -76,12 +76,14 @@ bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum 
     return twill_emit_ring_allgather(e, g, TWILL_DST);
 }
 
+/* Return whether the ring supports the shape, which needs operands in any order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return shape->order == TWILL_ORDER_ANY;
 }
 
+/* Append the steps of the ring for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

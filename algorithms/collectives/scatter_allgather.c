@@ -12,13 +12,14 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
-/* With two ranks, one would send back the half that it received, so a tree sends less. */
+/* Return whether this broadcast pays. Of two ranks, one would send back the half received. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)shape;
     return world->size != 2;
 }
 
+/* Append the steps of a broadcast by a scatter and an allgather. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

@@ -7,13 +7,14 @@
  * node has ranks stays inside the node.
  *
  *     0 -> 1 -> 2 ->      3x2: the sums of third 0 of the rows end on 0 and 3, which allreduce
- * them, | | | and so on; then each row gathers its three thirds 3 -> 4 -> 5 -> */
+ *     |    |    |         them, and so on; then each row gathers its three thirds
+ *     3 -> 4 -> 5 -> */
 #include "algorithms/collectives/cores.h"
 
 #include <stdlib.h>
 
-/* Return X, which is as requested, or fits the requested Y, or makes the grid as square as possible
- * with the shorter side in rows. Returns 0 if there is none. */
+/* Return the length X of a row, which is as requested, or fits the requested Y, or makes the grid
+ * as square as possible with the shorter side in rows. Returns 0 if there is none. */
 static uint32_t torus_columns(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t x = shape->parameter[0], y = shape->parameter[1], size = world->size;
@@ -26,11 +27,13 @@ static uint32_t torus_columns(const struct twill_world *world, const struct twil
     return fits ? x : 0;
 }
 
+/* Return whether operands may be in any order, and the ranks form the grid of the parameters. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->order == TWILL_ORDER_ANY && torus_columns(world, shape) > 0;
 }
 
+/* Append the steps of the torus. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct twill_world *world = e->world;

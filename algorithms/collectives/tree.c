@@ -15,6 +15,7 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
+/* Receive from the parent, and wait. The root does nothing. */
 static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
 {
     const struct twill_group *g = t->group;
@@ -26,7 +27,7 @@ static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
     twill_emit_wait(e);
 }
 
-/* Post the sends to the children. Returns whether a WAIT is due. */
+/* Post the sends to the children, from the space `from`. Returns whether a WAIT is due. */
 static bool tree_send(struct twill_emitter *e, const struct twill_tree *t, enum twill_space from)
 {
     const struct twill_group *g = t->group;
@@ -51,6 +52,7 @@ bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, 
     return tree_send(e, &(struct twill_tree){.group = g, .root = root, .radix = 2}, from);
 }
 
+/* Emit a broadcast down the tree. */
 static void tree_broadcast(struct twill_emitter *e, const struct twill_tree *t)
 {
     bool root = twill_tree_me(t) == 0;
@@ -91,12 +93,14 @@ void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, u
     twill_emit_tree_leave(e, &t, up, last);
 }
 
+/* Return the radix of the tree, as requested or 2. */
 static uint32_t radix_of(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
 }
 
-/* Reducing from the left is possible only where one rank receives from all others. */
+/* Return whether a tree supports radix, shards and order of the shape. Reducing from the left is
+ * possible only where one rank receives from all others. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t radix = radix_of(shape);
@@ -105,6 +109,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
            !(reduces && shape->order == TWILL_ORDER_LEFT && radix < world->size);
 }
 
+/* Append the steps of a k-nomial tree for the collective of the shape. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_tree_emit(e, shape, radix_of(shape), 0);

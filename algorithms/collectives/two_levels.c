@@ -28,6 +28,7 @@ static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, ui
     free(leaders);
 }
 
+/* Emit a barrier, in which the leaders of the nodes synchronise by `how`. */
 static void levels_barrier(struct twill_emitter *e, enum twill_how how)
 {
     bool alone = e->world->node_size[e->world->node[e->rank]] == 1;
@@ -38,6 +39,7 @@ static void levels_barrier(struct twill_emitter *e, enum twill_how how)
         twill_emit_node_release(e);
 }
 
+/* Emit an allreduce, in which a leader per node reduces for its node and returns the result. */
 static void emit_leaders(struct twill_emitter *e, enum twill_protocol protocol, enum twill_how how)
 {
     bool alone = e->world->node_size[e->world->node[e->rank]] == 1;

@@ -44,6 +44,7 @@ struct composer {
     bool *marked;           /* [size] scratch for the peers to await */
 };
 
+/* Return the first block of shard s. */
 static uint32_t block_of(const struct composer *c, uint32_t s)
 {
     return s * c->each;
@@ -158,6 +159,7 @@ struct shard_pair {
     const uint32_t *next[2], *end[2];
 };
 
+/* Return the shards of members a and b, modulo the members, from sort_shards(). */
 static struct shard_pair pair_of(const struct composer *c, uint32_t level, const uint32_t *sorted,
                                  uint32_t a, uint32_t b)
 {
@@ -211,7 +213,7 @@ static twill_operand target_of(const struct composer *c, uint32_t level, uint32_
     return shard_source(c, level + 1, s);
 }
 
-/* Go one level down through memory, by reducing the shards that this rank owns. */
+/* Emit one level down through memory, by reducing the shards that this rank owns. */
 static void down_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -238,7 +240,7 @@ static void down_direct(struct composer *c, uint32_t level)
     }
 }
 
-/* Go one level down by messages. Shard s starts after its owner and goes around to it. */
+/* Emit one level down by messages. Shard s starts after its owner and goes around to it. */
 static void down_ring(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -269,7 +271,7 @@ static void down_ring(struct composer *c, uint32_t level)
     free(sorted);
 }
 
-/* Move the data where the next level reads them. A unit of one member has nothing to reduce. */
+/* Move the data to where the next level reads them. A unit of one member has nothing to reduce. */
 static void down_alone(struct composer *c, uint32_t level)
 {
     if (level == 0) /* all shards belong to this rank */
@@ -295,6 +297,7 @@ static void copy_to_shared(struct composer *c)
     }
 }
 
+/* Emit the way down, level by level from the lowest, to the shards that this rank owns. */
 static void go_down(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -350,7 +353,7 @@ static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
     return false;
 }
 
-/* Publish those of `run` shards from s on that are not published yet. */
+/* Copy to SHARED those of `run` shards from s on that are not published yet. */
 static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                            enum twill_space from)
 {
@@ -365,7 +368,7 @@ static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint3
     }
 }
 
-/* Go one level up as the owner of `run` shards from s on. */
+/* Emit one level up as the owner of `run` shards from s on, which are in `from`. */
 static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                               enum twill_space from)
 {
@@ -385,7 +388,7 @@ static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, ui
     }
 }
 
-/* Wait until the peers have started, after which their DST may be written. */
+/* Emit the wait until the peers have started, after which their DST may be written. */
 static void await_started(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -396,7 +399,7 @@ static void await_started(struct composer *c, uint32_t level)
     await_marked(c, l->count, true);
 }
 
-/* Copy what the owners have stored or published. Only for STAGED. */
+/* Emit the copies of what the owners have stored or published. Only for STAGED. */
 static void fetch(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -414,7 +417,7 @@ static void fetch(struct composer *c, uint32_t level)
     }
 }
 
-/* Go one level up by accesses to shared memory. The owners of shards give them to the others. */
+/* Emit one level up by accesses to shared memory. The owners of shards give them to the others. */
 static void up_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -439,7 +442,7 @@ static void up_direct(struct composer *c, uint32_t level)
         fetch(c, level);
 }
 
-/* Go one level up by messages. Each shard goes around the unit. */
+/* Emit one level up by messages. Each shard goes around the unit. */
 static void up_ring(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -464,6 +467,7 @@ static void up_ring(struct composer *c, uint32_t level)
     free(sorted);
 }
 
+/* Emit the way up, level by level from the highest, until this rank has all shards. */
 static void go_up(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -546,6 +550,7 @@ static void emit_top(struct composer *c)
     wait_if_posted(c->e, false);
 }
 
+/* Emit the whole schedule. A world without levels only copies. */
 static void emit_all(struct composer *c)
 {
     if (c->hierarchy.count == 0) {

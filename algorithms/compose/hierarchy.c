@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return the unit of each rank at a level, or NULL if it is the whole world or unknown. */
 static const uint32_t *units_of(const struct twill_world *w, unsigned level)
 {
     if (level == TWILL_LEVEL_ALL)
@@ -21,8 +22,9 @@ static bool level_is_known(const struct twill_world *w, unsigned level)
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Assign the units of the level below, or the ranks if it is NULL, to the units of this level.
- * Units are numbered by their lowest ranks. Returns false if out of memory. */
+/* Set first[], member[], units and widest of a level from the units of the level below, or the
+ * ranks if it is NULL. Units are numbered by their lowest ranks. Returns false if out of memory.
+ * The caller frees the arrays in any case. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
 {
@@ -56,6 +58,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
     return true;
 }
 
+/* Free the arrays of a level. */
 static void release_level(struct twill_hierarchy_level *level)
 {
     free(level->first);
@@ -63,7 +66,7 @@ static void release_level(struct twill_hierarchy_level *level)
     free(level->place);
 }
 
-/* Compute the member that each rank, and this rank, is in. Returns false if out of memory. */
+/* Set place[], fanout and me of a level, the members of ranks. Returns false if out of memory. */
 static bool members_find(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w,
                          uint32_t rank)

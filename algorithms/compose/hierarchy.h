@@ -41,7 +41,7 @@ static inline bool twill_how_is_top(unsigned how)
     return how >= TWILL_BY_RECURSIVE_DOUBLING;
 }
 
-/* A level to use, and the method for it. */
+/* A level to use, and the method for it. A plain value. */
 struct twill_level_choice {
     uint8_t level; /* twill_level, or TWILL_LEVEL_ALL */
     uint8_t how;
@@ -73,8 +73,9 @@ struct twill_hierarchy {
  * Returns false if out of memory. The caller closes it in any case. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
                           bool sharded, const struct twill_level_choice *choice, uint32_t choices);
+/* Free the arrays of the levels. */
 void twill_hierarchy_close(struct twill_hierarchy *l);
-/* Stop scattering at the highest level that scatters. */
+/* Let the highest level that divides the shards among its members no longer do so. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);
 
 /* Return the unit of a rank in a level. */
@@ -82,7 +83,7 @@ static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *leve
 {
     return level->unit == NULL ? 0 : level->unit[rank];
 }
-/* Return the rank that owns shard s among those of member m of the unit of `rank` in a level. */
+/* Return the rank that owns shard s among those of member m of the unit of `rank` at a level. */
 uint32_t twill_hierarchy_owner_rank(const struct twill_hierarchy *l, uint32_t level, uint32_t rank,
                                     uint32_t m, uint32_t s);
 /* Return the index of the member, in the unit of the emitting rank, that gets shard s. */

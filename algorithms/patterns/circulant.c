@@ -29,8 +29,8 @@ static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, ui
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }
 
-/* Emit the runs, the farthest first, because what was received last is sent last. `distance` is
- * that between the offsets of a shard as seen from the receiver and from the sender. */
+/* Emit the messages of a step, the farthest shards first, because what was received last is sent
+ * last. `distance` is that between the offsets of a shard seen by receiver and sender. */
 static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
                         const struct shard_range *s, uint32_t distance)
 {

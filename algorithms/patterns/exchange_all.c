@@ -5,6 +5,7 @@
  * operands in order. The last operand goes to DST, and the accumulator is reduced with it there. */
 #include "algorithms/patterns/exchange_all.h"
 
+/* Return the number of the window in which turn k is posted. */
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
@@ -20,6 +21,7 @@ struct turn {
     bool last;        /* it is the last turn of its window */
 };
 
+/* Return turn k of this rank. */
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     bool last = k + 2 >= g->size || window_of(g, by_rank, k) != window_of(g, by_rank, k + 1);
@@ -51,7 +53,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_wait(e);
 }
 
-/* Return the slot of operand number i. The accumulator precedes the slots. */
+/* Return where operand number i is received. The accumulator precedes these slots in TMP. */
 static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
 {
     return data_at(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);

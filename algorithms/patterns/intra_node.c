@@ -115,11 +115,13 @@ static void publish_space(struct twill_emitter *e, enum twill_protocol protocol,
     twill_emit_signal(e);
 }
 
+/* Return the space of peers in which IMM or FLAT publishes data. */
 static unsigned published_space(enum twill_protocol protocol)
 {
     return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
 }
 
+/* Return the flags of an AWAIT of published data. */
 static unsigned await_flags(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;

@@ -5,7 +5,7 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* Signal all ranks of the node, and await the `ordinal`-th signal of each of them. */
+/* Append a SIGNAL to all ranks of the node, and AWAITs of the `ordinal`-th signal of each one. */
 void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 
 /* The division of the blocks among the ranks of a node. Shard s has the `each` blocks from s * each
@@ -37,13 +37,14 @@ void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol pr
  * STAGED and MAPPED need SHARED. */
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root);
-/* Let local rank 0 reduce everything into a partial in its TMP, and later give the result in its
- * DST to the others. Only for IMM and FLAT. */
+/* Let local rank 0 reduce everything into a partial in its TMP. Only for IMM and FLAT. */
 void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
+/* Let local rank 0 give the result in its DST to the others. Only for IMM and FLAT. */
 void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol);
-/* Emit the halves of a barrier of the node. After the first, the leader (local rank 0) has the
- * signals of all others and may communicate with other nodes. They continue after the second. */
+/* Emit the first half of a barrier of the node. After it, the leader (local rank 0) has the signals
+ * of all others and may communicate with other nodes. */
 void twill_emit_node_gather_signals(struct twill_emitter *e);
+/* Emit the second half of a barrier of the node, in which the leader releases the others. */
 void twill_emit_node_release(struct twill_emitter *e);
 /* Broadcast to the node from local rank `from_local`, whose data are in the space `from`. Emits
  * nothing if it is alone on the node. */

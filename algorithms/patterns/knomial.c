@@ -22,6 +22,7 @@ static uint32_t weight(const struct twill_tree *t, uint32_t v)
     return w;
 }
 
+/* Return the number of members in the subtree of number v, v included. */
 static uint32_t subtree_size(const struct twill_tree *t, uint32_t v)
 {
     return (uint32_t)twill_min(weight(t, v), t->group->size - v);
@@ -197,6 +198,7 @@ static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t,
     }
 }
 
+/* Copy the blocks of this rank from one space to another, unless they are the same. */
 static void copy_own(struct twill_emitter *e, const struct twill_group *g, enum twill_space to,
                      enum twill_space from)
 {

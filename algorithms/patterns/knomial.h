@@ -8,14 +8,12 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* A tree over a group, whose `me` is the emitting rank. */
+/* A tree over a group, whose `me` is the emitting rank. A plain value of the emitting function. */
 struct twill_tree {
     const struct twill_group *group; /* its shards are by position, as `shard` is NULL */
     uint32_t root;                   /* position in the group */
     uint32_t radix; /* at least 2; if it is the size or more, all others are children of the root */
-    uint32_t
-        /* children that may send at once while others wait for credit, or 0 for all */
-        credit;
+    uint32_t credit; /* children that may send at once while others wait, or 0 for all */
 };
 
 /* Return the number of messages with children that are posted at a time. */
@@ -23,20 +21,25 @@ uint32_t twill_tree_window(const struct twill_tree *t);
 /* Messages posted before a WAIT, enough to overlap and few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16
 
-/* Return the number of this rank in the tree, the rank of number v, and the parent of v. */
+/* Return the number of the emitting rank in the tree, where the root has number 0. */
 uint32_t twill_tree_me(const struct twill_tree *t);
+/* Return the rank that has number v in the tree. */
 uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v);
+/* Return the number of the parent of number v, which is not 0. */
 uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
-/* Return the number of children of v, and the number of its i-th child in ascending order. */
+/* Return how many children number v has. */
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
+/* Return the number of the i-th child of number v, in ascending order. It need not exist. */
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
 
-/* Ensure that no rank ends before all ranks of its node have started, where the messages of the
- * tree do not prove it. On the way down they prove that ancestors have started, on the way up that
- * descendants have. Call enter before and leave after the messages. `last` is the position of a
- * member that finally receives from all others, as the root does. */
+/* Append a SIGNAL where the messages of the tree do not prove to a rank of the node that this rank
+ * has started. On the way down they prove that ancestors have started, on the way up that
+ * descendants have. Call it before the messages. `last` is the position of a member that finally
+ * receives from all others, as the root does. */
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
+/* Append, after the messages, AWAITs of ranks of the node that these do not prove to have started.
+ * With twill_emit_tree_enter(), no rank ends before all ranks of its node have started. */
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 

@@ -6,14 +6,14 @@
  * the time after its arrival. */
 #include "algorithms/patterns/pipeline.h"
 
-/* The arguments of twill_emit_pipeline(). */
+/* The arguments of twill_emit_pipeline(), for the functions that it calls. */
 struct pipeline {
     const struct twill_pipe_tree *up, *down;
     uint32_t first, blocks;
     enum twill_space result;
 };
 
-/* Compute the block that is `delay` after the clock. Returns false if there is none. */
+/* Set *block to the block that is `delay` after the clock. Returns false if there is none. */
 static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {
     *block = p->first + time - delay;
@@ -49,6 +49,7 @@ static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uin
                 (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
 }
 
+/* Post what a rank sends to its parent at this time of the way up. */
 static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
 {
     uint32_t block;

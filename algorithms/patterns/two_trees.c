@@ -2,6 +2,7 @@
 /* The parents and children of two binary trees over one group. double_tree.c explains their use. */
 #include "algorithms/patterns/pipeline.h"
 
+/* Return the node of a tree that is at this position. */
 static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
 {
     if (position == 0 || t->kind == TWILL_TWO_PLAIN)
@@ -11,6 +12,7 @@ static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
     return position == 1 ? t->size - 1 : position - 1;
 }
 
+/* Return the position of a node of a tree. */
 static uint32_t position_of(const struct twill_two_shape *t, uint32_t node)
 {
     if (node == 0 || t->kind == TWILL_TWO_PLAIN)
@@ -18,13 +20,14 @@ static uint32_t position_of(const struct twill_two_shape *t, uint32_t node)
     return t->kind == TWILL_TWO_MIRRORED ? t->size - node : node % (t->size - 1) + 1;
 }
 
+/* Return the parent of a node, which is not 0. */
 static uint32_t parent_of(const struct twill_two_shape *t, uint32_t node)
 {
     uint32_t bit = node & -node, up = (node ^ bit) | bit << 1;
     return up < t->size ? up : node ^ bit;
 }
 
-/* Store the children of a node and return their number. */
+/* Store the children of a node in child[] and return their number, at most 2. */
 static uint32_t children_of(const struct twill_two_shape *t, uint32_t node, uint32_t child[2])
 {
     uint32_t bit = node & -node, count = 0;

@@ -52,6 +52,7 @@ bool twill_applies_everywhere(const struct twill_world *world, const struct twil
     return true;
 }
 
+/* Append one step to the current lane, or set no_memory. */
 static void append_step(struct twill_emitter *e, struct twill_step step)
 {
     struct twill_step_list *list = &e->lanes[e->lane];
@@ -306,6 +307,7 @@ struct step_touch {
     bool write;
 };
 
+/* Return whether two accesses have a block in common and at least one of them writes. */
 static bool touches_overlap(const struct step_touch *a, const struct step_touch *b)
 {
     return a->space == b->space && (a->write || b->write) && a->first < b->first + b->blocks &&
@@ -352,9 +354,9 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
-/* Move the step that needs the WAIT to the mark, because the steps between them could not precede
- * the WAIT in any case. Leave it where it is if that would move it past a message in the same
- * direction with the same peer, because messages match in order. */
+/* Move a step that needs the WAIT to the mark, because the steps between them could not precede the
+ * WAIT in any case. Leave it where it is if that would move it past a message in the same direction
+ * with the same peer, because messages match in order. */
 static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];

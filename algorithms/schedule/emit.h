@@ -7,13 +7,14 @@
 
 #include "algorithms/registry.h"
 
-/* The steps of one lane so far, which grow by appending. */
+/* The steps of one lane so far, which grow by appending. The emitter owns them. */
 struct twill_step_list {
     struct twill_step *steps;
     size_t count, capacity;
 };
 
-/* The schedule of one rank under construction. It starts without steps and with one block. */
+/* The schedule of one rank under construction. It starts without steps and with one block. It is on
+ * the stack of twill_schedule_emit_unchecked(). */
 struct twill_emitter {
     const struct twill_world *world;
     uint32_t rank;
@@ -32,18 +33,18 @@ struct twill_emitter {
 struct twill_group {
     const uint32_t *rank; /* [size] */
     uint32_t size;
-    uint32_t me; /* position of the emitting rank in `rank` */
-    uint32_t first, blocks;
+    uint32_t me;            /* position of the emitting rank in `rank` */
+    uint32_t first, blocks; /* the range of blocks that they communicate */
     /* [size] the number of the shard of each member, where the blocks are divided into one equal
      * shard per member. NULL means that it is the position of the member. It is `rank` if the
      * shards are those of the message. */
     const uint32_t *shard;
 };
 
-/* Return the first block of the shard of the member at this position, taken modulo size. */
+/* Return the number of the first block of the shard of the member at this position, modulo size. */
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
 
-/* A range of positions. */
+/* A range of positions in a group. */
 struct twill_range {
     uint32_t first, length;
 };
@@ -56,10 +57,10 @@ uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t 
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
 /* Return the whole world by rank, for orders other than TWILL_ORDER_ANY. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
-/* Return the ranks of the node of the emitting rank. */
+/* Return the ranks of the node of the emitting rank, ascending, with all blocks of the emitter. */
 struct twill_group twill_group_node(const struct twill_emitter *e);
 
-/* An applies() that always returns true. */
+/* Return true. It is the applies() of algorithms without conditions. */
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
 
 /* Emit the schedule of one rank for a shape to which the algorithm applies, without checking it.
@@ -76,15 +77,17 @@ static inline twill_operand data_at(unsigned space, uint32_t block)
     return twill_operand_make(space, block);
 }
 
-/* Append a message. `flags` is PARTIAL or 0. Blocks of several shards form one message if shards
- * have one size and the call is one segment. Otherwise each shard is one. Both sides agree. */
+/* Append a SEND of blocks from `src` on. `flags` is PARTIAL or 0. Blocks of several shards form one
+ * message if shards have one size and the call is one segment, else each shard is one. */
 void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
                      unsigned flags);
+/* Append a RECV of what twill_emit_send() sends, into `dst`. */
 void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
                      unsigned flags);
+/* Append a RECV_REDUCE, dst = src op message, or with FIRST in `flags`, dst = message op src. */
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
-/* Append dst = src as a partial, for a rank that has only its own data to reduce with partials. */
+/* Append dst = src as a partial, where a rank has only its own data to reduce with partials. */
 void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
                       uint32_t blocks);
 /* Append dst = src with FINAL, where `src` is a partial that already contains all operands. */
@@ -104,14 +107,17 @@ void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_grou
 /* Append dst = src. `peer` is ignored unless an operand has the PEER bit. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
-/* Append the step of this name: PUT_IMM, WAIT or SIGNAL. */
+/* Append a PUT_IMM of the block at `src`. `flags` is PARTIAL or 0. */
 void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned flags);
+/* Append a WAIT for all that is posted in the lane. */
 void twill_emit_wait(struct twill_emitter *e);
+/* Append a SIGNAL to all ranks of the node. */
 void twill_emit_signal(struct twill_emitter *e);
-/* Append AWAITs of all other members of the group. `flags` is 0 or IMM. */
+/* Append AWAITs of the `ordinal`-th SIGNAL, or with IMM in `flags`, PUT_IMM of all other
+ * members. */
 void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
                       unsigned flags);
-/* Append an AWAIT of one rank. */
+/* Append an AWAIT of the `ordinal`-th SIGNAL, or with IMM in `flags`, the PUT_IMM of a rank. */
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
 
 /* Return the index of the step that will be appended next to the current lane. */
@@ -124,10 +130,11 @@ void twill_emit_insert_wait(struct twill_emitter *e, size_t mark);
 
 /* Return whether the messages prove to `rank`, when it ends, that `other` has started. */
 typedef bool (*twill_emit_knows_fn)(const void *user, uint32_t rank, uint32_t other);
-/* Ensure that no rank ends before all ranks of its node have started, by SIGNAL and AWAIT where the
- * messages do not prove it. Call the first function before all other steps and the second one after
- * them, in a lane without other SIGNALs. */
+/* Append a SIGNAL where messages do not prove to all ranks of the node that this rank has started.
+ * Call it before all other steps, in a lane without SIGNALs, and twill_emit_await_join() last. */
 void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
+/* Append AWAITs of the ranks of the node that are not proven to have started. With
+ * twill_emit_join(), no rank ends before all ranks of its node have started. */
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 
 /* Emit a reduction over this rank alone. `from` is SRC, DST (which needs no step) or TMP, whose

@@ -95,9 +95,8 @@ void twill_schedule_derive(struct twill_schedule *schedule)
     }
 }
 
-/* Match AWAITs of the `ordinal`-th SIGNAL, starting at step i of lane 0, until they have named all
- * other ranks once in the order of twill_emit_await(). Returns the index of the step after them, or
- * 0 if they do not match. */
+/* Match AWAITs of the `ordinal`-th SIGNAL, from step i of lane 0 on, until they have named all
+ * other ranks once in the order of twill_emit_await(). Returns the step after them, or 0. */
 static uint32_t behind_awaits(const struct twill_schedule *schedule, uint32_t i, uint32_t ordinal,
                               uint32_t rank, uint32_t size)
 {

@@ -112,25 +112,28 @@ enum twill_space {
 /* An operand, which consists of a space with its PEER bit and of the first block. */
 typedef uint32_t twill_operand;
 
-/* Make an operand, or return a part of it. */
+/* Return the operand of a space, which may include the PEER bit, and its first block. */
 static inline twill_operand twill_operand_make(unsigned space, uint32_t block)
 {
     return (uint32_t)space << TWILL_BLOCK_BITS | block;
 }
+/* Return the space of an operand (enum twill_space) without the PEER bit. */
 static inline unsigned twill_operand_space(twill_operand o)
 {
     return o >> TWILL_BLOCK_BITS & ~(unsigned)TWILL_PEER;
 }
+/* Return whether an operand has the PEER bit, and so is in the memory of a peer. */
 static inline bool twill_operand_is_peer(twill_operand o)
 {
     return (o >> TWILL_BLOCK_BITS & TWILL_PEER) != 0;
 }
+/* Return the number of the first block of an operand. */
 static inline uint32_t twill_operand_block(twill_operand o)
 {
     return o & ((1u << TWILL_BLOCK_BITS) - 1);
 }
 
-/* One step. Fields that its operation does not use are zero. */
+/* One step of a schedule, which owns it. Fields that its operation does not use are zero. */
 struct twill_step {
     uint8_t op;    /* enum twill_step_op */
     uint8_t lane;  /* 0 .. lanes-1 */
@@ -167,10 +170,10 @@ struct twill_schedule {
 void twill_schedule_destroy(struct twill_schedule *schedule);
 
 /* Return the number of steps at the start of lane 0 that make up the entry, which is a SIGNAL and
- * an AWAIT of all other ranks. Return 0 unless the world is one node, there is one lane, and all
- * ranks synchronise once more later. A rank that has other proof that all ranks have started may
- * skip the entry. The second synchronisation then shows that all ranks have had this proof, so that
- * it can be used again. `rank` is the rank of the schedule. */
+ * an AWAIT of all other ranks. Return 0 unless the world is one node of `size` ranks, there is one
+ * lane, and all ranks synchronise once more later. A rank that has other proof that all ranks have
+ * started may skip the entry. The second synchronisation then shows that all ranks have had this
+ * proof, so that it can be used again. `rank` is the rank of the schedule. */
 uint32_t twill_schedule_entry_steps(const struct twill_schedule *schedule, uint32_t rank,
                                     uint32_t size);
 

@@ -14,6 +14,7 @@ struct check {
     uint32_t rank;
 };
 
+/* Return the number of blocks of a space. */
 static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
 {
     switch (space) {
@@ -29,7 +30,7 @@ static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned spa
 }
 
 /* Check one operand. `own` and `peer` are the spaces that it may access, without and with the PEER
- * bit, as one bit per enum twill_space. */
+ * bit, as one bit per enum twill_space. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_operand(const struct check *c, const struct twill_step *step,
                                  twill_operand operand, unsigned own, unsigned peer)
 {
@@ -50,6 +51,7 @@ static const char *check_operand(const struct check *c, const struct twill_step 
     return NULL;
 }
 
+/* Check the peers of a step. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_peers(const struct check *c, const struct twill_step *step)
 {
     unsigned peers = twill_step_peers(step);
@@ -79,6 +81,7 @@ static const char *check_peers(const struct check *c, const struct twill_step *s
     return NULL;
 }
 
+/* Check flags and ordinal of a step. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_flags(const struct twill_step *step)
 {
     unsigned flags = step->flags;
@@ -96,12 +99,13 @@ static const char *check_flags(const struct twill_step *step)
     return NULL;
 }
 
+/* Return whether a space is a buffer of the caller. */
 static bool is_buffer(unsigned space)
 {
     return space == TWILL_SRC || space == TWILL_DST;
 }
 
-/* Check that the owner holds these blocks, if they are of SRC or DST. */
+/* Check that `owner` holds these blocks, if they are of SRC or DST. Returns NULL, or the fault. */
 static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
                               const struct twill_step *step, twill_operand operand)
 {
@@ -115,6 +119,7 @@ static const char *check_held(const struct check *c, uint32_t owner, unsigned sp
     return NULL;
 }
 
+/* Check that the rank, or the peers, hold the blocks of an operand. Returns NULL, or the fault. */
 static const char *check_owners(const struct check *c, const struct twill_step *step,
                                 twill_operand operand)
 {
@@ -129,7 +134,7 @@ static const char *check_owners(const struct check *c, const struct twill_step *
     return why;
 }
 
-/* Check that partials are not in SRC or DST, and that the flags do not contradict the spaces. */
+/* Check that no partial is in SRC or DST, and flags fit the spaces. Returns NULL, or the fault. */
 static const char *check_partials(const struct twill_step *step)
 {
     unsigned flags = step->flags, dst = twill_operand_space(step->dst);
@@ -152,7 +157,7 @@ static const char *check_partials(const struct twill_step *step)
     return NULL;
 }
 
-/* Check what shards of different sizes do not permit. See `vector` in struct twill_shape. */
+/* Check what shards of different sizes (`vector`) do not permit. Returns NULL, or the fault. */
 static const char *check_vector(const struct check *c, const struct twill_step *step)
 {
     uint32_t shard_blocks = c->schedule->blocks / c->schedule->shards;
@@ -172,7 +177,7 @@ static const char *check_vector(const struct check *c, const struct twill_step *
     return NULL;
 }
 
-/* Check that FETCHED does not write to the memory of peers, which can only be read. */
+/* Check that FETCHED does not write to memory of peers. Returns NULL, or the fault. */
 static const char *check_fetched(const struct check *c, const struct twill_step *step)
 {
     bool fetched = c->shape->protocol == TWILL_PROTOCOL_FETCHED;
@@ -180,6 +185,7 @@ static const char *check_fetched(const struct check *c, const struct twill_step 
     return fetched && stores ? "stores into a peer's DST, which is FETCHED" : NULL;
 }
 
+/* Check that a well-formed step may do this in this collective. Returns NULL, or the fault. */
 static const char *check_meaning(const struct check *c, const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);
@@ -200,6 +206,7 @@ static const char *check_meaning(const struct check *c, const struct twill_step 
     return why;
 }
 
+/* Check one step. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_step(const struct check *c, const struct twill_step *step)
 {
     if (step->op >= TWILL_STEP_OP_COUNT)
@@ -233,6 +240,7 @@ static const char *check_step(const struct check *c, const struct twill_step *st
     return check_meaning(c, step);
 }
 
+/* Check the members of a schedule except the steps. Returns NULL, or the name of the wrong one. */
 static const char *check_facts(const struct check *c)
 {
     const struct twill_schedule *schedule = c->schedule;
@@ -256,6 +264,7 @@ static const char *check_facts(const struct check *c)
     return again.uses_imm != schedule->uses_imm ? "uses_imm" : NULL;
 }
 
+/* Check that the lanes cover the steps in order. Returns NULL, or the name of what is wrong. */
 static const char *check_lanes(const struct twill_schedule *schedule)
 {
     if (schedule->lanes < 1 || schedule->lanes > TWILL_SCHEDULE_LANES)

@@ -6,7 +6,7 @@
 
 #include "algorithms/schedule/schedule.h"
 
-/* The fields that one operation uses. Constant. */
+/* The fields that one operation of schedules uses. There is one constant for each operation. */
 struct twill_step_shape {
     const char *name;
     const char *peers; /* the word before the peers in text, or NULL if it has no peers */
@@ -17,11 +17,11 @@ struct twill_step_shape {
     bool posts;                  /* its message remains posted until the next WAIT of the lane */
 };
 
-/* Return the entry of an operation, which must be below TWILL_STEP_OP_COUNT. */
+/* Return the constant of an operation, which must be below TWILL_STEP_OP_COUNT. */
 const struct twill_step_shape *twill_step_shape(unsigned op);
 /* Return a name such as "SHARED", or "?" if there is no such space. */
 const char *twill_space_name(unsigned space);
-/* Return the number of peers that a step names. */
+/* Return the number of entries of peer[] that a step uses. */
 unsigned twill_step_peers(const struct twill_step *step);
 /* Return the number of bytes of `blocks` blocks from the first block of the operand. The message
  * has `count` elements of `element` bytes, in shards of one size. */

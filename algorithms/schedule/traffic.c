@@ -33,11 +33,13 @@ void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, si
     }
 }
 
+/* Where add_to_class() adds, bytes[class of link], and the world that has the classes. */
 struct by_class {
     uint64_t *bytes;
     const struct twill_world *world;
 };
 
+/* Add bytes to the class of their link in the struct by_class `user`. */
 static void add_to_class(void *user, uint32_t from, uint32_t to, uint64_t bytes)
 {
     struct by_class *t = user;

@@ -12,9 +12,9 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/select/machine_model.h"
 
-/* Call fn for every move in the schedule of one rank. The message has `count` elements, all shards
- * together, in shards of one size. A message is reported only for the schedule of its sender. */
 typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_t bytes);
+/* Call fn for every move of bytes between ranks in the schedule of one rank. The message has
+ * `count` elements in shards of one size. Only the schedule of the sender reports a message. */
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         struct twill_element_kind elements, twill_traffic_fn fn, void *user);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Record that there is no memory for this many ranks, and return TWILL_ERR_MEMORY. */
 static twill_status world_no_memory(uint32_t size, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
@@ -16,6 +17,7 @@ struct labelled {
     uint32_t rank;
 };
 
+/* Compare two struct labelled for qsort(), by label, then by rank. */
 static int compare_ranks(const void *a, const void *b)
 {
     const struct labelled *x = a, *y = b;

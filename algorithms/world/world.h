@@ -29,20 +29,21 @@ struct twill_world {
                          buffers of peers. Set by the owner, false at first */
 };
 
-/* Build a world. Ranks are on the same node if their labels, which may be any numbers, are equal.
- * Returns TWILL_OK, TWILL_ERR_ARGUMENT if size is out of range, or TWILL_ERR_MEMORY. */
+/* Build a world from label[size]. Ranks are on the same node if their labels, which may be any
+ * numbers, are equal. On failure it is zeros. A size out of range is TWILL_ERR_ARGUMENT. */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
                                 struct twill_error *error);
-/* Set the unit of a level for each rank. Ranks are in the same unit if their labels, which may be
- * any numbers, are equal. Units are numbered by their lowest rank. Levels nest, whatever the order
- * in which they are set. Units are split at the boundaries of levels above, and a group holds whole
- * nodes. TWILL_LEVEL_NODE cannot be set. On failure the world is unchanged. */
+/* Set the unit of a level for each rank from label[size]. Ranks are in the same unit if their
+ * labels, which may be any numbers, are equal. Units are numbered by their lowest rank. Levels
+ * nest, whatever the order in which they are set. Units are split at the boundaries of levels
+ * above, and a group holds whole nodes. NODE is TWILL_ERR_ARGUMENT. A failure changes nothing. */
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 /* Free the arrays and set the world to zeros. */
 void twill_world_destroy(struct twill_world *world);
-/* Return the largest, or the smallest, number of ranks on a node. */
+/* Return the largest number of ranks on a node. */
 uint32_t twill_world_widest(const struct twill_world *world);
+/* Return the smallest number of ranks on a node. */
 uint32_t twill_world_narrowest(const struct twill_world *world);
 /* Parse "2x2" (nodes x ranks) or a list "4+2+1" into a label per rank. Ranks fill one node after
  * the other, or are dealt out to the nodes cyclically if ":cyclic" follows. Returns
@@ -51,33 +52,31 @@ uint32_t twill_world_narrowest(const struct twill_world *world);
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
 
-/* Parse "2x3" (groups x nodes) or a list into a label per node, for TWILL_LAYOUT=groups. Returns
- * TWILL_ERR_CONFIG if the text is malformed or the nodes do not add up. */
+/* Parse "2x3" (groups x nodes) or a list "4+2" into a label per node, for TWILL_LAYOUT=groups.
+ * Returns TWILL_ERR_CONFIG if the text is malformed or the nodes do not add up. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
 
 /* Create a world from a text. It is "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
  * "24x2x4x8" (nodes x packages x L3 caches x ranks) or "4+2" (ranks of each node). It may also name
  * the number of each unit inside the next larger one, as in
- * "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2". Returns TWILL_ERR_ARGUMENT if the
- * text is not of these forms or asks for too many ranks. */
+ * "groups=2,nodes=12,packages=2,numa=2,l3=2,tiles=2,ranks=2". On failure the world is zeros.
+ * Returns TWILL_ERR_ARGUMENT if the text is not of these forms or asks for too many ranks. */
 twill_status twill_world_declare(struct twill_world *world, const char *text,
                                  struct twill_error *error);
 
 /* Return "tile", "l3", "numa", "package", "node" or "group", or "?" if there is no such level. */
 const char *twill_level_name(twill_level level);
 
-/* The following two functions print the number of groups, nodes, packages and so on, and their
- * ranks. A level is omitted if it does not divide any unit of the level above. Tiles of one rank
- * each (the L2 cache of a core) are omitted as well. */
-
-/* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks". Each number counts the units
- * inside one of the preceding level. Returns whether there is a level besides the node. */
+/* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks", cut to `bytes`. Each number
+ * counts the units inside one of the preceding level. Levels that divide no unit of the level
+ * above, and tiles (L2 caches) of one rank, are left out. Returns whether a level besides nodes is
+ * in. */
 bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
 
 #define TWILL_WORLD_TEXT_BYTES 4096
-/* Print a tree of at most 24 lines, each of which ends with a newline. Units with equal structure
- * share a line, unless there are few units. */
+/* Print a tree of the same levels, of at most 24 lines, each of which ends with a newline. Units
+ * with equal structure share a line, unless there are few units. */
 void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
 
 /* Return the rank of the l-th member of a node, counted from 0. */

@@ -25,8 +25,8 @@ static uint32_t read_count(const char *text, const char **end)
     return value <= TWILL_WORLD_MAX_RANKS ? (uint32_t)value : 0;
 }
 
-/* Parse the shape in `text` into labels of `size` ranks or nodes. `variable`, `container` and
- * `each` are names for messages, such as "TWILL_LAYOUT=nodes", "node" and "rank". */
+/* Parse a text such as "2x2" or "4+2" into label[size], the unit of each rank or node. `variable`,
+ * `container` and `each` are for messages, such as "TWILL_LAYOUT=nodes", "node" and "rank". */
 static twill_status parse_shape(const char *variable, const char *container, const char *each,
                                 const char *text, uint32_t size, uint32_t *label,
                                 struct twill_error *error)
@@ -60,7 +60,7 @@ static twill_status parse_shape(const char *variable, const char *container, con
     return TWILL_OK;
 }
 
-/* Assign ranks to nodes cyclically. Each node keeps its number of ranks. `count` must be zeros. */
+/* Assign ranks to nodes cyclically in label[]. Each node keeps its size. `count` must be zeros. */
 static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
 {
     uint32_t nodes = label[size - 1] + 1;
@@ -104,11 +104,13 @@ enum {
     KEYS
 }; /* the key after the levels, for the number of ranks in the smallest unit */
 
-/* The number of units inside one of the next larger, for each key, or 0 if it is not given. */
+/* A world as a text declares it. For each key the number of units inside one of the next larger, or
+ * 0 if it is not given. Lives while the text is parsed. */
 struct declared {
     uint32_t count[KEYS];
 };
 
+/* Record that a declared world is wrong from `at` on, and return TWILL_ERR_ARGUMENT. */
 static twill_status refuse_declaration(const char *text, const char *at, struct twill_error *error)
 {
     const char *quote = *at != '\0' ? "\"" : "";
@@ -262,17 +264,17 @@ enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
 #define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
 static const char *const nouns[] = {TWILL_LEVELS(LEVEL_TEXT, )};
 
-/* The tree of levels that is printed, and the text so far. */
+/* The tree of levels that is printed, and the text so far. A plain value. */
 struct tree {
     const struct twill_world *world;
-    unsigned level[TWILL_LEVEL_COUNT], levels; /* levels that divide something, outermost first */
-    const uint32_t
-        *unit[TWILL_LEVEL_COUNT + 1]; /* unit of each rank; the last entry is the rank itself */
-    bool whole;                       /* units with equal structure are also printed one by one */
+    unsigned level[TWILL_LEVEL_COUNT], levels;   /* levels that divide something, outermost first */
+    const uint32_t *unit[TWILL_LEVEL_COUNT + 1]; /* units of the ranks, at last the ranks */
+    bool whole; /* units with equal structure are also printed one by one */
     char *text;
     size_t bytes, used, lines;
 };
 
+/* Append to the text, which is cut if it is full. */
 static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ...)
 {
     va_list arguments;
@@ -282,12 +284,13 @@ static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ..
     t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
 }
 
-/* Return the unit of the i-th rank of the order at a depth of the tree (at the last, the rank). */
+/* Return the unit, or at the last depth the rank, of the i-th rank of the order at this depth. */
 static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
 {
     return t->unit[depth][t->world->order[i]];
 }
 
+/* Find the levels of a world that divide something, for printing to a text. */
 static struct tree open_tree(const struct twill_world *world, char *text, size_t bytes)
 {
     struct tree t = {.world = world, .text = text, .bytes = bytes};
@@ -311,7 +314,7 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
     return t;
 }
 
-/* Return the end of the unit that starts at index i of the order, at most `last`. */
+/* Return the index in the order after the unit that starts at index i, at most `last`. */
 static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_t last)
 {
     uint32_t unit = unit_at(t, depth, i);
@@ -404,8 +407,7 @@ void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD
     put_range(&t, 0, 0, world->size);
 }
 
-/* Compute the least and the largest number of units of a depth (ranks at the last depth) in one
- * unit of the depth above. */
+/* Get the least and the largest number of units of a depth (ranks at the last) in one above it. */
 static void count_units(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
 {
     uint32_t here = 0;
