@@ -61,6 +61,7 @@ def _fits(source: View, expected: int, destination: View) -> None:
 
 
 def _vector(values: Optional[Counts], size: int, parts: int, name: str) -> Any:
+    """Return counts or offsets for C, in elements of which `parts` make one of the program's. None stays None."""
     if values is None:
         return None
     if len(values) != size:
@@ -99,8 +100,7 @@ def allreduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = 
 
 
 def reduce(comm: Ranks, src: Buffer, dst: Optional[Buffer] = None, op: Any = Op.SUM, root: int = 0) -> Prepared:
-    """Reduce src of all ranks with op to dst on the root. Without dst, the result replaces src there. Returns the result
-    on the root, and None on other ranks."""
+    """Reduce src of all ranks with op to dst, or else to src, on the root. Returns that there, and elsewhere None."""
     if src is IN_PLACE:
         src, dst = dst, None
     operation = _operation(op)
@@ -161,7 +161,7 @@ def allgatherv(comm: Ranks, src: Buffer, dst: Buffer, counts: Counts, offsets: O
 
 
 def _offsets(counts: Counts, offsets: Optional[Counts], data: View, name: str) -> list[int]:
-    """Return where the shards begin. Raises ValueError if one exceeds the buffer."""
+    """Return where the shards begin, in elements. Raises ValueError if one exceeds the buffer."""
     at = [0]
     for count in counts:
         at.append(at[-1] + int(count))

@@ -110,7 +110,7 @@ class Communicator(Objects, Recovery):
         return text(lib.twill_comm_message(self._handle))
 
     def free(self) -> None:
-        """End the communicator. Collective, unless it is broken. The communicator of init() also ends the context."""
+        """End the communicator. Collective, unless broken. That of init() also ends the context. May be repeated."""
         self._end(lib.twill_comm_destroy)
 
     def leave(self) -> None:
@@ -138,6 +138,7 @@ class Communicator(Objects, Recovery):
         self.free()
 
     def _take_place_of(self, other: Communicator) -> None:
+        """Take over the duty to end the context, if another communicator has it."""
         self._owns, other._owns = other._owns, False
 
     def _adopt(self, made: ctypes.c_void_p) -> Communicator:
@@ -183,13 +184,13 @@ class Communicator(Objects, Recovery):
         return self._adopt(made) if made.value else None
 
     def split_level(self, level: Level, key: int = 0) -> Communicator:
-        """Return the communicator of the ranks in this rank's unit of a level, such as Level.NODE."""
+        """Return the communicator, ordered by key, of the ranks in this rank's unit of a level, such as Level.NODE."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_split_level(ctypes.byref(made), self._handle, level, key))
         return self._adopt(made)
 
     def create_group(self, ranks: Sequence[int]) -> Communicator:
-        """Return a communicator of these ranks, in this order. Only these ranks call it."""
+        """Return a communicator of these ranks of this one, in this order. Only these ranks call it."""
         made, (count, array) = ctypes.c_void_p(), _ranks(ranks)
         self._check(lib.twill_comm_create_group(ctypes.byref(made), self._handle, count, array))
         return self._adopt(made)

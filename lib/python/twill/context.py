@@ -39,6 +39,7 @@ class Context:
         fail(status, text(lib.twill_context_message(self._handle)))
 
     def _count(self, change: int) -> None:
+        """Add to the number of arrays in use, and end the newest context if that only waits for them."""
         with self._lock:
             self._arrays += change
         newest = self
@@ -93,7 +94,7 @@ class Context:
         return self.empty(array.shape, array.dtype)
 
     def register(self, buffer: Buffer) -> Registration:
-        """Register memory with the network once, rather than in each call, until the registration is freed."""
+        """Register memory with the network once, rather than in each call, until free() of the returned object."""
         return Registration(self, buffer)
 
     def idle(self, function: Optional[Callable[[], object]]) -> None:

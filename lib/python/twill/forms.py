@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 def _named(method: Any, prepare: Callable[..., calls.Prepared], suffix: str, doc: str) -> Any:
+    """Return a method, after giving it name, documentation and annotations like those of `prepare`."""
     name = prepare.__name__ + suffix
     functools.update_wrapper(method, prepare, ("__doc__", "__annotations__"), ())
     method.__name__, method.__qualname__, method.__module__ = name, f"Communicator.{name}", __name__

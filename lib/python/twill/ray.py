@@ -34,6 +34,7 @@ class _RayRendezvous:
         return f"twill/{self._group}/{number}/{rank}"
 
     def exchange(self, mine: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, which all must be there within a minute (TimeoutError)."""
         internal_kv._internal_kv_put(self._key(self._round, self._rank), mine, overwrite=True)
         deadline = time.monotonic() + _SETUP_SECONDS
         parts = [mine if rank == self._rank else self._wait(rank, deadline) for rank in range(self._size)]

@@ -57,6 +57,7 @@ class Recovery:
         return smaller
 
     def _grown(self: Communicator, made: ctypes.c_void_p) -> Communicator:  # type: ignore[misc]
+        """Return the object for a communicator in a new context, which replaces this one and its context."""
         assert made.value is not None
         larger = type(self)(made.value, owns=self._owns, older=self.context if self._owns else None)
         self._owns = False
@@ -101,7 +102,7 @@ class Recovery:
         return ranks
 
     def set_timeout(self: Communicator, seconds: float) -> None:  # type: ignore[misc]
-        """Set how long later waits last without progress. 0 means TWILL_TIMEOUT."""
+        """Set after how many seconds without progress later waits fail. 0 means TWILL_TIMEOUT."""
         self._check(lib.twill_comm_set_timeout(self._handle, seconds))
 
     def bounds(self: Communicator) -> Bounds:  # type: ignore[misc]
@@ -112,7 +113,7 @@ class Recovery:
 
 
 def join(handle: str, settings: Optional[dict[str, object]] = None) -> Communicator:
-    """Join a running job by its handle(), instead of calling init(). Collective with the grow() of its ranks."""
+    """Join a running job by its handle(), and return its communicator. Collective with the grow() of its ranks."""
     from .comm import made_by
 
     return made_by(lib.twill_comm_join, handle.encode(), settings_of(settings))

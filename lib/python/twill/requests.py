@@ -31,11 +31,11 @@ class Request:
         return self._handle.value is not None
 
     def wait(self) -> Any:
-        """Wait until the call is complete, and return what the blocking call returns."""
+        """Wait until the call is complete, and return what the blocking call returns, or raise its failure."""
         return self._ended(_wait(self._reference))
 
     def test(self) -> bool:
-        """Return whether the call is complete, after advancing it."""
+        """Advance the call, and return whether it is complete. Raises its failure."""
         done = ctypes.c_int()
         status = _test(self._reference, ctypes.byref(done))
         if status != 0 or done.value:
@@ -44,11 +44,11 @@ class Request:
 
     @property
     def result(self) -> Any:
-        """The result that the blocking call returns. Valid once the call is complete."""
+        """What the blocking call returns, valid once the call is complete."""
         return self._prepared.result
 
     def set_timeout(self, seconds: float) -> None:
-        """Set how long waits for this request last without progress. With 0 the communicator's limit applies."""
+        """Set after how many seconds without progress waits for this request fail. 0 means the communicator's limit."""
         status = lib.twill_request_set_timeout(self._handle, seconds)
         if status != 0:
             self._comm._fail(status)
@@ -85,7 +85,7 @@ class PersistentRequest(Request):
         return self._active
 
     def start(self) -> PersistentRequest:
-        """Start the call. All ranks must start it."""
+        """Start the call, and return this request. All ranks must start it."""
         self._load()
         status = _start(self._handle)
         if status != 0:
@@ -94,7 +94,7 @@ class PersistentRequest(Request):
         return self
 
     def wait(self) -> Any:
-        """Wait until the call is complete, and return what the blocking call returns."""
+        """Wait until the call is complete, and return what the blocking call returns, or raise its failure."""
         status = _wait(self._reference)
         self._active = False
         return self._outcome(status)
@@ -146,7 +146,7 @@ def wait_all(requests: Iterable[Request]) -> list[Any]:
 
 
 def wait_any(requests: Sequence[Request]) -> Optional[int]:
-    """Wait until one request is complete, and return its index. Return None if none is in progress."""
+    """Wait until one request is complete, and return its index or raise its failure. Return None if none is active."""
     handles = (ctypes.c_void_p * len(requests))(*[r._handle.value for r in requests])
     index = ctypes.c_int(-1)
     status = lib.twill_wait_any(len(requests), handles, ctypes.byref(index))
@@ -161,5 +161,5 @@ def wait_any(requests: Sequence[Request]) -> Optional[int]:
 
 
 def test_all(requests: Iterable[Request]) -> bool:
-    """Advance all requests, and return whether all are complete."""
+    """Advance all requests, and return whether all are complete. Raises the first failure."""
     return all([request.test() for request in requests if request.active])

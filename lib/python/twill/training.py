@@ -100,7 +100,7 @@ class Tensor:
 
     @property
     def result(self) -> numpy.ndarray[Any, Any]:
-        """The memory with the last result."""
+        """The memory with the last result, as an array."""
         return self._array(lib.twill_gradients_result(self._set._handle, self.index))
 
     @property
@@ -165,8 +165,7 @@ class GradientSet:
 
     def add_dense(self, name: str, rows: int, columns: int, samples: int, *, gradient: Optional[Buffer] = None,
                   parameters: Optional[Buffer] = None, priority: Optional[int] = None, compress: bool = True) -> Tensor:
-        """Register the f32 weights of a dense layer. A rank has at most `samples` samples in a step (see
-        Tensor.ready_factors())."""
+        """Register the f32 weights of a dense layer for at most `samples` samples a step (Tensor.ready_factors())."""
         return self._add(name, (rows, columns), "float32", gradient, parameters, priority, compress, samples)
 
     def _add(self, name: str, shape: Optional[Shape], dtype: TypeLike, gradient: Optional[Buffer],

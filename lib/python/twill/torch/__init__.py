@@ -102,8 +102,7 @@ def _agree_on_groups(c10d: Any) -> None:
 
 
 def answer_for_gloo() -> None:
-    """Make the name "gloo" mean twill on CPUs in this process, for code that contains this name.
-    TORCH_TWILL_GLOO=1 calls this at import."""
+    """Make the name "gloo" mean twill on CPUs in this process, as TORCH_TWILL_GLOO=1 does at import."""
     c10d = dist.distributed_c10d
     if getattr(c10d, "_twill_answers_for_gloo", False):
         return

@@ -107,6 +107,7 @@ def _generator() -> torch.Generator:
 
 
 def _operation(op: Any, tensor: torch.Tensor) -> Op:
+    """Return twill's operation for a tensor, or raise RuntimeError if there is none."""
     kinds = dist.ReduceOp
     which = getattr(op, "op", op)
     for names, of_numbers, of_bool in (((kinds.SUM,), Op.SUM, Op.LOR), ((kinds.PRODUCT,), Op.PROD, Op.LAND),
@@ -123,6 +124,7 @@ def _operation(op: Any, tensor: torch.Tensor) -> Op:
 
 
 def _check(call: str, tensor: torch.Tensor, like: Optional[torch.Tensor] = None) -> None:
+    """Raise RuntimeError for a tensor that twill cannot access, or that has another type than `like`."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise RuntimeError(f"twill: {call}: tensors must be dense and on the CPU")
     try:
@@ -486,6 +488,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._store.set(f"{key}/all", "1")
 
     def _missing(self, key: str, limit: datetime.timedelta, wait_all_ranks: bool) -> Iterator[int]:
+        """Yield the ranks that have not come to a barrier in time, or only the first one."""
         for rank in range(1, self._size):
             try:
                 self._store.wait([f"{key}/{rank}"], limit)
