@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reaches a host by ssh or another --agent, which runs the host agent (twillrun --server) there,
- * with pipes to it. */
+/* Reaches a host by ssh or another --agent, which runs the host agent (twillrun --server) there. */
 #include "fabric/launcher/front.h"
 #include "lib/base/times.h"
 
@@ -30,7 +29,7 @@ static bool quote(char *text, size_t bytes, const char *path)
     return *path == '\0';
 }
 
-/* Add options that keep ssh from prompting and from waiting forever. Returns the words used. */
+/* If word[0] is ssh, add options against prompts and endless waits. Returns the number of words. */
 static size_t add_ssh(const char **word, size_t used, char timeout[32],
                       const struct twill_options *options)
 {
@@ -123,7 +122,7 @@ void twill_agent_receive(struct twill_front_host *host)
         twill_stream_end(&host->said);
 }
 
-/* Wait for the agent's end. Returns its wait status, or -1 if it does not end in time. */
+/* Wait for the agent's end. Returns its wait status (0: not known), or -1 if it lives too long. */
 static int await_end(struct twill_front_host *host, uint64_t time_ns)
 {
     int status;

@@ -64,6 +64,7 @@ void twill_elastic_close(struct twill_launch *launch)
     launch->elastic.watch = -1;
 }
 
+/* Return whether the folder has the file of this kind, and of a process unless that is NULL. */
 static bool has_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process)
 {
@@ -73,6 +74,7 @@ static bool has_file(const struct twill_launch *launch, const char *kind,
            stat(path, &about) == 0;
 }
 
+/* Remove the file of this kind of a process, if there is one. */
 static void drop_file(const struct twill_launch *launch, const char *kind,
                       const struct twill_elastic_process *process)
 {
@@ -109,7 +111,7 @@ void twill_elastic_put_over(const struct twill_launch *launch)
     put_file(launch, "over", NULL, "", 0);
 }
 
-/* Parse the name of a file of a process here that is not in the job yet, else return false. */
+/* Return whether a file name is of a process here that is not in the job yet, and set *process. */
 static bool is_outside(const struct twill_launch *launch, const char *name,
                        struct twill_elastic_process *process)
 {
@@ -153,7 +155,7 @@ static void send_change(const struct twill_launch *launch, const char *name, boo
         (void)twill_pipe_put(launch->link, TWILL_FRAME_FILE, 0, made, data, used + bytes);
 }
 
-/* Read the handle for a process. Returns its bytes, or 0. */
+/* Read the handle by which a process may join. Returns its bytes, or 0 if there is none. */
 static size_t read_go(const struct twill_launch *launch,
                       const struct twill_elastic_process *process, char text[HANDLE_BYTES])
 {

@@ -16,6 +16,7 @@ int twill_front_alive(const struct twill_front *front)
     return alive;
 }
 
+/* Return how many ranks wait to join on the hosts that run. */
 static int count_waiting_hosts(const struct twill_front *front)
 {
     int waiting = 0;
@@ -29,7 +30,7 @@ bool twill_frame_names(const struct twill_frame *frame, const char *name)
     return frame->bytes > strlen(name) && memcmp(frame->data, name, strlen(name) + 1) == 0;
 }
 
-/* Make the new processes give up, because no rank is left. */
+/* Make the new processes on all hosts give up, because no rank is left. */
 static void put_over_hosts(struct twill_front *front)
 {
     static const char name[] = "over";
@@ -58,8 +59,8 @@ uint64_t twill_front_question_deadline(const struct twill_front *front)
     return until;
 }
 
-/* Return whether a rank of the job is left. If the last reports of the hosts leave that open, ask
- * them, and wait for their answers and for processes that have a handle. */
+/* Return whether a rank of the job is left. If the hosts' last reports leave that open, ask them.
+ * It is UNKNOWN until they have answered and processes that have a handle have joined. */
 static enum twill_ranks_left find_ranks_left(struct twill_front *front)
 {
     if (twill_question_ask(&front->elastic.question, twill_front_alive(front),
@@ -97,8 +98,7 @@ static int count_free(const struct twill_front *front, int site)
     return free_places;
 }
 
-/* Return where to start a rank again, which is its host, else the host with the most free places.
- * Returns -1 if there is none. */
+/* Return where to start a rank again, or -1: its host, else the one with the most free places. */
 static int choose_site(const struct twill_front *front, int rank)
 {
     int own = front->options->place[rank], best = 0;

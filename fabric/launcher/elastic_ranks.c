@@ -36,8 +36,7 @@ uint64_t twill_elastic_deadline(const struct twill_launch *launch)
     return launch->elastic.joining > 0 ? launch->elastic.question.asked_ns + TWILL_JOINING_NS : 0;
 }
 
-/* On one host, return whether a rank of the job is left. The last one may have ended right after it
- * took in processes that have a handle. */
+/* On one host, return whether a rank of the job is left, or UNKNOWN while processes join it. */
 static enum twill_ranks_left find_rank_left(struct twill_launch *launch)
 {
     launch->elastic.waiting = twill_elastic_waiting(launch, &launch->elastic.joining);

@@ -82,6 +82,7 @@ static void host_lost(struct twill_front *front, struct twill_front_host *host)
     lose_host(front, host, during[host->state], how);
 }
 
+/* Return how many hosts are not over. */
 static int hosts_left(const struct twill_front *front)
 {
     int left = 0;
@@ -121,7 +122,7 @@ static void hello(struct twill_front *front, struct twill_front_host *host,
     free(job);
 }
 
-/* Record that a host is ready, and rank 0's address if it is there. Start all if all are ready. */
+/* Record that a host is ready, and rank 0's address if it sent that. Start all if all are ready. */
 static void ready(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
@@ -268,9 +269,7 @@ static void receive_frames(struct twill_front *front, struct twill_front_host *h
         host_lost(front, host);
 }
 
-/* A host that stays silent is probed, and then given up. */
-
-/* Return whether nothing has arrived. Nothing is read while our own output is full. */
+/* Return whether nothing has arrived from a host. It is not read while our own output is full. */
 static bool host_is_silent(const struct twill_front_host *host)
 {
     struct pollfd one = {.fd = host->pipe.in, .events = POLLIN};
@@ -348,6 +347,7 @@ static void check_silence(struct twill_front *front)
         twill_front_check(front);
 }
 
+/* Return when to probe or give up a host, or to end a question, or UINT64_MAX if never. */
 static uint64_t silence_deadline(const struct twill_front *front)
 {
     uint64_t until = twill_front_question_deadline(front);
@@ -357,6 +357,7 @@ static uint64_t silence_deadline(const struct twill_front *front)
     return until;
 }
 
+/* Forward signals to all hosts. SIGTERM or a second SIGINT ends the job. */
 static void read_front_signals(struct twill_front *front)
 {
     struct signalfd_siginfo info;
@@ -400,7 +401,7 @@ static uint64_t next_deadline(const struct twill_front *front)
     return until;
 }
 
-/* Fill polls for open agents only, as poll() takes RLIMIT_NOFILE entries. Returns their end. */
+/* Append polls for open agents only, as poll() takes RLIMIT_NOFILE entries. Returns their end. */
 static nfds_t fill_host_polls(struct twill_front *front, nfds_t used)
 {
     /* If our output has no reader, stop reading, so that hosts wait and memory is bounded. */
@@ -452,6 +453,7 @@ static bool front_turn(struct twill_front *front)
     return true;
 }
 
+/* Allocate the state, draw the key and take the signals. Returns false after a message. */
 static bool open_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;
@@ -475,6 +477,7 @@ static bool open_front(struct twill_front *front)
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
 }
 
+/* Start the agents and handle events until all hosts are over. */
 static void run_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;

@@ -14,8 +14,7 @@ enum twill_front_state {
     TWILL_HOST_STARTING, /* its agent was sent the command to start them */
     TWILL_HOST_RUNNING,
 };
-
-/* A host of the job, with its host agent and the agent program (ssh) that reaches it. */
+/* A host in front->host[], with its host agent and the agent program (ssh) that reaches it. */
 struct twill_front_host {
     const char *name;
     enum twill_front_state state;
@@ -32,7 +31,6 @@ struct twill_front_host {
     struct twill_stream said; /* its standard error */
     struct pollfd *polls;     /* its 3 entries in front->polls; NULL: all are closed */
 };
-
 /* The job on several hosts, a local variable of twill_front_run(). */
 struct twill_front {
     const struct twill_options *options;
@@ -82,7 +80,7 @@ void twill_agent_how(struct twill_front_host *host, const struct twill_options *
 void twill_agent_end(struct twill_front_host *host, uint64_t time_ns);
 /* Return the number of ranks that have not ended. */
 int twill_front_alive(const struct twill_front *front);
-/* Return whether a frame is about the file of this name. */
+/* Return whether the data of a frame begins with this file name and its terminating 0. */
 bool twill_frame_names(const struct twill_frame *frame, const char *name);
 /* Handle the failure of a rank. `who` says which rank and how. Returns true if the others continue,
  * after starting a new process in its place or postponing that decision, and says so. */

@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Read and write once. Returns false if the other side has ended or the deadline has passed. */
+/* Wait, read and write once. Returns false if the other side ended or the deadline has passed. */
 static bool exchange_pipe(struct twill_pipe *link, uint64_t deadline)
 {
     struct pollfd polls[2] = {
@@ -52,6 +52,7 @@ static void lose_link(struct twill_launch *launch)
     twill_launch_end(launch, 0);
 }
 
+/* Do what a frame from the twillrun in front says. An unknown one ends the ranks. */
 static void handle_frame(struct twill_launch *launch, const struct twill_frame *frame)
 {
     char how[184];
@@ -157,8 +158,7 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
                          strlen(how));
 }
 
-/* Move the frames to separate descriptors, so that no other output gets between them. Returns false
- * after a message. */
+/* Move the frames to descriptors without other output. Returns false after a message, else true. */
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;

@@ -35,11 +35,9 @@ void twill_hwloc_quieten(void)
         (void)setenv("HWLOC_HIDE_ERRORS", "2", 0);
 }
 
-/* Ranks preload libtwill-heap.so from its folder relative to twillrun, built or installed. */
-
 #define HEAP_LIBRARY "libtwill-heap.so"
 
-/* Find the library relative to this program. Returns false if LD_PRELOAD cannot use it. */
+/* Write where the library is from this program. Returns false if LD_PRELOAD cannot use it. */
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];

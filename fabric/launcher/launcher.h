@@ -40,7 +40,7 @@ enum twill_bind {
 };
 /* Placement of ranks, which fills a host before the next one, or goes round with one rank each. */
 enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE };
-/* A host that the user named. */
+/* A host that the user named. An element of options->site[]. */
 struct twill_site {
     char *name;
     int slots;
@@ -49,14 +49,12 @@ struct twill_site {
     bool local;
     bool merged; /* another name of an earlier site, which has its places */
 };
-
 /* One of the programs of a job, which consecutive ranks run. Part of struct twill_options. */
 struct twill_program {
     int ranks;
     char **words; /* with its arguments, NULL-terminated, in options' command */
 };
-
-/* The parsed command line, or the part of it that a host agent received. */
+/* The parsed command line, or the part of it that a host agent received. Constant once placed. */
 struct twill_options {
     int ranks;
     int least, most; /* --elastic: ranks that suffice, ranks to keep; most 0: off */
@@ -81,15 +79,12 @@ struct twill_options {
     int programs;
     struct rlimit files; /* original RLIMIT_NOFILE, for ranks and agents */
 };
-
-/* The signals that asked twillrun to end. */
+/* The signals that asked twillrun to end. Part of struct twill_launch or twill_front. */
 struct twill_stop_request {
     int times;         /* SIGINT and SIGTERM received */
     uint64_t until_ns; /* until when to wait for a reader of the output; 0: no limit */
 };
-
-/* Standard output or error of a rank or an agent, which comes through a pipe, and its incomplete
- * last line. */
+/* Standard output or error of a rank or an agent, from a pipe, and its incomplete last line. */
 struct twill_stream {
     int from;                /* -1: at its end, or on another host */
     int to;                  /* STDOUT_FILENO or STDERR_FILENO */
@@ -101,7 +96,6 @@ struct twill_stream {
     char *line;
     size_t used, capacity;
 };
-
 /* A rank on this host. An element of struct twill_launch. */
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
@@ -122,13 +116,12 @@ struct twill_restarts {
     unsigned count;
     uint64_t at_ns[TWILL_RESTARTS]; /* times of the last ones */
 };
-
 /* Whether a rank of the job is left that could take in new processes. */
 enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };
 /* With --elastic, the question whether a rank of the job is left. It is asked when none seems to be
  * left, as one may just have been taken in. The answer takes until all hosts have reported and all
- * processes with a handle are in the job. It is part of the object that decides, struct twill_front
- * or on one host struct twill_launch. */
+ * processes that may join (they have a handle) are in the job. Part of struct twill_front or, on
+ * one host, struct twill_launch, which decides. */
 struct twill_left_question {
     uint32_t number;   /* number of the last question */
     uint64_t asked_ns; /* when it was asked; 0: no answer is awaited */
@@ -144,7 +137,7 @@ struct twill_saying {
     bool *said;                                         /* [ranks] ranks that sent it, if known */
     uint64_t first_ns, last_ns;
 };
-/* The lines of a job that wait to be printed. */
+/* The lines of a job that wait to be printed. Part of struct twill_launch or twill_front. */
 struct twill_sayings {
     int ranks; /* of the job */
     struct twill_saying saying[TWILL_SAYINGS];
@@ -194,79 +187,76 @@ struct twill_launch {
         int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
     } elastic;
 };
-
 /* Return how many ranks are placed at the start. With --elastic this is the number to be kept. */
 static inline int twill_options_places(const struct twill_options *options)
 {
     return options->most > 0 ? options->most : options->ranks;
 }
-
-/* Set *value to a decimal number. Returns false if it is malformed or outside low .. high. */
+/* Set *value to a decimal number. Returns false if it is malformed or not in low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
-
 /* --- output.c: standard output and error, which never block --- */
 #define TWILL_OUTPUTS 2
 /* Reopen standard output and error as non-blocking, where that is possible. */
 void twill_output_open(void);
-/* Print "twillrun: ..." to standard error, with '?' for control characters. */
+/* Print "twillrun: ..." and a line end to standard error, with '?' for control characters. */
 void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
-/* Write to `to`, STDOUT_FILENO or STDERR_FILENO, and queue the rest. Returns false, after a message
- * the first time, if the output is lost. */
+/* Write to `to`, STDOUT_FILENO or STDERR_FILENO, and queue the rest. Returns true, or false if the
+ * output is lost, with a message the first time. */
 bool twill_output_put(int to, const char *data, size_t bytes);
-/* Return whether so much is queued that nothing more should be read for it. */
+/* Return whether over TWILL_LINK_FULL bytes are queued, so that no more should be read for `to`. */
 bool twill_output_full(int to);
-/* Fill the entries that poll for space in the two outputs. */
+/* Fill the entries that poll for space in the two outputs, with -1 if nothing is queued. */
 void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
-/* Write the part of the queued output for which there is space. Drop the rest if the user no longer
- * waits for a reader. */
+/* Write the queued output that has space. If the user waits for no reader, drop the rest. */
 void twill_output_flush(const struct twill_stop_request *stop_request);
-/* Wait until all is written or dropped. Returns false if output is lost. */
+/* Wait until all is written or dropped. Returns true, or false if output is lost. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);
-/* Parse the command line. Returns 0 to continue, else the program must exit with *code. */
+/* Parse the command line. Returns 0 to continue, else -1, and the program must exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
-void twill_options_free(struct twill_options *options); /* after twill_options_read() */
-/* Open /dev/null to read, or a pipe at its end if it does not exist. Returns -1 with errno set. */
+/* Free what twill_options_read() has allocated. */
+void twill_options_free(struct twill_options *options);
+/* Return /dev/null opened to read, a pipe at its end if there is none, or -1 with errno set. */
 int twill_null_open(void);
-/* Find the path of this program. Returns false with errno set. */
+/* Write the path of this program to path[]. Returns true, or false with errno set. */
 bool twill_self_find(char path[PATH_MAX]);
 /* Keep hwloc from printing a line in each process where there is no /sys. */
 void twill_hwloc_quieten(void);
 /* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared, unless it is there or cannot be found.
- * Returns false only if there is no memory. */
+ * Returns true, or false if there is no memory. */
 bool twill_preload_set(void);
-/* Return the program of a rank with its arguments, NULL-terminated. */
+/* Return the program of a rank with its arguments, NULL-terminated, which stay the options'. */
 char **twill_program_of(const struct twill_options *options, int rank);
 /* The values of --bind. The name of TWILL_BIND_AUTO is NULL. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
-
 /* Become twill-check, which checks the hosts. On failure, return the exit code after a message. */
 int twill_check_run(const struct twill_options *options);
-
 /* launcher_hosts.c: placement of ranks. */
-/* Add the hosts of a list such as "a:2,b:2". Returns false after a message. */
+/* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);
-bool twill_sites_read(struct twill_options *options, const char *path); /* of a file's lines */
+/* Add the hosts of a file's lines. Returns false after a message, also if there are none. */
+bool twill_sites_read(struct twill_options *options, const char *path);
 /* Set the number of ranks unless it was given, and place them. Merges all names of this host.
- * Returns false after a message. */
+ * Returns true, or false after a message. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
 bool twill_site_is_used(const struct twill_options *options, int site);
 /* Return the index of the only host that is used, or -1 if there are several. */
 int twill_sites_only(const struct twill_options *options);
-
 /* twillrun.c: setting up a job on this host. */
 /* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. Returns
  * false after a message. The caller closes it, also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
-void twill_launch_close(struct twill_launch *launch); /* free memory, close the rank socket */
-/* Listen at a free port of the address, for rank 0. Returns false after a message. */
+/* Free the memory of a launch and close its rank socket. */
+void twill_launch_close(struct twill_launch *launch);
+/* Listen at a free port of the address, for rank 0. Returns false after a message, else true. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
-/* Raise the limit of descriptors, as a rank whose output is labelled or forwarded needs two. */
+/* Raise the limit of descriptors, as a rank whose output is labelled or forwarded needs two. The
+ * limit before goes to options->files. */
 void twill_files_allow(struct twill_options *options);
-/* Draw a random TWILL_JOB, the key of a job. Returns false after a message. */
+/* Write a random TWILL_JOB, the key of a job, to job[]. Returns true, or false after a message. */
 bool twill_job_make(char job[TWILL_JOB_TEXT]);
-/* Block the signals that twillrun handles and set *mask to the mask before. Returns a signalfd for
- * them, or -1 after a message. */
+/* Block the signals that twillrun handles, set *mask to the mask before and return a signalfd for
+ * them, or -1 after a message. SIGPIPE is blocked as well. */
 int twill_signals_take(sigset_t *mask);
 /* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
 int twill_launch_start(struct twill_launch *launch);
@@ -274,26 +264,26 @@ int twill_launch_start(struct twill_launch *launch);
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
 /* Start child[index]. Returns 0, or the exit code for the job after a message. */
 int twill_child_start(struct twill_launch *launch, int index);
-/* Wait until all ranks have ended. Returns the exit code. */
+/* Wait until all ranks have ended, and serve output, signals and frames. Returns the exit code. */
 int twill_launch_supervise(struct twill_launch *launch);
 /* Send a signal to all ranks and their children. SIGTERM or a second SIGINT ends the job. */
 void twill_launch_signal(struct twill_launch *launch, int number);
-/* Begin to end the job, with SIGTERM after after_ns and SIGKILL later. */
+/* Begin to end the job, with SIGTERM after after_ns and SIGKILL later. Never delays an end. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
-/* Record how many processes of this cgroup the kernel has killed for lack of memory. */
+/* Record how many processes of this cgroup the kernel has killed for lack of memory, if known. */
 void twill_oom_open(struct twill_launch *launch);
-
 /* --- elastic_folder.c: --elastic, files --- */
 /* Make the folder if the job is elastic. `host` is the number of this host. Returns false, after a
  * message, if it is needed and cannot be made. */
 bool twill_elastic_open(struct twill_launch *launch, int host);
-void twill_elastic_close(struct twill_launch *launch); /* remove the folder and its files */
+/* Remove the folder with its files, and close its watch. */
+void twill_elastic_close(struct twill_launch *launch);
 /* Return whether all ranks were in twill_init(). After that, failed ranks are replaced. */
 bool twill_elastic_has_started(const struct twill_launch *launch);
-/* Make new processes give up, because no rank is left. */
+/* Make new processes give up by a file in the folder, because no rank is left. */
 void twill_elastic_put_over(const struct twill_launch *launch);
 /* Return how many children are not in the job, because they or children of theirs wait for that.
- * *joining counts those with a handle, which may enter the job at any moment. */
+ * *joining counts those with a handle, with which they may enter the job at any moment. */
 int twill_elastic_waiting(const struct twill_launch *launch, int *joining);
 /* Handle the changes that inotify reports about the folder of --elastic. */
 void twill_elastic_receive(struct twill_launch *launch);
@@ -301,7 +291,6 @@ void twill_elastic_receive(struct twill_launch *launch);
 void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
 /* Remove the files of processes that have ended, and of all processes of a group. */
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
-
 /* --- elastic_hosts.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
  * Returns true if the hosts must be asked, false if a rank is left or a question is open. */
@@ -311,7 +300,6 @@ bool twill_question_ask(struct twill_left_question *question, int alive, int wai
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
 /* Return the next undecided child, which is then no longer undecided, or NULL if there is none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
-
 /* --- elastic_ranks.c: --elastic, processes --- */
 /* Count a restart. Returns false, after a message, if there were too many in a short time. */
 bool twill_restarts_add(struct twill_restarts *restarts);
@@ -321,33 +309,31 @@ bool twill_elastic_suffices(const struct twill_options *options, int alive, int 
  * must end. If that is not known yet, the child is undecided and the result is true. */
 bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child,
                             const char *how);
-/* Start a new process as rank `rank` in place of a child that was reaped. */
+/* Start a new process as a rank in place of a child that was reaped. On failure end the job. */
 void twill_elastic_replace(struct twill_launch *launch, struct twill_child *child, int rank);
 /* In a host agent, start a new process as rank `rank` in any free place of launch->child. */
 void twill_elastic_start(struct twill_launch *launch, int rank);
-/* End all processes, which wait to join a job that has ended. */
+/* Kill all processes here, which wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
 /* Call this when processes have ended, or have begun or stopped to wait. If only waiting processes
  * are left, end them, else replace undecided children. A host agent only reports how many wait. */
 void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
-
-/* Open launch->rank_socket for messages with ranks in twill_init(). Returns false if it fails. */
+/* Open launch->rank_socket, for ranks in twill_init(). Returns false after a message, else true. */
 bool twill_rank_socket_open(struct twill_launch *launch);
-void twill_rank_socket_close(struct twill_launch *launch); /* both ends */
-/* Notify the ranks that a rank has ended, on any host. Only the first call has an effect. */
+/* Close both ends of launch->rank_socket that are open. */
+void twill_rank_socket_close(struct twill_launch *launch);
+/* Notify the ranks that a rank of any host has ended, and how. Does nothing the second time. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
-
-/* Record that a rank (-1: not known) has sent a line. */
+/* Record that a rank (-1: not known) has sent a line, which is printed once all ranks have. */
 void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
 /* Print what is due at this time, or everything if it is UINT64_MAX. */
 void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
 /* Return when something is due, or UINT64_MAX if there is nothing. */
 uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
-
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
-/* Run the ranks of this host. Returns the exit code. */
+/* Run a job from standard input on this host, as its agent. Returns the exit code, 0 or 1. */
 int twill_host_agent_run(void);
 /* Fill the entries that a host agent polls in addition to its ranks. */
 #define TWILL_HOST_AGENT_POLLS 3
@@ -358,27 +344,23 @@ void twill_host_agent_turn(struct twill_launch *launch,
                            const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
 /* Report the end of a rank, its exit code and `how` it ended in words, to the twillrun in front. */
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
-/* Run a job on several hosts. Returns the exit code of twillrun. */
+/* Run a job on several hosts, through their agents. Returns the exit code of twillrun. */
 int twill_front_run(const struct twill_options *options);
-
-/* Choose the CPUs that each rank of this host is bound to, and print them if requested. */
+/* Choose the CPUs that each rank here is bound to, or note why not. Print them if requested. */
 void twill_launch_bind(struct twill_launch *launch);
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */
 void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
-/* Bind the calling process as chosen for child[index]. Returns false with errno set. */
+/* Bind the calling process as chosen for child[index], if at all. Returns false with errno set. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
 /* Read from the pipe and write whole, labelled lines, or forward frames. Returns false at its end
- * or if output is lost. */
+ * or if output is lost, or true. */
 bool twill_stream_move(struct twill_stream *stream);
 /* Write data as twill_stream_move() does. Returns false if output is lost. */
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
-
-/* The job of a host agent, with the ranks of its host. It is sent over the standard input of an
- * agent, as other users can read command lines. */
-
-/* A job, as the agent of one host parses it. Strings point into `bytes`. */
+/* A job, as the agent of one host parses it. It comes through standard input, as other users can
+ * read command lines. Strings point into `bytes`. */
 struct twill_host_job {
     struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */
@@ -392,12 +374,12 @@ struct twill_host_job {
     int arguments;
     char *bytes; /* own copy of the received bytes */
 };
-
-/* Write the job for one site. The caller frees the bytes. Returns NULL after a message. */
+/* Return the job for one site as bytes, which the caller frees, or NULL after a message. */
 char *twill_job_write(const struct twill_options *options, int site, const char *key,
                       size_t *bytes);
-/* Parse a job. Returns false if it is malformed or there is no memory. Free it in either case. */
+/* Parse a job, to be freed in any case. Returns false if it is malformed or there is no memory. */
 bool twill_job_read(struct twill_host_job *job, const char *data, size_t bytes);
-void twill_job_free(struct twill_host_job *job); /* after twill_job_read() */
+/* Free what twill_job_read() has allocated, and clear the job. */
+void twill_job_free(struct twill_host_job *job);
 
 #endif

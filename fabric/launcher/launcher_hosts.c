@@ -16,8 +16,7 @@
 
 #define MOST_NAME 255
 
-/* Return whether it is a name, an address or user@name. It must not begin with a dash, as an agent
- * would take it for an option. */
+/* Return whether it is a name, an address or user@name. A dash would make it an option. */
 static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =
@@ -60,9 +59,8 @@ static bool is_to_look_up(const struct twill_options *options, int site)
 }
 
 /* Look names up in a child process, so that a name server that does not answer cannot block this
- * one. From *answers, which the caller closes also after a failure, it can read a byte for each
- * host in order, 1 if its name has an address of this host and else 0. Returns the child's pid, or
- * -1. */
+ * one. *answers, which the caller closes also after a failure, brings a byte for each host in
+ * order, 1 if its name has an address of this host and else 0. Returns the child's pid, or -1. */
 static pid_t begin_look_up(const struct twill_options *options, int *answers)
 {
     int ends[2];
@@ -216,8 +214,7 @@ static bool read_slots(const char *word, int *slots, int *most)
     return false;
 }
 
-/* Parse a line with an entry as in --hosts or "name slots=2 max_slots=4", up to a #. Returns false
- * after a message. */
+/* Parse an entry of --hosts or "name slots=2 max_slots=4", up to a #. False after a message. */
 static bool add_line(struct twill_options *options, const char *where, char *line)
 {
     int slots = 0, most = 0;

@@ -30,12 +30,14 @@ enum item {
     ITEM_ARGUMENT = 'a',
 };
 
+/* Write one string with its letter before it and a 0 after it. */
 static void write_item(FILE *file, enum item item, const char *text)
 {
     fprintf(file, "%c%s", item, text);
     fputc('\0', file);
 }
 
+/* Write a number as such a string. */
 static void put_number(FILE *file, enum item item, int number)
 {
     char text[16];
@@ -60,6 +62,7 @@ static bool is_only(const struct twill_options *options, int site)
     return true;
 }
 
+/* Write all strings of the job for a site. */
 static void put_all(FILE *file, const struct twill_options *options, int site, const char *key,
                     const char *directory)
 {

@@ -67,6 +67,7 @@ bool twill_read_number(const char *text, long low, long high, int *value)
     return end != text && *end == '\0' && errno == 0 && number >= low && number <= high;
 }
 
+/* Parse the number of ranks. Returns false after a message. */
 static bool read_ranks(struct twill_options *options, const char *text)
 {
     bool good = twill_read_number(text, 1, TWILL_MAX_RANKS, &options->ranks);
@@ -75,6 +76,7 @@ static bool read_ranks(struct twill_options *options, const char *text)
     return good;
 }
 
+/* Parse seconds into *ns. Returns false after a message about option `name`. */
 static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 {
     char *end;
@@ -93,6 +95,7 @@ const char *const twill_bind_names[TWILL_BIND_COUNT] = {
     [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
 };
 
+/* Parse --bind. Returns false after a message. */
 static bool read_bind(struct twill_options *options, const char *text)
 {
     for (int i = TWILL_BIND_NONE; i < TWILL_BIND_COUNT; i++)
@@ -126,6 +129,7 @@ static bool read_bind_to(struct twill_options *options, const char *text)
     return false;
 }
 
+/* Parse --map. Returns false after a message. */
 static bool read_map(struct twill_options *options, const char *text)
 {
     bool node = strcmp(text, "node") == 0, core = strcmp(text, "core") == 0;
@@ -146,6 +150,7 @@ static bool read_map_by(struct twill_options *options, const char *text)
     return node || core;
 }
 
+/* Parse -x, with the value here if it has none. Returns false after a message. */
 static bool read_assignment(struct twill_options *options, char *text)
 {
     const char *equals = strchr(text, '=');
@@ -210,8 +215,7 @@ static bool read_elastic(struct twill_options *options, char *text)
     return good;
 }
 
-/* Check --elastic against the other options, and set the number of ranks if it was not given.
- * Returns false after a message. */
+/* Check --elastic against -n, which it sets if it was not given. Returns false after a message. */
 static bool check_elastic(struct twill_options *options)
 {
     if (options->most == 0)
@@ -280,8 +284,7 @@ static bool read_option(struct twill_options *options, int option, int *code)
     }
 }
 
-/* Hints for options that twillrun does not have. Names have no leading dashes, '-' for '_', and a
- * blank on each side. */
+/* Hints for options that twillrun does not have, without dashes, with blanks and '-' for '_'. */
 static const struct {
     const char *theirs, *hint;
 } foreign[] = {
@@ -322,6 +325,7 @@ static const char *find_hint(const char *word)
     return NULL;
 }
 
+/* Return whether a word, which may be NULL, is an option with the number of ranks. */
 static bool is_ranks_option(const char *word)
 {
     static const char *const names[] = {"-n", "-np", "--np", "--ranks"};
@@ -358,8 +362,7 @@ static bool read_program(struct twill_options *options, char **words)
     return true;
 }
 
-/* Record the programs in the words after the options. If `split` is set, ':' begins another one.
- * Returns false after a message. */
+/* List the programs in the words, which ':' separates if `split`. Returns false after a message. */
 static bool read_programs(struct twill_options *options, char **words, bool split)
 {
     size_t most = 1;
@@ -391,6 +394,7 @@ char **twill_program_of(const struct twill_options *options, int rank)
     return options->command; /* a rank that --elastic adds */
 }
 
+/* Return the letter of the next option, '?' after messages, or -1 at the end. Sets optarg. */
 static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Standard output and standard error of twillrun. Nothing here blocks. Output that a pipe without a
- * reader does not take is queued, so that deadlines, signals and the ranks of this host are served
- * meanwhile. O_NONBLOCK would also apply to other processes that have the file, so twillrun reopens
- * it. */
+ * reader does not take is queued, so that deadlines, signals and ranks are served meanwhile.
+ * twillrun reopens the files, as O_NONBLOCK would also apply to other processes that have them. */
 #include "fabric/launcher/launcher.h"
 #include "lib/base/times.h"
 
@@ -96,6 +95,7 @@ void twill_complain(const char *format, ...)
     (void)twill_output_put(STDERR_FILENO, text, head + bytes + 1);
 }
 
+/* Return whether an output has queued bytes and is not lost. */
 static bool waits(const struct output *output)
 {
     return output->lost == 0 && twill_pipe_waiting(&output->pipe) > 0;
@@ -114,6 +114,7 @@ void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS])
             (struct pollfd){.fd = waits(&outputs[i]) ? outputs[i].pipe.out : -1, .events = POLLOUT};
 }
 
+/* Write both outputs as far as possible, and drop the rest if `given_up`. */
 static void flush_outputs(bool given_up)
 {
     for (int i = 0; i < TWILL_OUTPUTS; i++) {

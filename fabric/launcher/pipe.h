@@ -50,7 +50,6 @@ enum twill_frame_kind {
     TWILL_FRAME_SAID, /* of the library in a rank: a line for sayings.c */
     TWILL_FRAME_KINDS
 };
-
 /* A frame that twill_pipe_next() has returned. */
 struct twill_frame {
     enum twill_frame_kind kind;
@@ -58,26 +57,24 @@ struct twill_frame {
     const char *data; /* valid until the pipe is read again; not terminated */
     size_t bytes;
 };
-
-/* Both directions of a connection. Descriptors are non-blocking and close-on-exec. */
+/* Both directions of a connection, in its owner. Descriptors are non-blocking and close-on-exec. */
 struct twill_pipe {
     int in, out; /* -1: closed */
     char *inbox, *outbox;
     size_t taken, in_used, in_capacity;  /* [taken, in_used) is unprocessed */
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
-
 /* Reallocate *buffer, and raise *capacity, if there is no space for `bytes` after the `used` ones.
- * Returns false if there is no memory. */
+ * Returns false if there is no memory, else true. */
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. Returns false if there is no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);
 /* Queue a frame. Returns false if the pipe is closed, as it also is if there is no memory. */
 bool twill_pipe_put(struct twill_pipe *pipe, enum twill_frame_kind kind, uint32_t rank,
                     uint32_t value, const void *data, size_t bytes);
-/* Write without blocking. Returns false if the pipe is closed. */
+/* Write what is queued without blocking. Returns false if the pipe is closed, as after an error. */
 bool twill_pipe_flush(struct twill_pipe *pipe);
-/* Read once. Returns false at its end, or if there is no memory. */
+/* Read once. Returns false at its end, after an error or if there is no memory, else true. */
 bool twill_pipe_fill(struct twill_pipe *pipe);
 /* Get the next frame. Returns 1, or 0 if it is not complete, or -1 if it is malformed. */
 int twill_pipe_next(struct twill_pipe *pipe, struct twill_frame *frame);
@@ -88,6 +85,7 @@ static inline size_t twill_pipe_waiting(const struct twill_pipe *pipe)
 {
     return pipe->out_used - pipe->sent;
 }
-void twill_pipe_close(struct twill_pipe *pipe); /* both directions, and free the buffers */
+/* Close both directions and free the buffers. */
+void twill_pipe_close(struct twill_pipe *pipe);
 
 #endif

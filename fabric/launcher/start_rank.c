@@ -24,6 +24,7 @@ enum child_step { STEP_SETUP, STEP_BIND, STEP_EXEC };
 /* Number of peers for which libfabric's providers are configured by default. */
 #define UNIVERSE_SIZE 256
 
+/* Set an environment variable to a number. Returns false with errno set. */
 static bool set_variable(const char *name, int value, bool replace)
 {
     char text[16];
@@ -89,8 +90,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
-/* Set up inherited files. Only rank 0 gets standard input and the listener. Returns false with
- * errno set. */
+/* Set up inherited files. Only rank 0 gets input and the listener. Returns false with errno set. */
 static bool set_files(const struct twill_launch *launch, const struct twill_child *child,
                       const int out[2])
 {
@@ -116,6 +116,7 @@ static bool bind_rank(const struct twill_launch *launch, int index, int report)
            write(report, &trouble, sizeof(trouble)) == sizeof(trouble);
 }
 
+/* In the child process, become the rank, or write a struct trouble to `report` and exit. */
 static _Noreturn void be_child(const struct twill_launch *launch, int index, pid_t parent,
                                const int out[2], int report)
 {

@@ -9,6 +9,7 @@
 
 #define MAX_CAPACITY (1u << 20) /* a longer line is split */
 
+/* Write or queue bytes, or mark the stream as lost. */
 static void write_all(struct twill_stream *stream, const char *data, size_t bytes)
 {
     stream->lost = stream->lost || !twill_output_put(stream->to, data, bytes);
@@ -44,6 +45,7 @@ static void line_write(struct twill_stream *stream, char *line, size_t bytes)
         write_all(stream, "\n", 1);
 }
 
+/* Write all complete lines, and a line of the maximum length, and keep the rest. */
 static void write_lines(struct twill_stream *stream)
 {
     char *begin = stream->line, *end;
@@ -62,6 +64,7 @@ static void write_lines(struct twill_stream *stream)
     stream->used = left;
 }
 
+/* Make space for a byte at least. Returns false, with the stream lost, after a message. */
 static bool grow_stream(struct twill_stream *stream)
 {
     if (twill_buffer_grow(&stream->line, stream->used, &stream->capacity, 1))

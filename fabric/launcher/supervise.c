@@ -153,8 +153,7 @@ void twill_oom_open(struct twill_launch *launch)
         launch->oom_kills = UINT64_MAX;
 }
 
-/* Write which limit of memory is reached, if the kernel has counted another kill, as the end of a
- * sentence about a killed process. */
+/* If the kernel counted another kill, write what memory limit is reached, to end a sentence. */
 static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
 {
     struct twill_cgroup cgroup;
@@ -248,8 +247,7 @@ static void reap_children(struct twill_launch *launch)
             child_ended(launch, &launch->child[i], &info);
 }
 
-/* Begin to end the job after SIGTERM was forwarded. Ranks have the grace time to end in order,
- * unless this is not the first signal. */
+/* Begin to end the job after SIGTERM was forwarded, after the grace time for the first signal. */
 static void await_children(struct twill_launch *launch)
 {
     uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;
@@ -274,6 +272,7 @@ void twill_launch_signal(struct twill_launch *launch, int number)
         twill_launch_end(launch, 0);
 }
 
+/* Handle pending signals and all ranks that have ended. */
 static void read_launch_signals(struct twill_launch *launch)
 {
     struct signalfd_siginfo info;

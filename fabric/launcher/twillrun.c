@@ -25,8 +25,7 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
 }
 
 /* Return a socket bound to a free port by its number, or -1. A port that the kernel chose (0) would
- * be released when rank 0 stops listening. SO_REUSEADDR is cleared, so that no other program gets
- * it. */
+ * be released when rank 0 stops listening. SO_REUSEADDR is off, so no other program gets it. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {
@@ -39,7 +38,6 @@ static int bind_free(const struct addrinfo *found, struct sockaddr_storage *boun
     return fd;
 }
 
-/* This sets launch->listener. Rank 0 inherits it, so that no other process can take its port. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
@@ -50,7 +48,7 @@ bool twill_launch_listen(struct twill_launch *launch, const char *address)
         twill_complain("cannot listen on %s: %s", address, gai_strerror(wrong));
         return false;
     }
-    launch->listener = bind_free(found, &bound, &length);
+    launch->listener = bind_free(found, &bound, &length); /* rank 0 inherits it with its port */
     bool done =
         launch->listener >= 0 && listen(launch->listener, launch->options->ranks + 64) == 0 &&
         getnameinfo((struct sockaddr *)&bound, length, launch->address, sizeof(launch->address),
@@ -103,9 +101,8 @@ int twill_signals_take(sigset_t *mask)
     return fd;
 }
 
-/* Forward a terminal to rank 0, which may not read it from its own process group. A socket is used,
- * as send() to a rank that has ended can avoid SIGPIPE. Other files are inherited. Returns false
- * after a message. */
+/* Forward a terminal to rank 0, which may not read it from its own process group, by a socket, as
+ * send() avoids SIGPIPE. Other files are inherited. Returns false after a message. */
 static bool relay_stdin(struct twill_launch *launch)
 {
     int ends[2];
@@ -224,6 +221,7 @@ static void fill_files(void)
             (void)!fcntl(twill_null_open(), F_SETFD, 0); /* gets the lowest free number */
 }
 
+/* Read the command line and run the job, a host agent or the check. Returns the exit code. */
 int main(int argc, char **argv)
 {
     struct twill_options options = {
