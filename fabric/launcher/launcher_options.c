@@ -94,7 +94,6 @@ const char *const twill_bind_names[TWILL_BIND_COUNT] = {
     [TWILL_BIND_NONE] = "none", [TWILL_BIND_CORE] = "core",       [TWILL_BIND_L3] = "l3",
     [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
 };
-
 /* Parse --bind. Returns false after a message. */
 static bool read_bind(struct twill_options *options, const char *text)
 {
@@ -308,7 +307,6 @@ static const struct {
      "rdzv-id ",
      "it is not needed here"},
 };
-
 /* Return what to use instead of an option, or NULL if that is not known. */
 static const char *find_hint(const char *word)
 {
@@ -398,30 +396,19 @@ char **twill_program_of(const struct twill_options *options, int rank)
 static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {
-        {"ranks", required_argument, NULL, 'n'},
-        {"label", no_argument, NULL, 'l'},
-        {"bind", required_argument, NULL, 'b'},
-        {"report-bindings", no_argument, NULL, 'B'},
-        {"grace", required_argument, NULL, 'g'},
-        {"elastic", required_argument, NULL, 'E'},
-        {"hosts", required_argument, NULL, 'H'},
-        {"hostfile", required_argument, NULL, 'F'},
-        {"agent", required_argument, NULL, 'A'},
-        {"remote", required_argument, NULL, 'R'},
-        {"timeout", required_argument, NULL, 'T'},
-        {"map", required_argument, NULL, 'm'},
-        {"oversubscribe", no_argument, NULL, 'v'},
-        {"np", required_argument, NULL, 'n'},
-        {"host", required_argument, NULL, 'H'},
-        {"machinefile", required_argument, NULL, 'F'},
-        {"bind-to", required_argument, NULL, 't'},
-        {"map-by", required_argument, NULL, 'M'},
-        {"check", no_argument, NULL, 'C'},
-        {"json", optional_argument, NULL, 'J'},
-        {"server", no_argument, NULL, 'S'}, /* internal, for the host agent */
-        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},
-        {NULL, 0, NULL, 0},
+        /* "server" is internal, for the host agent */
+        {"ranks", required_argument, NULL, 'n'},   {"label", no_argument, NULL, 'l'},
+        {"bind", required_argument, NULL, 'b'},    {"report-bindings", no_argument, NULL, 'B'},
+        {"grace", required_argument, NULL, 'g'},   {"elastic", required_argument, NULL, 'E'},
+        {"hosts", required_argument, NULL, 'H'},   {"hostfile", required_argument, NULL, 'F'},
+        {"agent", required_argument, NULL, 'A'},   {"remote", required_argument, NULL, 'R'},
+        {"timeout", required_argument, NULL, 'T'}, {"map", required_argument, NULL, 'm'},
+        {"oversubscribe", no_argument, NULL, 'v'}, {"np", required_argument, NULL, 'n'},
+        {"host", required_argument, NULL, 'H'},    {"machinefile", required_argument, NULL, 'F'},
+        {"bind-to", required_argument, NULL, 't'}, {"map-by", required_argument, NULL, 'M'},
+        {"check", no_argument, NULL, 'C'},         {"json", optional_argument, NULL, 'J'},
+        {"server", no_argument, NULL, 'S'},        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
     };
     const char *word = argv[optind];
     int option = getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np */

@@ -81,8 +81,7 @@ ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int
     for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c != NULL; c = CMSG_NXTHDR(&message, c))
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
             take_descriptors(c, fds, most, &taken);
-    for (; got == 0 && taken > 0;
-         fds[taken] = -1) /* no message of ours is empty, so this is the end */
+    for (; got == 0 && taken > 0; fds[taken] = -1) /* no message of ours is empty: it is the end */
         close(fds[--taken]);
     return got;
 }

@@ -259,7 +259,6 @@ struct exchange {
     size_t most;                /* most of each at a time */
     bool starved;               /* no descriptor was left for another connection */
 };
-
 /* Return whether to wait for a missing descriptor, and set `starved` if so. True if `cause` is such
  * a lack and a connection is open, which returns its own when it ends. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
@@ -450,8 +449,7 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     uint64_t interval = TWILL_FD_PROBE_NS, probe = twill_now() + interval, next = twill_now();
     for (bool over = false; !over;) {
         size_t missing, unsent;
-        over =
-            twill_now() > deadline; /* before the work, for one last round after a late wake-up */
+        over = twill_now() > deadline; /* before the work, so a late wake-up has one more round */
         enum twill_share_cause cause = accept_pending(exchange);
         if (cause == TWILL_SHARE_FINE)
             cause = identify_pending(exchange);

@@ -21,7 +21,6 @@ struct share_info {
     uint64_t name, key; /* name and secret of its socket */
     int32_t cause;      /* enum twill_share_cause */
 };
-
 /* The data that a rank sends in the second exchange, about its twill_shm_region_attach(). */
 struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
@@ -34,7 +33,6 @@ struct share_result {
     int32_t locked; /* of the first rank of a process: it has locked its ranks' bytes there */
     uint32_t first; /* first rank of its process and label */
 };
-
 /* State of a region from twill_shm_region_offer() to its conclusion, which frees it. */
 struct share {
     struct twill_shm_region *region;
@@ -47,7 +45,6 @@ struct share {
     bool threads;  /* other ranks of our label are threads of this process */
     struct twill_fd_passing fd_passing;
 };
-
 /* Write the token by which others check that they map this rank's memory, or 0 to clear it. */
 static void show_token(const struct twill_shm_region *region, uint64_t token)
 {
@@ -568,8 +565,7 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
     group_ranks(share, label);
     size_memory(share, bytes, pair_bytes);
     twill_status status = attach(share, name, given, error);
-    twill_fd_passing_close(
-        &share->fd_passing); /* so that no other rank waits for this one if it gives up */
+    twill_fd_passing_close(&share->fd_passing); /* no rank must wait for one that gives up */
     twill_fd_passing_suspect(&share->fd_passing, batch);
     return status;
 }

@@ -37,9 +37,6 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_PLAIN;
 }
 
-/* Progress: both directions of each channel with posted requests. If they are few, all are tried.
- * If they are many, epoll reports the ready ones. */
-
 /* Return whether progress must work on a channel: it connects, sends, receives or keeps records. */
 static bool has_work(const struct twill_tcp_channel *channel)
 {

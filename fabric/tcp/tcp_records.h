@@ -44,8 +44,7 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 struct twill_tcp_protection {
     bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */
     bool aes;      /* all ranks have the instructions for AES */
-    uint32_t (*crc32c)(uint32_t crc, const void *data,
-                       size_t bytes); /* for TWILL_CHECKSUM, or NULL */
+    uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* or NULL: no checksums */
     struct twill_log *log;
     const char *interface; /* for messages */
 };

@@ -322,8 +322,7 @@ static bool evict_connections(struct twill_tcp_common *c, bool pressing)
     bool shown = true;
     uint64_t now = twill_now();
     for (struct twill_tcp_incoming **at = &c->incoming_list; *at != NULL; at = &(*at)->next) {
-        bool knows =
-            continue_hello(c, *at) && (*at)->hello.step > 0; /* its call may have arrived */
+        bool knows = continue_hello(c, *at) && (*at)->hello.step > 0; /* a call may be there */
         if ((*at)->whole || (now < (*at)->until && (knows || !pressing)) || (knows && !shown))
             continue;
         worst = at;

@@ -146,7 +146,6 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 
 /* Results of a read besides errors: no byte, some until the socket was empty, or all asked for. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
-
 /* Read up to `bytes` and set *got to their number. Returns EMPTY if that is 0, SHORT, FULL or
  * fails. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
@@ -427,8 +426,7 @@ static void visit_early(struct twill_tcp *t, struct twill_tcp_channel *channel,
     struct twill_tcp_header header;
     if (channel->state != TWILL_TCP_OPEN || channel->in.taking || twill_tcp_receives(channel))
         return;
-    if (buffered(channel) < HEADER &&
-        !twill_tcp_sends(channel)) /* else sending looks for refusals */
+    if (buffered(channel) < HEADER && !twill_tcp_sends(channel)) /* else sending looks for it */
         (void)read_header(t, channel, NULL);
     if (buffered(channel) < HEADER)
         return;

@@ -19,7 +19,7 @@
 #define PREFLIGHT_PROBE     65536 /* bytes sent over each connection */
 /* Time for a connection, and again for its data, longer than TCP's first retransmission. */
 #define PREFLIGHT_REACH_NS UINT64_C(3000000000)
-/* The facts that a host reports about itself. */
+/* The facts that a host reports about itself, as the lists name them. */
 struct preflight_facts {
 #define PREFLIGHT_MEMBER(name) int64_t name;
     PREFLIGHT_NUMBERS(PREFLIGHT_MEMBER)
@@ -28,15 +28,13 @@ struct preflight_facts {
     PREFLIGHT_TEXTS(PREFLIGHT_MEMBER)
 #undef PREFLIGHT_MEMBER
 };
-
-/* The CPUs of a rank, as it is bound on its host. */
+/* The CPUs of a rank, as it is bound on its host. An element of host->rank[]. */
 struct preflight_rank {
     bool known;
     int cores;                 /* cores with a CPU that it may use */
     char cpus[PREFLIGHT_TEXT]; /* CPUs that it may use, as "0-3,8" */
 };
-
-/* A host of the job. */
+/* A host of the job. An element of all->host[]. */
 struct preflight_host {
     char name[PREFLIGHT_TEXT];
     int ranks;
@@ -45,7 +43,6 @@ struct preflight_host {
     char error[512];             /* why they have not */
     struct preflight_facts facts;
 };
-
 /* The result of a connection from one host to another. */
 enum preflight_reach {
     PREFLIGHT_UNTRIED,
@@ -56,21 +53,18 @@ enum preflight_reach {
     PREFLIGHT_STALLED,     /* connected, but 64 KiB did not arrive */
     PREFLIGHT_FAILED,      /* anything else */
 };
-
-/* The result of trying to connect one host to another. */
+/* The result of trying to connect one host to another. An element of all->link[]. */
 struct preflight_link {
     enum preflight_reach reach;
     int error;       /* errno, or 0 */
     int path_mtu;    /* as the kernel knows it; 0: not known */
     int64_t took_us; /* time to connect */
 };
-
 /* The results of two ranks of the test job, a < b, that exchanged messages of the library. */
 struct preflight_pair {
     int a, b;
     double round_trip_us, megabytes; /* MB/s */
 };
-
 /* The test job and its results. */
 struct preflight_job {
     bool ran; /* all ranks have reported */
@@ -83,8 +77,7 @@ struct preflight_job {
     struct preflight_pair *pair;
     size_t pairs;
 };
-
-/* A finding of a check, with the hosts that it applies to. */
+/* A finding of a check, with the hosts that it applies to. An element of all->finding[]. */
 struct preflight_finding {
     enum preflight_check check;
     bool problem; /* else it is a warning */
@@ -92,8 +85,7 @@ struct preflight_finding {
     char what[512];
     const char *advice; /* a static text */
 };
-
-/* All that is known. Owned by the front, or by a test. */
+/* All that is known and found. Made by preflight_open(), freed by preflight_close(). */
 struct preflight {
     struct preflight_host *host;
     int hosts, ranks;
@@ -105,28 +97,27 @@ struct preflight {
     bool checked[PREFLIGHT_CHECK_COUNT]; /* there was something to look at */
     bool no_memory;
 };
-
-/* The name of a check, and what it looks for. */
+/* The name of a check, and what it looks for. Constant. */
 struct preflight_check_kind {
     const char *name, *help;
 };
 extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT];
-
-/* Initialise *all for this many hosts. The caller fills in their names and ranks. Returns false if
- * there is no memory. */
+/* Initialise *all for this many hosts. The caller fills in their names and ranks, and closes it
+ * also after a failure. Returns false if there is no memory, else true. */
 bool preflight_open(struct preflight *all, int hosts);
-void preflight_close(struct preflight *all); /* free all that it has */
-/* Run all checks on what is known, and add their findings to all->finding. */
+/* Free all that *all has, and clear it. */
+void preflight_close(struct preflight *all);
+/* Run all checks on what is known, add their findings to all->finding, and set all->checked[]. */
 void preflight_look(struct preflight *all);
 /* Return the number of findings that are problems, or warnings if `problems` is false. */
 size_t preflight_count(const struct preflight *all, bool problems);
 /* Return the connection from one host to another. */
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
-/* Return whether a connection counts, because both ends have answered and listen. */
+/* Return whether a connection counts: it is between two hosts that have answered and listen. */
 bool preflight_link_counts(const struct preflight *all, int from, int to);
-const char *preflight_reach_name(enum preflight_reach reach); /* "good", "refused" ... */
-
-/* Parse a list of CPUs such as "0-3,8" into bits. Returns false if it is malformed. */
+/* Return the word for a result, "good", "refused" ... */
+const char *preflight_reach_name(enum preflight_reach reach);
+/* Parse a list of CPUs such as "0-3,8" into bits. Returns false if it is malformed, else true. */
 bool preflight_cpus_parse(uint64_t bits[PREFLIGHT_CPUS / 64], const char *text);
 /* Write bytes with a binary unit, such as "64 KiB", or "unlimited" if negative. Returns text. */
 const char *preflight_bytes(char text[32], int64_t bytes);
@@ -134,14 +125,14 @@ const char *preflight_bytes(char text[32], int64_t bytes);
 const char *preflight_measure(char text[32], double value);
 /* Return the median of n > 0 values, and sort them. */
 double preflight_median(double *value, size_t n);
-/* Return the median distance of n > 0 values from their median. */
+/* Return the median distance of n > 0 values from `median`, or 0 if there is no memory. */
 double preflight_deviation(const double *value, size_t n, double median);
 /* Print the results as a page. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_page(const struct preflight *all, FILE *out);
-int preflight_print_json(const struct preflight *all, FILE *out); /* the same as JSON */
+/* Print the results as JSON. Returns the same exit code. */
+int preflight_print_json(const struct preflight *all, FILE *out);
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
-
 /* The task of preflight_collect(), from the command line of twill-check. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */
@@ -153,12 +144,12 @@ struct preflight_request {
     struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Ask the hosts, run the test job, and store the results in *all. Returns false if that is not
- * possible at all. */
+/* Ask the hosts, run the test job, and store the results in *all. Returns false, after a message,
+ * if no agent can be started, else true. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
-/* Answer the front on a host, until standard input ends. Returns the exit code. */
+/* Be the agent on a host, until standard input ends: answer the front. Returns the exit code. */
 int preflight_agent(const char *program);
-/* Be a rank of the test job. Returns the exit code. */
+/* Be a rank of the test job, and report the results. Returns the exit code, 0 or 1. */
 int preflight_rank_run(void);
 
 #endif

@@ -25,7 +25,7 @@ struct preflight_agent {
     char *line;      /* [PREFLIGHT_LINE_MOST] the incomplete command */
     size_t used;
 };
-
+/* Print the facts as the reply of this name. */
 static void say_facts(const struct preflight_agent *agent, const char *reply)
 {
     struct json_object *object = json_object_new_object();
@@ -34,6 +34,7 @@ static void say_facts(const struct preflight_agent *agent, const char *reply)
     preflight_say(object);
 }
 
+/* Print the time of the real-time clock, in ns, as the reply to "clock". */
 static void say_clock(void)
 {
     struct json_object *object = json_object_new_object();
@@ -44,7 +45,8 @@ static void say_clock(void)
     preflight_say(object);
 }
 
-/* Listen where a rank of this host would, at TWILL_INTERFACE or on the route to another host. */
+/* Listen where a rank of this host would, by TWILL_INTERFACE or on the route to another host. Then
+ * print the facts, which say where, as the reply. */
 static void begin_listening(struct preflight_agent *agent, char *names)
 {
     char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
@@ -76,6 +78,7 @@ static void begin_listening(struct preflight_agent *agent, char *names)
     say_facts(agent, "listen");
 }
 
+/* Begin to connect to the hosts in "HOST ADDRESS PORT ...". finish_connecting() replies later. */
 static void begin_connecting(struct preflight_agent *agent, char *words)
 {
     char *rest = NULL, *host, *address, *port;
@@ -113,6 +116,7 @@ static void finish_connecting(struct preflight_agent *agent)
     agent->connecting = false;
 }
 
+/* Do what one line from the front says. Other lines are ignored. */
 static void handle_command(struct preflight_agent *agent, char *line)
 {
     if (strcmp(line, "clock") == 0)
@@ -123,7 +127,7 @@ static void handle_command(struct preflight_agent *agent, char *line)
         begin_connecting(agent, line + 7);
 }
 
-/* Read commands. Returns false if the front has ended. */
+/* Read and handle commands. Returns false if the front has ended or sends too long a line. */
 static bool read_commands(struct preflight_agent *agent)
 {
     ssize_t n =
@@ -141,6 +145,7 @@ static bool read_commands(struct preflight_agent *agent)
     return agent->used < PREFLIGHT_LINE_MOST - 1;
 }
 
+/* Handle commands and connections until the front ends. Returns the exit code. */
 static int answer_front(struct preflight_agent *agent)
 {
     for (;;) {
@@ -163,6 +168,7 @@ static int answer_front(struct preflight_agent *agent)
     }
 }
 
+/* Print the local rank of this process, its cores and its CPUs. */
 static void say_rank(void)
 {
     struct preflight_rank rank;

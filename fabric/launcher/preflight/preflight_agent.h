@@ -15,11 +15,11 @@ void preflight_interface_find(struct preflight_facts *facts, const char *root);
 void preflight_cgroup_find(struct preflight_facts *facts, const char *root);
 /* Set `text` to the word in brackets in a file, as in "always [madvise] never", or to "". */
 void preflight_choice_find(char text[PREFLIGHT_TEXT], const char *path);
-/* Fill in the CPUs that this process may run on. */
+/* Fill in the CPUs that this process may run on, or set `known` to false. */
 void preflight_rank_find(struct preflight_rank *rank);
 
 struct preflight_attempt;
-/* The connections of an agent, both those that it tries and those from other agents. */
+/* The connections of an agent, those that it tries and those from other agents. */
 struct preflight_links {
     int listener; /* or -1 */
     int *caller;  /* [callers] accepted connections */
@@ -28,11 +28,10 @@ struct preflight_links {
     struct preflight_attempt *attempt;
     int attempts;
 };
-
 /* Listen at an address on a free port. Returns the port, or 0 with errno set. */
 int preflight_links_listen(struct preflight_links *links, const char *address);
 /* Begin to connect to host number `to`. `own` is the address at which this agent listens. Returns
- * false if there is no memory. */
+ * false if there is no memory, else true, also if the attempt has failed already. */
 bool preflight_links_call(struct preflight_links *links, int to, const char *address, uint16_t port,
                           const char *own);
 /* Return how many entries preflight_links_polls() fills. */
@@ -43,11 +42,12 @@ void preflight_links_polls(const struct preflight_links *links, struct pollfd *p
 void preflight_links_turn(struct preflight_links *links, const struct pollfd *polls);
 /* Give up attempts beyond their deadline. Returns how many have no result yet. */
 int preflight_links_pending(struct preflight_links *links);
-/* Get the result of an attempt. Returns the number of its host. */
+/* Set *result to the result of attempt `index`. Returns the number of its host. */
 int preflight_links_result(const struct preflight_links *links, int index,
                            struct preflight_link *result);
 /* Close the attempts. Callers and listener remain. */
 void preflight_links_clear(struct preflight_links *links);
-void preflight_links_close(struct preflight_links *links); /* everything */
+/* Close everything, and free the memory. */
+void preflight_links_close(struct preflight_links *links);
 
 #endif

@@ -21,7 +21,7 @@
 #define MICROSECONDS   20 /* and a round trip by this time */
 #define FEWEST         3  /* fewest pairs of a kind to judge by */
 
-/* The values of most hosts, from which the others differ. */
+/* The values of most hosts, from which the others differ. A local variable of preflight_look(). */
 struct usual {
     const char *library_version, *library_digest, *program_digest, *key_digest, *thp;
     int64_t mtu;     /* the largest of the most frequent ones; 0: none is known */
@@ -29,15 +29,13 @@ struct usual {
     int clocks;      /* number of known clocks */
     int clock;       /* host with the median clock; -1: none */
 };
-
-/* The arguments of one check of a host, or of the test job. */
+/* The arguments of one check of a host, or of the test job, from preflight_look(). */
 struct look {
     struct preflight *all;
     const struct usual *usual;
     enum preflight_check check;
     int host; /* -1: none */
 };
-
 /* Visit the hosts that have answered. */
 #define FOR_ANSWERED(all, i)                                                                       \
     for (int i = 0; i < (all)->hosts; i++)                                                         \
@@ -94,6 +92,7 @@ static void find_usual_numbers(const struct preflight *all, struct usual *usual)
     }
 }
 
+/* Return the usual values of the hosts that have answered. The texts stay theirs. */
 static struct usual find_usual(const struct preflight *all)
 {
     struct usual usual = {
@@ -108,7 +107,7 @@ static struct usual find_usual(const struct preflight *all)
     return usual;
 }
 
-/* Return the finding with these words, making it if need be, or NULL if there is no memory. */
+/* Return the finding with these words, made if need be, or NULL without memory, which is noted. */
 static struct preflight_finding *find_or_make(struct preflight *all,
                                               const struct preflight_finding *wanted)
 {
@@ -146,13 +145,13 @@ static void add(const struct look *look, bool problem, const char *advice, const
         finding->host[look->host] = true;
 }
 
+/* Return the host that a check looks at. */
 static const struct preflight_host *host_of(const struct look *look)
 {
     return &look->all->host[look->host];
 }
 
-/* A check returns false if there is nothing to look at. */
-
+/* Add a problem if the host does not answer, or has no address for the job. Returns true. */
 static bool look_at_answer(const struct look *look, const struct preflight_facts *facts)
 {
     if (!host_of(look)->answered)
@@ -166,6 +165,7 @@ static bool look_at_answer(const struct look *look, const struct preflight_facts
     return true;
 }
 
+/* Add a problem if the host's libtwill is not that of most hosts. Returns true. */
 static bool look_at_library(const struct look *look, const struct preflight_facts *facts)
 {
     const struct usual *usual = look->usual;
@@ -180,6 +180,7 @@ static bool look_at_library(const struct look *look, const struct preflight_fact
     return true;
 }
 
+/* Add what is wrong with the program on a host. Returns false if no program is given, else true. */
 static bool look_at_program(const struct look *look, const struct preflight_facts *facts)
 {
     const struct usual *usual = look->usual;
@@ -195,6 +196,7 @@ static bool look_at_program(const struct look *look, const struct preflight_fact
     return true;
 }
 
+/* Add what is wrong with the key of the job on a host. Returns true. */
 static bool look_at_key(const struct look *look, const struct preflight_facts *facts)
 {
     const struct usual *usual = look->usual;
@@ -213,6 +215,7 @@ static bool look_at_key(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
+/* Add a finding if ranks may lock too little memory. Returns true. */
 static bool look_at_memlock(const struct look *look, const struct preflight_facts *facts)
 {
     char text[32], text2[32];
@@ -228,6 +231,7 @@ static bool look_at_memlock(const struct look *look, const struct preflight_fact
     return true;
 }
 
+/* Add a finding if ranks may open too few files. Returns true. */
 static bool look_at_nofile(const struct look *look, const struct preflight_facts *facts)
 {
     int64_t needed = NOFILE_SPARE + NOFILE_EACH * (int64_t)look->all->ranks;
@@ -243,6 +247,7 @@ static bool look_at_nofile(const struct look *look, const struct preflight_facts
     return true;
 }
 
+/* Add a warning if there is no /dev/shm, or too little space in it. Returns true. */
 static bool look_at_shm(const struct look *look, const struct preflight_facts *facts)
 {
     char text[32], text2[32];
@@ -258,6 +263,7 @@ static bool look_at_shm(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
+/* Add a warning if ranks of the host may not read each other's memory. Returns true. */
 static bool look_at_cma(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->cma_error == 0 || host_of(look)->ranks < 2)
@@ -277,6 +283,7 @@ static bool look_at_cma(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
+/* Add a warning if huge pages are off, or unlike most hosts. Returns whether that is known. */
 static bool look_at_thp(const struct look *look, const struct preflight_facts *facts)
 {
     if (strcmp(facts->thp, "never") == 0)
@@ -288,6 +295,7 @@ static bool look_at_thp(const struct look *look, const struct preflight_facts *f
     return facts->thp[0] != '\0';
 }
 
+/* Add a warning if the limit of the cgroup leaves the ranks too little memory. Returns true. */
 static bool look_at_memory(const struct look *look, const struct preflight_facts *facts)
 {
     char text[32], text2[32];
@@ -302,6 +310,7 @@ static bool look_at_memory(const struct look *look, const struct preflight_facts
     return true;
 }
 
+/* Add a warning if the cgroup allows less than a CPU for each rank. Returns true. */
 static bool look_at_cpu(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->cpu_limit_milli >= 0 && facts->cpu_limit_milli < 1000 * host_of(look)->ranks)
@@ -313,6 +322,7 @@ static bool look_at_cpu(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
+/* Add what is wrong with the host's interface. Returns false if that is not known, else true. */
 static bool look_at_nic(const struct look *look, const struct preflight_facts *facts)
 {
     const struct usual *usual = look->usual;
@@ -336,6 +346,7 @@ static bool look_at_nic(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
+/* Add a warning if the clock is wrong. Returns whether it and another one are known. */
 static bool look_at_clock(const struct look *look, const struct preflight_facts *facts)
 {
     if (look->usual->clock < 0 || facts->clock_error_ns < 0)
@@ -351,6 +362,7 @@ static bool look_at_clock(const struct look *look, const struct preflight_facts 
     return look->usual->clocks > 1;
 }
 
+/* Add a problem if the connection to host `to` has failed, by its result. */
 static void report_connection(const struct look *look, int to)
 {
     const struct preflight *all = look->all;
@@ -404,12 +416,14 @@ static bool visit_links(const struct look *look, void (*visit)(const struct look
     return some;
 }
 
+/* Add the connections from a host that fail. Returns false if there are none to look at. */
 static bool look_at_connect(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return visit_links(look, report_connection);
 }
 
+/* Add a problem if data does not arrive at host `to`, which takes connections. */
 static void report_data(const struct look *look, int to)
 {
     const struct preflight_host *there = &look->all->host[to];
@@ -421,12 +435,14 @@ static void report_data(const struct look *look, int to)
             there->facts.address, (double)PREFLIGHT_REACH_NS / 1e9);
 }
 
+/* Add the connections from a host that lose data. Returns false if there are none to look at. */
 static bool look_at_data(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return visit_links(look, report_data);
 }
 
+/* Add a warning if the path to host `to` has a smaller MTU than both ends. */
 static void report_path_mtu(const struct look *look, int to)
 {
     const struct preflight_host *there = &look->all->host[to];
@@ -438,6 +454,7 @@ static void report_path_mtu(const struct look *look, int to)
             there->name, mtu, (long long)least);
 }
 
+/* Add unusual and small MTUs as warnings. Returns whether the usual MTU is known. */
 static bool look_at_mtu(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->interface_mtu > 0 && facts->interface_mtu != look->usual->mtu)
@@ -481,6 +498,7 @@ static void report_overlap(const struct look *look, int a, int b)
             ranks[b].cpus);
 }
 
+/* Add ranks of a host that share CPUs as warnings. Returns whether any CPUs are known. */
 static bool look_at_binding(const struct look *look, const struct preflight_facts *facts)
 {
     const struct preflight_host *host = host_of(look);
@@ -498,6 +516,7 @@ static bool look_at_binding(const struct look *look, const struct preflight_fact
     return known;
 }
 
+/* Add how the test job failed. Returns false if it was not started, else true. */
 static bool look_at_job(const struct look *look, const struct preflight_facts *facts)
 {
     const struct preflight_job *job = &look->all->job;
@@ -514,12 +533,13 @@ static bool look_at_job(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Return the value to compare, a round trip in us or the time of a MB, as bandwidths end at 0. */
+/* Return the value to compare, a round trip in us or the seconds for a MB (0: not known). */
 static double pair_cost(const struct preflight_pair *pair, bool bandwidth)
 {
     return !bandwidth ? pair->round_trip_us : pair->megabytes > 0 ? 1 / pair->megabytes : 0;
 }
 
+/* Return whether both ranks of a pair are on one host. */
 static bool pair_is_inside(const struct preflight_job *job, const struct preflight_pair *pair)
 {
     return job->host[pair->a] == job->host[pair->b];
@@ -578,6 +598,7 @@ static void report_pair(const struct look *look, const struct preflight_pair *pa
             pair->a, a, pair->b, b, value, kind, median);
 }
 
+/* Return whether two pairs are between the same hosts, in the same order. */
 static bool is_same_path(const struct preflight_job *job, const struct preflight_pair *x,
                          const struct preflight_pair *y)
 {
@@ -585,7 +606,7 @@ static bool is_same_path(const struct preflight_job *job, const struct preflight
 }
 
 /* Report pairs of ranks that are slower than the others: of those between the same two hosts, or
- * inside one host, only the worst. Returns false if there are too few pairs to judge. */
+ * inside one host, only the worst. Returns false if there are too few pairs to judge, else true. */
 static bool report_outliers(const struct look *look, bool bandwidth)
 {
     const struct preflight_job *job = &look->all->job;
@@ -611,19 +632,22 @@ static bool report_outliers(const struct look *look, bool bandwidth)
     return judged;
 }
 
+/* Add pairs of ranks with slow round trips. Returns false if there are too few pairs. */
 static bool look_at_round_trip(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return report_outliers(look, false);
 }
 
+/* Add pairs of ranks with low bandwidth. Returns false if there are too few pairs. */
 static bool look_at_bandwidth(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return report_outliers(look, true);
 }
 
-static const struct check_kind {          /* one for each check */
+/* What each check looks at, in their order. Constant. */
+static const struct check_kind {
     enum { HOST, ANSWERED_HOST, JOB } of; /* what is looked at */
     bool (*look)(const struct look *look, const struct preflight_facts *facts);
 } kinds[PREFLIGHT_CHECK_COUNT] = {

@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Return a resource limit, or -1 if it is unlimited. */
+/* Return a resource limit, or -1 if it is unlimited or not known. */
 static int64_t find_limit(int what, bool hard)
 {
     struct rlimit limit;
@@ -31,6 +31,7 @@ static int64_t find_limit(int what, bool hard)
     return value == RLIM_INFINITY ? -1 : (int64_t)twill_min(value, INT64_MAX);
 }
 
+/* Fill in the limits of locked memory and of open files. */
 static void find_limits(struct preflight_facts *facts)
 {
     facts->memlock_bytes = find_limit(RLIMIT_MEMLOCK, false);
@@ -38,6 +39,7 @@ static void find_limits(struct preflight_facts *facts)
     facts->nofile_most = find_limit(RLIMIT_NOFILE, true);
 }
 
+/* Fill in the size of /dev/shm and the free space, or -1. */
 static void find_shm(struct preflight_facts *facts)
 {
     struct statvfs shm;
@@ -48,8 +50,7 @@ static void find_shm(struct preflight_facts *facts)
     facts->shm_free_bytes = (int64_t)(shm.f_bavail * shm.f_frsize);
 }
 
-/* Let a child read this process, as between two ranks the reader is no ancestor of the other.
- * Returns 0, or the errno. */
+/* Let a child read this process, as ranks are no ancestors of each other. Returns 0 or an errno. */
 static int64_t try_cma(void)
 {
     volatile int secret = 4711;
@@ -67,6 +68,7 @@ static int64_t try_cma(void)
     return WEXITSTATUS(status);
 }
 
+/* Return the number of visible entries of a folder, 0 if it cannot be read. */
 static int64_t count_entries(const char *path)
 {
     int64_t entries = 0;
@@ -99,6 +101,7 @@ static void digest_file(char text[PREFLIGHT_TEXT], const char *path)
     close(fd);
 }
 
+/* Fill in the version, the path and the digest of the libtwill that is loaded. */
 static void find_library(struct preflight_facts *facts)
 {
     Dl_info info;
@@ -108,7 +111,7 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Find a program as execvp() does. Returns 0 or an errno. */
+/* Write the path at which execvp() would find a program. Returns 0, or an errno with its name. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -127,6 +130,7 @@ static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
     return why;
 }
 
+/* Fill in the path of a program, and its digest or why it cannot be run. */
 static void find_program(struct preflight_facts *facts, const char *program)
 {
     int why = find_in_path(facts->program_path, program);
@@ -174,7 +178,7 @@ static int64_t read_number(const char *path)
     return number;
 }
 
-/* Get the first line of a file, without its end. */
+/* Get the first line of a file, without its end, or "" if it cannot be read. */
 static void read_text(char *text, size_t bytes, const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -227,6 +231,7 @@ static void find_memory_limit(struct preflight_facts *facts, const char *root)
     }
 }
 
+/* Find the least CPU limit of this process's cgroup and those above it. */
 static void find_cpu_limit(struct preflight_facts *facts, const char *root)
 {
     struct twill_cgroup group;

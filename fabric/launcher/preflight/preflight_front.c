@@ -24,7 +24,6 @@ struct preflight_front {
     const struct preflight_request *request;
     struct preflight_program *program; /* [hosts] */
 };
-
 /* The arguments of a twillrun, each allocated. */
 struct words {
     char **word; /* NULL-terminated */
@@ -54,6 +53,7 @@ static void add_word(struct words *words, const char *format, ...)
     more[words->count] = NULL;
 }
 
+/* Free all words and their list. */
 static void free_words(struct words *words)
 {
     for (size_t i = 0; i < words->count; i++)
@@ -61,6 +61,7 @@ static void free_words(struct words *words)
     free(words->word);
 }
 
+/* Append a host as HOST:RANKS to a list for twillrun. */
 static void add_site(char *list, size_t bytes, const struct preflight_host *host)
 {
     size_t used = strlen(list);
@@ -70,7 +71,7 @@ static void add_site(char *list, size_t bytes, const struct preflight_host *host
 }
 
 /* Start a twillrun on hosts. Its ranks are this program in a role, with an argument or NULL.
- * Returns false on failure. */
+ * Returns true, or false with errno set. */
 static bool start_twillrun(struct preflight_program *program,
                            const struct preflight_request *request, const char *sites,
                            const char *role, const char *argument)
@@ -93,6 +94,7 @@ static bool start_twillrun(struct preflight_program *program,
     return good;
 }
 
+/* Return the time of the real-time clock in ns. */
 static int64_t real_now(void)
 {
     struct timespec now;
@@ -100,7 +102,7 @@ static int64_t real_now(void)
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Keep the difference of the clocks from the round with the shortest time. */
+/* Keep the difference of a clock from the round that took the shortest time. */
 static void take_clock(struct preflight_front *front, int host, int64_t there_ns)
 {
     struct preflight_facts *facts = &front->all->host[host].facts;
@@ -111,6 +113,7 @@ static void take_clock(struct preflight_front *front, int host, int64_t there_ns
     facts->clock_ns = there_ns - front->program[host].sent_real_ns - half_ns;
 }
 
+/* Store what a rank reports about its CPUs, unless its number is invalid. */
 static void take_rank(struct preflight_host *host, const struct json_object *object)
 {
     int64_t local = preflight_get_number(object, "local_rank", -1);
@@ -123,6 +126,7 @@ static void take_rank(struct preflight_host *host, const struct json_object *obj
     twill_text_plain(rank->cpus, strlen(rank->cpus));
 }
 
+/* Store the results of the connections from a host. Invalid ones are ignored. */
 static void take_links(struct preflight *all, int from, const struct json_object *object)
 {
     struct json_object *array = preflight_get_array(object, "links");
@@ -141,6 +145,7 @@ static void take_links(struct preflight *all, int from, const struct json_object
     }
 }
 
+/* Store the reply of an agent, and count it. Other lines are ignored. `user` is the front. */
 static void take_reply(void *user, int index, int rank, struct json_object *object)
 {
     struct preflight_front *front = user;
@@ -181,6 +186,7 @@ static void await_replies(struct preflight_front *front, uint64_t time_ns)
     }
 }
 
+/* Start a twillrun for each host. Returns false after a message. */
 static bool start_agents(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {
@@ -301,7 +307,7 @@ struct job_reader {
     bool *replied; /* [ranks] */
     int replies;
 };
-
+/* Append the pairs of ranks that a rank of the test job has timed. */
 static void take_pairs(struct preflight_job *job, int rank, const struct json_object *object)
 {
     struct json_object *array = preflight_get_array(object, "pairs");
@@ -324,6 +330,7 @@ static void take_pairs(struct preflight_job *job, int rank, const struct json_ob
     }
 }
 
+/* Store the first report of a rank of the test job, and count it. `user` is the job_reader. */
 static void take_result(void *user, int index, int rank, struct json_object *object)
 {
     struct job_reader *reader = user;
@@ -358,7 +365,7 @@ static char *list_sites(struct preflight *all, const bool *chosen)
     return sites;
 }
 
-/* Run the test job on these sites, and collect its results. */
+/* Run the test job on these sites, and store its results, or why it failed, in all->job. */
 static void read_job(struct preflight *all, const struct preflight_request *request,
                      const char *sites)
 {
@@ -388,6 +395,7 @@ static void read_job(struct preflight *all, const struct preflight_request *requ
     free(reader.replied);
 }
 
+/* Choose the hosts of the test job and run it, or record why not. */
 static void run_job(struct preflight *all, const struct preflight_request *request)
 {
     struct preflight_job *job = &all->job;

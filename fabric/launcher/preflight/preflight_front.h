@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-/* A running twillrun. The front starts one for each host, and later one for the test job. */
+/* A running twillrun, owned by the front: one for each host, later one for the test job. */
 struct preflight_program {
     pid_t pid;        /* 0: not started, or ended */
     int in, out, err; /* its standard files; -1: closed */
@@ -21,29 +21,25 @@ struct preflight_program {
     uint64_t sent_ns;     /* when it was asked for its clock */
     int64_t sent_real_ns; /* the same time, by this host's real-time clock */
 };
-
-/* Handle the object of a line from program `index`. `rank` is the rank in its job. If it is a
- * reply, reduce `owed`. */
+/* Handle the object of a line from program `index`, by a rank of its job. Replies reduce `owed`. */
 typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_object *object);
-
-/* Start a program, with a limit of open files. `word` is its arguments, NULL-terminated. Returns
- * false, with errno set, on failure. */
+/* Start a program with these arguments, up to a NULL, and limit of open files. False with errno. */
 bool preflight_program_start(struct preflight_program *program, const char *const *word,
                              const struct rlimit *files);
 /* Write a command to its standard input. Gives up after a second. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
-/* Read the output of n programs, until none owes a reply or its output has ended, or until_ns. */
+/* Read the output of n programs and call handle() for its lines, until none owes a reply or its
+ * output has ended, or until_ns. */
 void preflight_programs_wait(struct preflight_program *program, int n, uint64_t until_ns,
                              preflight_line_fn handle, void *user);
-/* End the programs, first by closing their input, then by SIGTERM and SIGKILL. */
+/* End the programs, by closing their input, after patience_ns by SIGTERM and at last by SIGKILL. */
 void preflight_programs_end(struct preflight_program *program, int n, uint64_t patience_ns);
-/* Write a program's standard error as one line, without twillrun's prefixes. */
+/* Write a program's standard error to `text` as one line, without twillrun's prefixes. */
 void preflight_program_said(const struct preflight_program *program, const char *host, char *text,
                             size_t bytes);
 /* Choose the hosts of the test job, which answered and have no broken connections to each other.
  * `chosen` has [hosts] entries. Returns their number of ranks. */
 int preflight_job_choose(const struct preflight *all, bool *chosen);
-
 /* The distribution of round trips (us), or of times for a MB (s, the inverse of MB/s), over the
  * pairs of ranks on a host or between hosts. */
 struct preflight_spread {
@@ -51,9 +47,8 @@ struct preflight_spread {
     double median, deviation; /* the median distance from the median */
     double worst;
 };
-
 /* Compute *spread over the pairs on a host if `inside`, else over those between hosts, of times for
- * a MB if `bandwidth`, else of round trips. Returns false if there are no such pairs. */
+ * a MB if `bandwidth`, else of round trips. Returns false if there are none or no memory. */
 bool preflight_spread_find(struct preflight_spread *spread, const struct preflight *all,
                            bool bandwidth, bool inside);
 

@@ -13,7 +13,7 @@
 
 #define MOST_CALLERS 4096
 
-/* A connection that this agent tries. */
+/* A connection that this agent tries, an element of links->attempt[]. */
 struct preflight_attempt {
     int fd; /* -1: over */
     int to; /* number of the host */
@@ -32,6 +32,7 @@ int preflight_links_listen(struct preflight_links *links, const char *address)
     return links->listener >= 0 && twill_socket_name(links->listener, false, &here) ? here.port : 0;
 }
 
+/* Accept all connections that wait, or close one if there is no place for it. */
 static void accept_callers(struct preflight_links *links)
 {
     int fd;
@@ -51,7 +52,7 @@ static void accept_callers(struct preflight_links *links)
 }
 
 /* Read from a caller, count the bytes in *received, and acknowledge the last of PREFLIGHT_PROBE.
- * Returns false if the connection is over. */
+ * Returns false if the connection is over, else true. */
 static bool serve_caller(int fd, size_t *received)
 {
     char data[16384];
@@ -66,6 +67,7 @@ static bool serve_caller(int fd, size_t *received)
     return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
+/* Record the result of an attempt and close its connection. */
 static void finish_attempt(struct preflight_attempt *attempt, enum preflight_reach reach, int error)
 {
     attempt->result.reach = reach;
@@ -110,7 +112,7 @@ bool preflight_links_call(struct preflight_links *links, int to, const char *add
     return true;
 }
 
-/* Return the MTU of the path, which the kernel may have learnt from sending, or 0. */
+/* Return the MTU of the path, which the kernel may have learnt from sending, or 0 if not known. */
 static int find_path_mtu(int fd)
 {
     struct twill_endpoint own;
@@ -124,7 +126,7 @@ static int find_path_mtu(int fd)
     return failed == 0 ? mtu : 0;
 }
 
-/* Progress an attempt whose socket has an event. */
+/* Progress an attempt whose socket has an event, to its end if possible. */
 static void move_attempt(struct preflight_attempt *attempt)
 {
     char answer;

@@ -107,6 +107,7 @@ const char *preflight_measure(char text[32], double value)
     return text;
 }
 
+/* Compare two doubles for qsort(). */
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;

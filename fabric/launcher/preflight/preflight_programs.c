@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Close those of two descriptors that are open (not -1). */
 static void close_pair(const int pair[2])
 {
     for (int i = 0; i < 2; i++)
@@ -21,7 +22,7 @@ static void close_pair(const int pair[2])
             close(pair[i]);
 }
 
-/* In a child process, run a program with these standard files. */
+/* In a child process, run a program with these standard files, or exit with 127. */
 static _Noreturn void become(const char *const *word, const int files[3], pid_t parent,
                              const struct rlimit *limit)
 {
@@ -132,6 +133,7 @@ static void read_output(struct preflight_program *program, int index, preflight_
     handle_lines(program, index, handle, user);
 }
 
+/* Read standard error once, and keep the beginning. Closes it at its end. */
 static void read_errors(struct preflight_program *program)
 {
     char text[1024];
@@ -149,6 +151,7 @@ static void read_errors(struct preflight_program *program)
     program->said[program->said_used] = '\0';
 }
 
+/* Return whether a program owes replies and its output has not ended. */
 static bool owes(const struct preflight_program *program)
 {
     return !program->over && program->owed > 0;
@@ -179,7 +182,7 @@ void preflight_programs_wait(struct preflight_program *program, int n, uint64_t 
     free(polls);
 }
 
-/* Wait for the ends of programs. Returns how many are left. */
+/* Wait for the ends of programs, at most time_ns. Returns how many are left. */
 static int await_ends(struct preflight_program *program, int n, uint64_t time_ns)
 {
     for (uint64_t until = twill_now() + time_ns;;) {
@@ -197,6 +200,7 @@ static int await_ends(struct preflight_program *program, int n, uint64_t time_ns
     }
 }
 
+/* Send a signal to all programs that have not ended. */
 static void signal_all(const struct preflight_program *program, int n, int number)
 {
     for (int i = 0; i < n; i++)
@@ -213,8 +217,7 @@ void preflight_programs_end(struct preflight_program *program, int n, uint64_t p
     }
     if (await_ends(program, n, patience_ns) > 0) {
         signal_all(program, n, SIGTERM);
-        if (await_ends(program, n, 5 * PREFLIGHT_SECOND_NS) >
-            0) { /* twillrun needs 2 s to kill ranks */
+        if (await_ends(program, n, 5 * PREFLIGHT_SECOND_NS) > 0) { /* it kills ranks in 2 s */
             signal_all(program, n, SIGKILL);
             (void)await_ends(program, n, PREFLIGHT_SECOND_NS);
         }

@@ -17,7 +17,6 @@ enum {
     SUMMED = 1 << 18, /* elements of the allreduce that is checked */
     ALL_PAIRS = 64    /* most ranks for which all pairs are timed */
 };
-
 /* State of a rank of the test job, a local variable of preflight_rank_run(). */
 struct preflight_tester {
     twill_comm *comm;
@@ -28,8 +27,7 @@ struct preflight_tester {
     int64_t wrong;
     struct json_object *pairs;
 };
-
-/* Add to tester->wrong the number of wrong elements in a long allreduce of known result. */
+/* Add to tester->wrong the number of wrong elements in a long allreduce, and return its status. */
 static twill_status check_sum(struct preflight_tester *tester)
 {
     float *values = malloc(SUMMED * sizeof(*values));
@@ -46,6 +44,7 @@ static twill_status check_sum(struct preflight_tester *tester)
     return status;
 }
 
+/* Set the median time of an 8-byte allreduce, and count wrong results. Returns the status. */
 static twill_status time_allreduce(struct preflight_tester *tester)
 {
     double each[CALLS];
@@ -61,7 +60,7 @@ static twill_status time_allreduce(struct preflight_tester *tester)
     return TWILL_OK;
 }
 
-/* Send `bytes` to the partner and receive 8 bytes, or the reverse on the second of the two. */
+/* Send `bytes` to the partner and get 8 bytes, or on the second the reverse. Returns the status. */
 static twill_status exchange(struct preflight_tester *tester, int with, bool first, size_t bytes)
 {
     if (first) {
@@ -72,6 +71,7 @@ static twill_status exchange(struct preflight_tester *tester, int with, bool fir
     return twill_send(tester->comm, tester->bulk, 8, TWILL_U8, with);
 }
 
+/* Time messages with a partner. The first of the two adds the medians to tester->pairs. */
 static twill_status time_pair(struct preflight_tester *tester, int with)
 {
     double trip[CALLS], bulk[BULKS];
@@ -107,8 +107,7 @@ static int find_partner(int rank, int round, int places)
     return partner == rank ? others : partner;
 }
 
-/* Return whether a pair is timed. With many ranks, only pairs on a host and pairs of the hosts'
- * first ranks are. */
+/* Return whether a pair is timed: all, or of many ranks those on a host and of first ranks. */
 static bool is_timed(const struct preflight_tester *tester, int a, int b)
 {
     const int32_t *node = tester->node;
@@ -117,6 +116,7 @@ static bool is_timed(const struct preflight_tester *tester, int a, int b)
     return (a == 0 || node[a - 1] != node[a]) && (b == 0 || node[b - 1] != node[b]);
 }
 
+/* Run the allreduces, then the pairs in rounds. Returns the first failure. */
 static twill_status test_job(struct preflight_tester *tester)
 {
     int32_t node = twill_comm_node(tester->comm);
@@ -132,6 +132,7 @@ static twill_status test_job(struct preflight_tester *tester)
     return twill_barrier(tester->comm);
 }
 
+/* Print the results of this rank as the reply "job". */
 static void say_results(const struct preflight_tester *tester)
 {
     struct json_object *object = json_object_new_object();

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of the preflight. It is a page with the result, problems and warnings with advice, and
- * a table of hosts, or the same as JSON. */
+/* The report of the preflight: a page with the findings and a table of hosts, or JSON. */
 #include "fabric/launcher/preflight/preflight_front.h"
 #include "lib/base/plural.h"
 
@@ -40,6 +39,7 @@ void preflight_title(const struct preflight *all, char *text, size_t bytes)
         snprintf(text + used, bytes - used, ", %zu warning%s", warnings, TWILL_PLURAL(warnings));
 }
 
+/* Print the problems, or the warnings, as a numbered list with advice. */
 static void print_findings(const struct preflight *all, bool problems, FILE *out)
 {
     char hosts[1024];
@@ -66,11 +66,13 @@ static const char *number_text(char text[32], int64_t number)
     return text;
 }
 
+/* Return a limit as text, "unlimited" if it is negative. */
 static const char *limit_text(char text[32], int64_t number)
 {
     return number < 0 ? "unlimited" : number_text(text, number);
 }
 
+/* Return the width of the column of host names, 4 .. 32. */
 static int find_width(const struct preflight *all)
 {
     int width = 4;
@@ -81,6 +83,7 @@ static int find_width(const struct preflight *all)
     return width < 32 ? width : 32;
 }
 
+/* Print the line of a host in the table. */
 static void print_host(const struct preflight_host *host, int width, FILE *out)
 {
     const struct preflight_facts *facts = &host->facts;
@@ -104,6 +107,7 @@ static void print_host(const struct preflight_host *host, int width, FILE *out)
             clock, facts->library_digest);
 }
 
+/* Print the table of hosts. */
 static void print_hosts(const struct preflight *all, FILE *out)
 {
     int width = find_width(all);
@@ -114,6 +118,7 @@ static void print_hosts(const struct preflight *all, FILE *out)
         print_host(&all->host[i], width, out);
 }
 
+/* Print the times of the test job, if it ran. */
 static void print_job(const struct preflight *all, FILE *out)
 {
     const struct preflight_job *job = &all->job;
@@ -135,6 +140,7 @@ static void print_job(const struct preflight *all, FILE *out)
     }
 }
 
+/* Print which checks had nothing to look at, if any. */
 static void print_unchecked(const struct preflight *all, FILE *out)
 {
     int count = 0;
@@ -160,6 +166,7 @@ int preflight_print_page(const struct preflight *all, FILE *out)
     return preflight_count(all, true) > 0;
 }
 
+/* Return a new array with the problems, or the warnings. */
 static struct json_object *findings_json(const struct preflight *all, bool problems)
 {
     struct json_object *array = json_object_new_array();
@@ -180,7 +187,7 @@ static struct json_object *findings_json(const struct preflight *all, bool probl
     return array;
 }
 
-/* Return the result of a check in a word. */
+/* Return the result of a check in a word: good, not checked, problem or warning. */
 static const char *check_state(const struct preflight *all, int check)
 {
     const char *state = all->checked[check] ? "good" : "not checked";
@@ -194,6 +201,7 @@ static const char *check_state(const struct preflight *all, int check)
     return state;
 }
 
+/* Return a new object with the result of each check. */
 static struct json_object *checks_json(const struct preflight *all)
 {
     struct json_object *object = json_object_new_object();
@@ -206,6 +214,7 @@ static struct json_object *checks_json(const struct preflight *all)
     return object;
 }
 
+/* Return a new array with the connections from a host that count. */
 static struct json_object *links_json(const struct preflight *all, int from)
 {
     struct json_object *array = json_object_new_array();
@@ -223,6 +232,7 @@ static struct json_object *links_json(const struct preflight *all, int from)
     return array;
 }
 
+/* Return a new array with the hosts. */
 static struct json_object *hosts_json(const struct preflight *all)
 {
     struct json_object *array = json_object_new_array();
@@ -248,6 +258,7 @@ static struct json_object *hosts_json(const struct preflight *all)
     return array;
 }
 
+/* Return a new object with the test job and its pairs. */
 static struct json_object *job_json(const struct preflight *all)
 {
     const struct preflight_job *job = &all->job;

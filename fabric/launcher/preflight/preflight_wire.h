@@ -12,15 +12,19 @@
 void preflight_facts_put(struct json_object *object, const struct preflight_facts *facts);
 /* Get the facts that an object has with the right type, and leave the others as they are. */
 void preflight_facts_get(const struct json_object *object, struct preflight_facts *facts);
-/* Add a member to an object. */
+/* Add a text as a member to an object. */
 void preflight_put_text(struct json_object *object, const char *key, const char *text);
+/* Add an integer as a member to an object. */
 void preflight_put_number(struct json_object *object, const char *key, int64_t number);
+/* Add a real number as a member to an object. */
 void preflight_put_real(struct json_object *object, const char *key, double number);
-/* Get a member. Returns `otherwise` if it does not exist or has another type. */
+/* Return an integer member, or `otherwise` if it does not exist or has another type. */
 int64_t preflight_get_number(const struct json_object *object, const char *key, int64_t otherwise);
-double preflight_get_real(const struct json_object *object, const char *key);      /* or 0 */
-const char *preflight_get_text(const struct json_object *object, const char *key); /* or "" */
-/* Return an array that is a member, or NULL if there is none. */
+/* Return a member as a real number, or 0 if it does not exist. */
+double preflight_get_real(const struct json_object *object, const char *key);
+/* Return a text member, which the object keeps, or "" if there is none. */
+const char *preflight_get_text(const struct json_object *object, const char *key);
+/* Return an array that is a member, which the object keeps, or NULL if there is none. */
 struct json_object *preflight_get_array(const struct json_object *object, const char *key);
 /* Print an object as a line to standard output, and release it. */
 void preflight_say(struct json_object *object);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-check, which twillrun --check starts in front, on each host, and as the ranks of a test
- * job. Only twillrun uses its command line. */
+/* twill-check, which only twillrun --check starts: in front, on each host, and as test ranks. */
 #include "fabric/launcher/preflight/preflight.h"
 
 #include <errno.h>
@@ -17,13 +16,13 @@ static const char usage[] = "Usage: twill-check --launcher PATH --worker PATH [-
                             "       twill-check --agent [program] | --ranks\n"
                             "Internal: twillrun --check starts it.\n";
 
-/* The command line of the front. */
+/* The command line of the front, a local variable of main(). */
 struct check_line {
     struct preflight_request request;
     char **site; /* [sites] */
     int sites;
 };
-
+/* Parse the command line. Returns false if it is wrong, else true. */
 static bool read_line(struct check_line *line, int argc, char **argv)
 {
     static const struct option names[] = {
@@ -111,6 +110,7 @@ static void allow_files(struct preflight_request *request)
     (void)setrlimit(RLIMIT_NOFILE, &most);
 }
 
+/* Check the hosts and print the results. Returns the exit code. */
 static int run_front(struct check_line *line)
 {
     struct preflight all;
@@ -130,6 +130,7 @@ static int run_front(struct check_line *line)
     return code;
 }
 
+/* Be the front, an agent or a rank, by the command line. Returns the exit code. */
 int main(int argc, char **argv)
 {
     struct check_line line = {.sites = 0};
