@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The size of chunks if options.chunk_bytes is 0. It is the size of the previous server, or of its
- * files. Otherwise it is the fastest of a few in a trial during the commit. For small tensors, slow
- * networks and compressed pushes a rule sets it. It is equal on all ranks. */
+/* The size of chunks if options.chunk_bytes is 0. It is that of an older server or its files, or
+ * the fastest in a trial. For small tensors, slow networks and compressed pushes a rule sets it. */
 #include "lib/base/times.h"
 #include "lib/server/server.h"
 #include "lib/train/shared/shared.h"
@@ -18,11 +17,11 @@ static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t
 /* A trial exchanges a sample of the tensors in synchronous mode. */
 #define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
 #define TRIAL_BYTES_LEAST ((size_t)4 << 20)
-/* of the exchange that determines the size of the sample */
+/* of the exchange that sizes the sample, and of one before it, the last on a slow network */
 #define TRIAL_BYTES_PROBE ((size_t)512 << 10)
-/* of one before it, which is the last on a slow network */
 #define TRIAL_BYTES_FIRST ((size_t)4 << 10)
 
+/* Return the bytes of all tensors. */
 static uint64_t total_bytes(const struct twill_server *server)
 {
     uint64_t bytes = 0;
@@ -37,6 +36,7 @@ static bool divides(const struct twill_server *server, size_t size)
     return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);
 }
 
+/* Return the chunk size for this number of nodes, less if shards had too few chunks. */
 static size_t size_by_rule(const struct twill_server *server)
 {
     size_t size =
@@ -62,7 +62,7 @@ static twill_status agree_to_go_on(struct twill_server *server, twill_status sta
                              server->rank, twill_strerror(worst));
 }
 
-/* Add tensors like the first ones of `server`, up to `bytes` bytes, to another server. */
+/* Add tensors like the first of `server`, `bytes` bytes at most, to `to`. Returns the status. */
 static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
                                size_t bytes)
 {
@@ -77,8 +77,7 @@ static twill_status add_sample(struct twill_server *to, const struct twill_serve
     return TWILL_OK;
 }
 
-/* Exchange the sample until the search has timed its present candidate. A rank that does not work
- * serves the workers meanwhile. */
+/* Exchange the sample, or serve others, until the search has timed its present candidate. */
 static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
 {
     if (!twill_server_works(sample)) {
@@ -122,8 +121,7 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     return status;
 }
 
-/* Time `count` sizes, and agree with all ranks on the seconds of each, in search->seconds. The
- * caller frees the search, also after a failure. */
+/* Time `count` sizes over the ranks, in search->seconds, which the caller frees also on failure. */
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
@@ -156,8 +154,7 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
     return TWILL_OK;
 }
 
-/* Set cut.chunk_bytes to the fastest size of a trial, or leave it at 0 if a trial is not worth its
- * time. Fails on all ranks alike. */
+/* Set cut.chunk_bytes to the fastest size of a trial, or leave it if none is worth its time. */
 static twill_status choose_by_trial(struct twill_server *server)
 {
     struct twill_step_search search = {0};
@@ -185,8 +182,7 @@ static twill_status choose_by_trial(struct twill_server *server)
     return status;
 }
 
-/* Take the chunk size of ranks that have chunks, if any do. Returns TWILL_ERR_MISMATCH if these
- * sizes differ. */
+/* Take the chunk size of ranks that have one. TWILL_ERR_MISMATCH if these differ. Collective. */
 static twill_status take_known(struct twill_server *server)
 {
     uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Free a server that has not got beyond its commit, with its keys, places, roles and records. */
+/* Free a server with its keys, places, roles and records. All else of it has been freed. */
 static void free_server(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys; k++)
@@ -56,7 +56,7 @@ twill_status twill_server_create(twill_server **made, twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Return whether a tensor's gradients would travel as lists whose indices are too short for it. */
+/* Return whether a tensor's gradients would be sent as lists whose indices are too short for it. */
 static bool is_too_long_for_lists(const struct twill_server *server, const twill_tensor *tensor)
 {
     const twill_server_options *o = &server->options;
@@ -65,6 +65,7 @@ static bool is_too_long_for_lists(const struct twill_server *server, const twill
            tensor->count > UINT32_MAX;
 }
 
+/* Return TWILL_OK if this tensor can be registered now, or refuse it with TWILL_ERR_ARGUMENT. */
 static twill_status check_new_key(struct twill_server *server, const twill_tensor *tensor)
 {
     if (server->committed)
@@ -176,8 +177,7 @@ static void set_need(struct twill_server *server)
     }
 }
 
-/* Run the steps of the commit until one fails on a rank. Collective. Returns an error on all ranks
- * then. */
+/* Run the steps of the commit until one fails on a rank, on all alike. Collective. */
 static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
@@ -200,8 +200,7 @@ static twill_status commit_server(struct twill_server *server)
     return agree_status(server, server->comm, status);
 }
 
-/* At a worker, pull all keys and wait, so that it has the servers' parameters. Does nothing at
- * other ranks. */
+/* Pull all keys at a worker, and wait for that. Does nothing at other ranks. Returns the status. */
 static twill_status pull_all(struct twill_server *server)
 {
     for (uint32_t k = 0; k < server->keys && twill_server_works(server); k++)
@@ -209,8 +208,7 @@ static twill_status pull_all(struct twill_server *server)
     return twill_server_works(server) ? twill_server_wait(server, -1) : TWILL_OK;
 }
 
-/* Advance a server, for threads that wait for something else, as other ranks may wait for its
- * chunks. Returns whether something moved. */
+/* Advance a server, for threads that wait for others. Returns whether something moved. */
 static bool advance_server(void *server)
 {
     return twill_server_progress(server);
@@ -241,8 +239,7 @@ twill_status twill_server_commit(twill_server *server)
     return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
 
-/* Remove the server from what waiting threads advance. Returns false if one of them has been in it
- * for TWILL_TIMEOUT. All that it uses must stay then. */
+/* Keep other threads out of the server. Returns false if one stays in it for TWILL_TIMEOUT. */
 static bool unhook(struct twill_server *server, const twill_context *context)
 {
     if (server->hook != NULL && !twill_advancer_remove(server->hook, context))
@@ -252,7 +249,7 @@ static bool unhook(struct twill_server *server, const twill_context *context)
     return true;
 }
 
-/* Wait for all ranks, as their shards map this rank's memory. Returns false if one did not come. */
+/* Wait for all ranks, whose shards map this rank's memory. Returns false if one has failed. */
 static bool all_have_stopped(struct twill_server *server)
 {
     twill_extend_hurry(server->comm);

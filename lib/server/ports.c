@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Encode the gradient of a chunk. A list follows its length. */
+/* Encode a chunk's gradient to key->sent. A sparse list follows its length. */
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
                          const struct twill_chunk_place *place)
 {
@@ -104,7 +104,7 @@ bool twill_server_progress(struct twill_server *server)
     return moved > 0;
 }
 
-/* Break the server because server `number` has died. Returns TWILL_ERR_PEER. */
+/* Break the server because server `number` has died. Returns the status of the first failure. */
 static twill_status fail_server(struct twill_server *server, uint32_t number)
 {
     char keys[300], text[TWILL_EXTEND_TEXT];
@@ -119,8 +119,8 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
             : "there are no replicas of them");
 }
 
-/* Return whether this rank needs a server for its chunks of `key` or their replicas, or for any key
- * if it is -1. A rank that only serves needs all others, without which the job cannot continue. */
+/* Return whether this rank needs another server for chunks of `key` (-1 for any) or their replicas.
+ * A rank that only serves needs all others, without which the job cannot continue. */
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
@@ -147,8 +147,7 @@ static uint32_t find_lost(struct twill_server *server)
     return c;
 }
 
-/* Return whether a shard of this rank waits for a live worker that has not left. Returns false
- * while another thread has the shard. */
+/* Return whether an unlocked shard of this rank waits for a live worker that has not left. */
 static bool awaits_worker(const struct twill_server *server, struct twill_shard *shard)
 {
     bool awaits = false;
@@ -163,8 +162,7 @@ static bool awaits_worker(const struct twill_server *server, struct twill_shard 
     return awaits;
 }
 
-/* Return whether this rank only waits to find that all workers have left or died. Another server
- * may have found this before, and have ended. */
+/* Return whether this rank serves, and only waits to find that all workers have left or died. */
 static bool has_served(const struct twill_server *server)
 {
     bool served = twill_server_serves(server) && (!twill_server_works(server) || server->work.left);
@@ -173,8 +171,8 @@ static bool has_served(const struct twill_server *server)
     return served;
 }
 
-/* Fail if another rank lacks something or a server that is needed has died. It must also have been
- * dead at the last look, because its answers may have been on the way then. */
+/* Break the server and return its error if a rank lacks something or a server that is needed was
+ * found dead twice. After the first time its answers may still be on the way. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
     struct twill_error failure;
@@ -215,8 +213,7 @@ static bool owes_answer(const struct twill_server *server, uint32_t shard, int k
     return false;
 }
 
-/* Write the servers whose answers for a key (-1 for all keys) are missing, such as ": rank 3 has
- * not answered, or waits for a worker", or "" if none. */
+/* Write to text[bytes] which servers' answers for a key (-1 for all) are missing, or "" if none. */
 static void list_silent_servers(struct twill_server *server, int key, char *text, size_t bytes)
 {
     char name[TWILL_EXTEND_TEXT];
@@ -238,6 +235,7 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
                  named > 1 ? "have" : "has", named > 1 ? "wait" : "waits");
 }
 
+/* Break the server, with TWILL_ERR_TIMEOUT, whose message names what has not answered. */
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
     char tensor[100] = "", silent[300];
@@ -250,7 +248,7 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
                              tensor, (double)comm.timeout_ns * 1e-9, comm.timeout_name, silent);
 }
 
-/* A wait of this rank's thread. `since` is when server->moved last changed, to `moved`. */
+/* One twill_server_await(). `since` is when server->moved last changed, to `moved`. */
 struct port_wait {
     struct twill_server *server;
     bool (*done)(struct twill_server *server, int key);
@@ -260,6 +258,7 @@ struct port_wait {
     uint32_t moved;
 };
 
+/* Advance a wait's server. Returns whether something moved. */
 static int advance_ports(void *of)
 {
     return twill_server_progress(((const struct port_wait *)of)->server);
@@ -273,7 +272,7 @@ static bool is_over(const void *awaited)
            wait->done(wait->server, wait->key);
 }
 
-/* Look for servers that have died, and fail if the time is over. */
+/* Break the server if a needed one has died or the time is over. Returns TWILL_OK if it has not. */
 static twill_status check_wait(void *of, struct twill_waiting *state)
 {
     struct port_wait *wait = of;

@@ -30,8 +30,7 @@ static bool is_under_way(_Atomic uint64_t *begun, _Atomic uint64_t *ended)
            atomic_load_explicit(begun, memory_order_relaxed);
 }
 
-/* Begin a push, a pull or both of key `index`, as `kind` says. Refuses to begin a second push or a
- * second pull before the first has ended. */
+/* Begin a push, a pull or both of key `index`, by `kind`. Refuses to if one is under way. */
 static twill_status begin(struct twill_server *server, int index, unsigned kind, const char *call)
 {
     TWILL_TRY(NULL, check_key(server, call, index));
@@ -76,6 +75,7 @@ twill_status twill_server_push_pull_all(twill_server *server, size_t count, cons
     return TWILL_OK;
 }
 
+/* Return whether no push of key `index` is under way. Notes it when all shards have answered. */
 static bool push_has_ended(struct twill_server *server, int index)
 {
     struct twill_server_key *key = &server->key[index];
@@ -91,6 +91,7 @@ static bool push_has_ended(struct twill_server *server, int index)
     return true;
 }
 
+/* Return whether no pull of key `index` is under way. Lands parameters when all shards answered. */
 static bool pull_has_ended(struct twill_server *server, int index)
 {
     struct twill_server_key *key = &server->key[index];
@@ -111,8 +112,7 @@ static bool pull_has_ended(struct twill_server *server, int index)
     return true;
 }
 
-/* Return whether a key, or every key if `index` is -1, has neither a push nor a pull under way.
- * Looks at both, because looking advances them. */
+/* Return whether a key, or every key if -1, has no push or pull under way. Advances both. */
 static bool key_has_ended(struct twill_server *server, int index)
 {
     if (index >= 0) {
@@ -155,6 +155,7 @@ twill_status twill_server_wait_pull(twill_server *server, int key)
     return twill_server_await(server, pull_has_ended, key, "the pull");
 }
 
+/* Return whether all workers have left this rank's shards or died. `key` is ignored. */
 static bool all_have_left(struct twill_server *server, int key)
 {
     (void)key;
@@ -164,7 +165,7 @@ static bool all_have_left(struct twill_server *server, int key)
     return true;
 }
 
-/* Return whether this worker has left all servers on other nodes. */
+/* Return whether this worker has left, or lost, all servers to which it has a link. */
 static bool links_have_left(struct twill_server *server, int key)
 {
     bool left = true;

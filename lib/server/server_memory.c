@@ -9,12 +9,13 @@
 #define NOWHERE           UINT64_MAX /* in place of an offset: not shared by this rank */
 #define WORDS_BEFORE_KEYS 1u         /* of a rank's offer, the offset of its control memory */
 
+/* Return the offer of a rank in `all`, which has those of all ranks. */
 static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint32_t rank)
 {
     return all + (size_t)rank * (WORDS_BEFORE_KEYS + 2 * (size_t)server->keys);
 }
 
-/* Return the offset of memory in this rank's heap, or NOWHERE. */
+/* Return the offset of memory in this rank's heap of twill_alloc(), or NOWHERE if not all in it. */
 static uint64_t offset_of(const struct twill_server *server, const void *memory, size_t bytes)
 {
     const struct twill_extend_memory own = twill_extend_memory(server->comm, server->rank);
@@ -36,6 +37,7 @@ static bool same_node(const struct twill_server *server, uint32_t rank)
     return world->node[rank] == world->node[server->rank];
 }
 
+/* Return the bytes of this worker's rings, or 0 if it is no worker. */
 static size_t rings_bytes(const struct twill_server *server)
 {
     return twill_server_works(server) ? server->roles.shards * twill_ring_bytes(server->keys) : 0;
@@ -51,6 +53,7 @@ static size_t answers_at(const struct twill_server *server, bool works, uint32_t
                        sizeof(struct twill_answer);
 }
 
+/* Return the bytes of this rank's rings and answers. */
 static size_t control_bytes(const struct twill_server *server)
 {
     size_t answers = 0;
@@ -60,7 +63,7 @@ static size_t control_bytes(const struct twill_server *server)
     return rings_bytes(server) + answers;
 }
 
-/* Return whether a worker and a server can map each other's memory. Both find the same result. */
+/* Return whether ranks `worker` and `rank`, a server, map each other. Both find the same result. */
 static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
 {
     const struct twill_world *world = twill_extend_comm(server->comm).world;
@@ -75,6 +78,7 @@ static bool maps(const struct twill_server *server, uint64_t *all, uint32_t work
     return all_there;
 }
 
+/* Set *(void **)pointer to zeroed memory of twill_alloc(). Returns its status. */
 static twill_status allocate_shared(struct twill_server *server, void *pointer, size_t bytes)
 {
     void *memory = NULL;
@@ -96,8 +100,7 @@ static bool is_mapped_by_others(const struct twill_server *server)
     return false;
 }
 
-/* Allocate a key's buffers where the caller gave none, or none that others can map. Fails only if
- * out of memory. */
+/* Allocate a key's buffers where the caller gave none that fit. Fails only if out of memory. */
 static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
                               bool mapped)
 {
@@ -120,6 +123,7 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
     return TWILL_OK;
 }
 
+/* Allocate rings, answers and keys' buffers of this rank. Fails only if out of memory. */
 static twill_status place_memory(struct twill_server *server)
 {
     bool mapped = is_mapped_by_others(server);
@@ -218,8 +222,7 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* Offer the offsets of this rank's memory in `mine`, and set `all` to those of all ranks.
- * Collective. */
+/* Set all[] to the offers of all ranks, and mine[] to this rank's offsets. Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;
@@ -268,6 +271,7 @@ uint32_t twill_server_memory_user(const struct twill_server *server)
     return TWILL_NO_RANK;
 }
 
+/* Free the buffers of a key that the server has allocated, except the residual. */
 static void free_key(twill_context *context, const struct twill_server_key *key)
 {
     if (key->sent != key->gradient)

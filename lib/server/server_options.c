@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options: defaults, checks, and comparison over the ranks together with the tensors. An option, or
- * a tensor's hash, is equal on all ranks if its minimum and maximum are. */
+/* Defaults and checks of options. Comparison of options and tensors over the ranks, by hashes. */
 #include "kernels/training/optimizer.h"
 #include "lib/base/plural.h"
 #include "lib/server/server.h"
@@ -27,6 +26,7 @@ void twill_server_defaults(twill_server_options *options)
                                           .compression_ratio = 0.01};
 }
 
+/* Return TWILL_OK if servers can apply the optimizer, if any, or else set *error. */
 static twill_status check_optimizer(const twill_server_options *o, struct twill_error *error)
 {
     if (o->optimizer == NULL)
@@ -44,6 +44,7 @@ static twill_status check_optimizer(const twill_server_options *o, struct twill_
     return TWILL_OK;
 }
 
+/* Return TWILL_OK, or TWILL_ERR_ARGUMENT if the options of the rate are bad. */
 static twill_status check_rate(const twill_server_options *o, struct twill_error *error)
 {
     if ((unsigned)o->rate > TWILL_SERVER_RATE_DISTANCE)
@@ -61,6 +62,7 @@ static twill_status check_rate(const twill_server_options *o, struct twill_error
     return TWILL_OK;
 }
 
+/* Return TWILL_OK if the options are valid alone and together, or else set *error. */
 static twill_status check_server_options(const twill_server_options *o, struct twill_error *error)
 {
     if ((unsigned)o->layout > TWILL_SERVER_NCS)
@@ -120,7 +122,7 @@ twill_status twill_server_set_options(struct twill_server *server,
     return TWILL_OK;
 }
 
-/* An option in the form in which it is compared. */
+/* An option's name and value, in a list on the stack of the comparison. */
 struct compared_option {
     const char *name;
     bool is_number; /* a double, otherwise an integer */
@@ -130,6 +132,7 @@ struct compared_option {
 
 enum { OPTIONS_MOST = 32 };
 
+/* Return an option's value as 64 bits. */
 static uint64_t option_word(const struct compared_option *option)
 {
     uint64_t word = option->integer;
@@ -138,6 +141,7 @@ static uint64_t option_word(const struct compared_option *option)
     return word;
 }
 
+/* Return a hash of the number of servers and of their ranks. */
 static uint64_t hash_servers(const struct twill_server *server)
 {
     uint64_t hash = server->roles.servers;
@@ -146,7 +150,7 @@ static uint64_t hash_servers(const struct twill_server *server)
     return hash;
 }
 
-/* Fill `list` with the options and their values here. Returns how many there are. */
+/* Fill list[OPTIONS_MOST] with the options and this rank's values. Returns how many there are. */
 static size_t list_options(const struct twill_server *server, struct compared_option *list)
 {
     const twill_server_options *o = &server->options;
@@ -185,14 +189,14 @@ static size_t list_options(const struct twill_server *server, struct compared_op
     return TWILL_ARRAY_LENGTH(all);
 }
 
+/* Return a hash of what must be equal on all ranks of a tensor. */
 static uint64_t hash_key(const struct twill_server_key *key)
 {
     uint64_t hash = twill_hash_mix(twill_hash_mix(7, key->count), (uint64_t)key->type);
     return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
-/* Return TWILL_ERR_MISMATCH for a tensor that differs between ranks. Each rank describes its
- * own. */
+/* Break the server with TWILL_ERR_MISMATCH, which it returns, and this rank's tensor `key`. */
 static twill_status explain_key(struct twill_server *server, uint64_t key)
 {
     const struct twill_server_key *own = &server->key[key];
@@ -203,8 +207,7 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-/* Return TWILL_ERR_MISMATCH for an option that differs between ranks. Each rank describes its
- * own. */
+/* Break the server with TWILL_ERR_MISMATCH, which it returns, and this rank's option. */
 static twill_status explain_option(struct twill_server *server,
                                    const struct compared_option *option)
 {
@@ -218,8 +221,7 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Break the server because a rank cannot continue. Returns this rank's `status`, or `worst`, the
- * worst of all, if this rank has no failure. */
+/* Break the server with `status` or, if TWILL_OK, `worst`, the worst of all ranks. Returns it. */
 static twill_status explain_lack(struct twill_server *server, twill_status status,
                                  twill_status worst)
 {
@@ -232,8 +234,8 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                              twill_strerror(worst));
 }
 
-/* Compare the options and the number of tensors over the ranks. Fails on all ranks if they differ,
- * or if `own`, the status of the caller's earlier steps, is an error on one. */
+/* Compare options and the number of tensors over the ranks, and destroy older servers. Breaks the
+ * server on all ranks if they differ or if `own`, the status so far, is an error on one. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Return a key of a committed server, or NULL if there is none. */
 static const struct twill_server_key *find_key(const struct twill_server *server, int key)
 {
     if (server == NULL || key < 0 || (uint32_t)key >= server->keys || !server->committed)
@@ -41,6 +42,7 @@ uint64_t twill_server_version(const twill_server *server, int key)
     return found != NULL ? atomic_load_explicit(&found->version, memory_order_relaxed) : 0;
 }
 
+/* Add a shard's counters to those of the server. The shard is locked. */
 static void add_shard(const struct twill_shard *shard, twill_server_counters *to)
 {
     to->chunks_here += shard->chunks;
@@ -59,6 +61,7 @@ static void add_shard(const struct twill_shard *shard, twill_server_counters *to
     to->deaths = twill_max(to->deaths, shard->count.deaths);
 }
 
+/* Return TWILL_ERR_ARGUMENT if `out` is NULL or `call` comes before the commit, else TWILL_OK. */
 static twill_status check_committed(struct twill_server *server, const void *out, const char *call)
 {
     if (server == NULL || out == NULL)
@@ -128,6 +131,7 @@ twill_status twill_server_set_optimizer(twill_server *server, const twill_optimi
     return TWILL_OK;
 }
 
+/* Write the mode, k and gradients of an update to text[bytes]. Returns `text`. */
 static const char *mode_text(const struct twill_server *server, char *text, size_t bytes)
 {
     static const char *const names[] = {"sync",          "K-sync", "K-batch-sync", "K-async",
@@ -138,6 +142,7 @@ static const char *mode_text(const struct twill_server *server, char *text, size
     return text;
 }
 
+/* Return a chunk size in words, in text[most] or a constant. */
 static const char *size_text(size_t bytes, char *text, size_t most)
 {
     if (bytes == TWILL_SERVER_WHOLE_TENSORS)
@@ -146,7 +151,7 @@ static const char *size_text(size_t bytes, char *text, size_t most)
     return text;
 }
 
-/* Append where the thread of a shard of this rank runs. */
+/* Append where the thread of shard `shard` runs to the line, at `used`, if the shard is here. */
 static void describe_place(struct twill_server *server, uint32_t shard, size_t used)
 {
     const struct twill_shard *own;
@@ -166,6 +171,7 @@ static void describe_place(struct twill_server *server, uint32_t shard, size_t u
                  own->thread.numa_node);
 }
 
+/* Write a shard's line to server->line. */
 static void describe_shard(struct twill_server *server, uint32_t shard)
 {
     int used;

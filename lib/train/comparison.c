@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compares over the ranks what they register, and their parameters. Each tensor is hashed. If the
- * minimum of a hash over the ranks equals its maximum, all ranks have the same. */
+/* Compares over the ranks what they register, and their parameters, by hashes of tensors. */
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
 
@@ -48,8 +47,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return twill_hash_mix(hash, word ^ (uint64_t)bytes << 56);
 }
 
-/* Set *found to the index of the first of n hashes that is not the same on all ranks, or to n.
- * Collective. Returns TWILL_OK or the error. */
+/* Set *found to the index of the first of n hashes that differs between ranks, or n. Collective. */
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {

@@ -108,6 +108,7 @@ twill_status twill_gradients_add(twill_gradients *set, const twill_tensor *tenso
     return TWILL_OK;
 }
 
+/* Free the old buckets, divide the tensors into new ones, and prepare these. Returns the status. */
 static twill_status prepare_buckets(struct twill_gradients *set)
 {
     twill_gradients_await_markers(set);
@@ -154,6 +155,7 @@ twill_status twill_gradients_prepare(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+/* Run the steps of the commit, until one fails. Collective. Returns TWILL_OK or the error. */
 static twill_status commit_set(struct twill_gradients *set)
 {
     TWILL_TRY(&set->error, twill_gradients_compare_tensors(set));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of a gradient set (lib/twill_train.h) and what their files share. These are creation
- * and end, steps, options, and the searches in the first steps. README.md has more. */
+/* What the files of a gradient set's calls (lib/twill_train.h) share. README.md has more. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 
@@ -32,19 +31,18 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 const char *twill_compression_name(twill_compression compression);
 #define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* bytes of "name=value" */
-/* Print entry `index` as "name=value", or "no optimizer" for a hyperparameter of a set without one.
- * Equal texts mean equal values. */
+/* Print entry `index` as "name=value", or "no optimizer" if it is a hyperparameter without one. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
 /* Print options to text[bytes] as TWILL_GRADIENTS accepts them. These are sizes, order, threads,
  * and options that differ from their defaults. Returns the length. `bytes` must suffice. */
 size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
 /* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options.
- * Returns TWILL_OK, or the error of an entry. */
+ * Returns TWILL_OK, or TWILL_ERR_CONFIG and a message in *error if an entry or the file is bad. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
-/* Copy `options`, or the defaults if that is NULL, to the set, apply TWILL_GRADIENTS to them, and
- * check them. Returns TWILL_OK or the error. */
+/* Copy `options`, or the defaults if NULL, to the set, apply TWILL_GRADIENTS, and check them.
+ * Returns TWILL_ERR_ARGUMENT or TWILL_ERR_CONFIG, with a message in *error, if one is bad. */
 twill_status twill_gradients_set_options(struct twill_gradients *set,
                                          const twill_gradients_options *options,
                                          struct twill_error *error);
@@ -67,6 +65,7 @@ twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
  * by twill_searches_begin(). Between steps, only the thread that ends the step uses it. */
 struct twill_searches {
     struct twill_step_search sizes; /* options.autotune: over `candidates` */
+    /* A candidate. Bytes of a bucket, of the first bucket and of a segment. */
     struct twill_bucket_sizes {
         size_t bucket, first, segment;
     } * candidates;
@@ -77,6 +76,7 @@ twill_status twill_searches_begin(struct twill_gradients *set);
 /* Add the time of the step that ends to the search. When it is due, change to the next candidate
  * or, at the end of a search, to the fastest. Returns TWILL_OK or the error. */
 twill_status twill_searches_end_step(struct twill_gradients *set);
+/* Free set->searches, which may be NULL. */
 void twill_searches_free(struct twill_gradients *set);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one list of a set's options, with the name and the kind of value of each entry. The list
- * serves to parse TWILL_GRADIENTS, to print options for twill_gradients_describe() and for
- * messages, and to compare options over the ranks. */
+/* The one list of a set's options, with the name and the kind of value of each entry. It serves to
+ * parse TWILL_GRADIENTS, to print options, and to compare them over the ranks. */
 #include "lib/base/lists.h"
 #include "lib/train/gradients.h"
 
@@ -61,7 +60,7 @@ enum entry_use {
     SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS, as the program's results depend on it */
 };
 
-/* An option or hyperparameter. */
+/* An option or hyperparameter. A constant of the lists below. */
 struct set_entry {
     const char *name;
     enum entry_kind kind;
@@ -304,6 +303,7 @@ void twill_gradients_defaults(twill_gradients_options *options)
                                              .compression_ratio = 0.01};
 }
 
+/* Return TWILL_OK if the options of compression are valid, else TWILL_ERR_ARGUMENT. */
 static twill_status check_compression(const twill_gradients_options *o, struct twill_error *error)
 {
     TWILL_TRY(error, twill_compression_check(o->compression, o->compression_ratio,
@@ -314,6 +314,7 @@ static twill_status check_compression(const twill_gradients_options *o, struct t
     return TWILL_OK;
 }
 
+/* Return TWILL_OK if all options are valid, else TWILL_ERR_ARGUMENT with a message. */
 static twill_status check_options(const twill_gradients_options *o, struct twill_error *error)
 {
     if (o->op != TWILL_AVG && o->op != TWILL_SUM)

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Searches in the first steps of a set.
  *
- * options.autotune searches for the fastest bucket sizes. Horovod's autotuning does the same with a
- * model, which is not needed here, as there are only a few sizes.
+ * options.autotune searches for the fastest of a few bucket sizes, without a model as in Horovod.
  *
  * options.compression_automatic searches for the buckets to compress, if any. A first answer for
  * each bucket compares the price of its reduction with that of exchanging, encoding and decoding
  * its codes. A price knows neither how much of a reduction the backward pass hides nor what else
- * uses the machine. So three choices are then tried, for some steps each. These are all buckets,
- * those with a good price, and none. All ranks agree on the choice whose slowest rank is fastest.
- * As compression costs accuracy, it must be faster by more than the noise. */
+ * uses the machine. So three choices are tried for some steps each, namely all buckets, those with
+ * a good price, and none. The one whose slowest rank is fastest wins, by more than noise. */
 #include "lib/train/gradients.h"
 
 #include <stdlib.h>
@@ -53,6 +51,7 @@ static twill_status begin_sizes(struct twill_gradients *set)
     return twill_search_begin(&searches->sizes, searches->sizes.candidates, &set->error);
 }
 
+/* Set the options' sizes to a candidate's and divide the tensors anew. Returns the status. */
 static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
 {
     const struct twill_bucket_sizes *sizes = &set->searches->candidates[candidate];
@@ -69,6 +68,7 @@ static twill_status agree(struct twill_gradients *set, struct twill_step_search 
     return twill_set_check(set, set->comm, twill_search_agree(search, set->comm));
 }
 
+/* Agree on the fastest sizes, log them, and use them. Collective. Returns the status. */
 static twill_status choose_sizes(struct twill_gradients *set)
 {
     struct twill_step_search *search = &set->searches->sizes;
@@ -92,6 +92,7 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     return twill_gradients_prepare(set);
 }
 
+/* Agree on the fastest choice of compression, and use it. Collective. Returns the status. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->searches->codes;

@@ -13,6 +13,7 @@
 
 #define MAPPED_ALONE_BYTES ((size_t)128 << 10) /* glibc's malloc maps such memory separately */
 
+/* Return TWILL_OK, or refuse an index that no tensor has with TWILL_ERR_ARGUMENT. */
 static twill_status check_index(struct twill_gradients *set, const char *call, int index)
 {
     if (index < 0 || (uint32_t)index >= set->tensors)
@@ -21,6 +22,7 @@ static twill_status check_index(struct twill_gradients *set, const char *call, i
     return TWILL_OK;
 }
 
+/* Count the time since `from` (a twill_now()) as spent in calls of a step. */
 static void count_exposed(struct twill_gradients *set, uint64_t from)
 {
     atomic_fetch_add_explicit(&set->usage.ns_exposed, twill_now() - from, memory_order_relaxed);
@@ -45,6 +47,7 @@ static struct twill_bucket *bucket_of_step(struct twill_gradients *set, uint32_t
     return &set->bucket[step % set->generations * twill_buckets_of_step(set) + b];
 }
 
+/* Refuse to mark a tensor ready twice in a step. Returns TWILL_ERR_ARGUMENT. */
 static twill_status refuse_second_mark(struct twill_gradients *set,
                                        const struct twill_train_tensor *tensor)
 {
@@ -66,8 +69,7 @@ static twill_status check_ready(struct twill_gradients *set, const char *call, i
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
 
-/* Mark a tensor ready, and its bucket if it was the last one. The calling thread is counted in
- * set->markers. Returns TWILL_OK or the error. */
+/* Mark a tensor ready, and its bucket after its last one. set->markers counts this thread. */
 static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
     struct twill_train_tensor *tensor = &set->tensor[index];
@@ -90,6 +92,7 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
+/* Do mark_tensor(), counting this thread in set->markers and the time. Returns the status. */
 static twill_status mark_any(struct twill_gradients *set, int index)
 {
     uint64_t from = twill_now();
@@ -112,6 +115,7 @@ twill_status twill_gradients_ready(twill_gradients *set, int index)
     return mark_any(set, index);
 }
 
+/* Return whether *markers is 0, that is, no thread marks a tensor. */
 static bool is_unmarked(const void *markers)
 {
     return atomic_load((const _Atomic uint32_t *)markers) == 0;
@@ -201,6 +205,7 @@ struct bucket_wait {
     uint64_t step; /* only if late */
 };
 
+/* Return whether a wait's bucket is reduced or, if it is for marks, has all in its step. */
 static bool is_over(const struct bucket_wait *wait)
 {
     if (!wait->for_marks)
@@ -208,9 +213,8 @@ static bool is_over(const struct bucket_wait *wait)
     return atomic_load(&wait->bucket->filled) != wait->step / wait->reducer->set->generations;
 }
 
-/* Break the set with a timeout, unless the wait is over or is for a reduction and the reducer has
- * something under way, which has its own deadline. The caller holds the reducer's lock. Returns
- * TWILL_OK if it has not timed out. */
+/* Break the set with a timeout, unless the wait is over or, if for a reduction, something under way
+ * has its own deadline. Returns TWILL_OK if it has not timed out. The reducer's lock is held. */
 static twill_status time_out_wait(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -220,8 +224,7 @@ static twill_status time_out_wait(const struct bucket_wait *wait)
     return time_out(reducer, wait->for_marks ? wait->bucket : first_missing(reducer, wait->bucket));
 }
 
-/* Wait while the reducer's thread reduces. The timeout starts anew when one of its buckets ends.
- * Returns TWILL_OK or the set's failure. */
+/* Wait while a reducer's thread works, with a new timeout after each bucket. Returns the status. */
 static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -267,8 +270,7 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
     return status;
 }
 
-/* Wait until a bucket is reduced or, with `for_marks`, until its tensors are marked in step number
- * `step`. Returns TWILL_OK or the set's failure. */
+/* Wait until a bucket is reduced or, if `for_marks`, all marked in `step`. Returns the status. */
 static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
                              bool for_marks, uint64_t step)
 {
@@ -276,11 +278,13 @@ static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *b
     return wait.reducer->own.running ? wait_for_reducer_thread(&wait) : wait_in_reducer(&wait);
 }
 
+/* Wait until a bucket is reduced in this step. Returns TWILL_OK or the set's failure. */
 static twill_status await_reduction(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     return wait_for(set, bucket, false, 0);
 }
 
+/* Wait until a bucket is reduced, and deliver it. Returns TWILL_OK or the set's failure. */
 static twill_status wait_for_bucket(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     TWILL_TRY(NULL, await_reduction(set, bucket));
@@ -370,6 +374,7 @@ static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
     return complete;
 }
 
+/* Advance the reducers that have no thread. Returns TWILL_OK or the set's failure. */
 static twill_status progress_reducers(struct twill_gradients *set)
 {
     for (uint32_t l = 0; l < set->reducers; l++) {
@@ -557,7 +562,6 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
 
 /* This is the pipelined mode of Cray's PE ML Plugin, in which a step delivers the result of the
  * step before. Steps use the two generations of buckets alternately, even while lateness is off.
- *
  * Searches of the first steps divide buckets anew, always after a step of the second generation.
  * The result of that step is then complete, but must not be delivered yet. It is carried in its
  * memory, which no division moves, and the next step delivers it tensor by tensor. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which ranks serve and work, how tensors are cut into chunks, and which shard has which
- * chunk. All of it is equal on all ranks, because it depends only on values that they have
- * compared. */
+/* Which ranks serve and work, how tensors are cut into chunks, and which shard has which chunk. All
+ * of it is equal on all ranks, because it depends only on values that they have compared. */
 #include "lib/base/balance.h"
 #include "lib/server/layout/layout.h"
 
@@ -21,8 +20,7 @@ static uint32_t servers_of_layout(const struct twill_server *server)
     }
 }
 
-/* Number the ranks as servers and workers, in server->roles. serves[size] says which ranks
- * serve. */
+/* Number the ranks in server->roles. serves[size] says which serve. The others, or all, work. */
 static void number_ranks(struct twill_server *server, const bool *serves)
 {
     bool both = server->options.layout <= TWILL_SERVER_CC;
@@ -97,12 +95,14 @@ static size_t wire_bytes(const struct twill_server *server, const struct twill_s
            twill_coder_units(coder, count) * twill_coder_unit_bytes(coder);
 }
 
+/* Return the elements of a tensor's chunks, of which the last may have fewer. */
 static size_t chunk_elements(const struct twill_server *server, const struct twill_server_key *key)
 {
     size_t bytes = server->cut.chunk_bytes;
     return bytes == TWILL_SERVER_WHOLE_TENSORS ? key->count : bytes / twill_type_size(key->type);
 }
 
+/* Fill cut.place with the chunks of all tensors. Fails if they are too many or memory is short. */
 static twill_status cut_tensors(struct twill_server *server)
 {
     size_t places = 0;

@@ -4,8 +4,7 @@
  * Tensors are cut into chunks. A shard is a subset of a server's chunks, which only the shard's
  * current thread touches. With options.threads that is always the same thread. Shards are numbered
  * over all servers, as server * threads + thread. A worker reaches a shard through a port. On one
- * node that is rings and answers in memory that both map, otherwise a communicator of the two
- * ranks. */
+ * node that is rings and answers in memory that both map, otherwise a communicator of both. */
 #ifndef TWILL_SERVER_LAYOUT_H
 #define TWILL_SERVER_LAYOUT_H
 
@@ -20,31 +19,30 @@
 #define TWILL_SERVER_NO_SHARD    UINT32_MAX
 #define TWILL_SERVER_CHUNK_STEP  1024u
 #define TWILL_SERVER_CHUNK_MOST  ((size_t)1 << 30)
-#define TWILL_STALENESS_MOST     1024u /* entries of the histogram */
-/* bytes before a sparse list: its length, and 0 */
-#define TWILL_LIST_HEAD (2 * sizeof(uint32_t))
+#define TWILL_STALENESS_MOST     1024u                  /* entries of the histogram */
+#define TWILL_LIST_HEAD          (2 * sizeof(uint32_t)) /* bytes before a sparse list, for its length */
 
 struct twill_answer;
 struct twill_shard;
 struct twill_order_ring;
 struct twill_server_link;
 
-/* The place of a chunk. Equal on all ranks. */
+/* A chunk, that is a range of a tensor's elements. Equal on all ranks and constant once made. */
 struct twill_chunk_place {
-    uint32_t key;
+    uint32_t key;               /* index of the tensor in server->key */
     uint32_t shard;             /* number of its shard; twill_replica_shard() has a copy */
     size_t first, count;        /* range of the tensor's elements */
     size_t wire_at, wire_bytes; /* range in bytes within the pushed tensor */
 };
 
-/* A tensor. All but the last group of members is constant after the commit. */
+/* A tensor, freed with its server. All but the last group is constant after the commit. */
 struct twill_server_key {
     char *name;
     size_t count, bytes; /* bytes of the parameters */
     twill_type type;
-    bool coded; /* gradients are encoded by server->coder for transfer */
-    uint32_t first_chunk, chunks;
-    size_t wire_bytes; /* bytes of a pushed gradient */
+    bool coded;                   /* gradients are encoded by server->coder for transfer */
+    uint32_t first_chunk, chunks; /* its range of server->cut.place */
+    size_t wire_bytes;            /* bytes of a pushed gradient */
 
     /* A worker's memory. If server and caller cannot use the same memory, data are copied. */
     void *gradient, *parameters; /* the caller's or this server's; NULL if the rank does not work */
@@ -58,7 +56,7 @@ struct twill_server_key {
     _Atomic uint64_t version;               /* of the parameters that the last pull got */
 };
 
-/* A worker's end of the connection to a shard. */
+/* A worker's end of a connection to a shard. Made by twill_server_open_memory(), then constant. */
 struct twill_port {
     uint32_t shard, rank;              /* `rank` is the server's in server->comm */
     uint32_t *chunks;                  /* [keys] chunks of each key on the shard */
@@ -69,8 +67,8 @@ struct twill_port {
     struct twill_server_link *link;
 };
 
-/* What a worker or a shard has sent and received, in bytes. bytes_messages counts those in
- * messages. credit_waits is a number of waits. */
+/* Bytes that a worker or a shard has sent and received, under its lock. bytes_messages counts those
+ * of tensors in messages, bytes_metadata the rest of messages. credit_waits counts waits. */
 struct twill_server_usage {
     uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
 };
@@ -85,7 +83,7 @@ static inline void twill_usage_add(struct twill_server_usage *usage, size_t sent
     usage->bytes_metadata += metadata;
 }
 
-/* State of this rank as a worker. */
+/* State of this rank as a worker, a part of its server. Only the caller's thread writes `left`. */
 struct twill_server_work {
     struct twill_port *port; /* [shards] */
     pthread_mutex_t posting; /* lock of orders, of the queues of links, and of `usage` */
@@ -104,7 +102,7 @@ struct twill_server_past {
     unsigned char **held; /* [places] records of chunks that this rank contributes, or NULL */
 };
 
-/* Memory that other ranks of the node map. */
+/* Memory that other ranks of the node map. Constant from twill_server_open_memory() on. */
 struct twill_server_memory {
     void *control; /* this worker's rings and this server's answers, from twill_alloc() */
     bool offered;  /* other ranks may map it and the tensors */
@@ -118,7 +116,7 @@ struct twill_server_failure {
                                           call */
 };
 
-/* Roles of ranks, with the numbers of servers, workers and shards. Constant after creation. */
+/* Roles and numbers of servers, workers and shards. Constant after creation, except `suspect`. */
 struct twill_server_roles {
     uint32_t servers, workers;
     uint32_t *server_rank;   /* [servers] ranks in ascending order, also in worker_rank */
@@ -138,7 +136,7 @@ struct twill_server_rule {
     uint32_t need;   /* gradients per update, options.k or c of n-softsync; set by the commit */
 };
 
-/* How tensors are cut and divided among the shards. Equal on all ranks after the commit. */
+/* How tensors are cut and divided among shards. After the commit constant, equal on all ranks. */
 struct twill_server_cut {
     struct twill_chunk_place *place; /* [places] ordered by key */
     uint32_t places;
@@ -175,16 +173,17 @@ struct twill_server {
     char line[400];         /* result of twill_server_describe() */
 };
 
-/* Return whether tensors may be cut into chunks of this size. */
+/* Return whether tensors may be cut into chunks of this size, a multiple of TWILL_SERVER_CHUNK_STEP
+ * up to TWILL_SERVER_CHUNK_MOST, or TWILL_SERVER_WHOLE_TENSORS. */
 bool twill_server_is_chunk_size(size_t bytes);
 
-/* Decide which ranks serve and which work, and number them in server->roles. Returns
- * TWILL_ERR_ARGUMENT if the options' ranks are wrong or too many. */
+/* Decide which ranks serve and work, and set server->roles. Returns TWILL_ERR_ARGUMENT if the
+ * options' ranks are wrong, listed twice or too many, or TWILL_ERR_MEMORY. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to shards, in server->cut. Fails if there are too many
- * or memory is short, and then no chunks exist. */
+/* Cut tensors into chunks and assign these to shards, in server->cut. If there are too many chunks
+ * (TWILL_ERR_ARGUMENT) or memory is short, returns the error, and no chunks exist. */
 twill_status twill_server_place(struct twill_server *server);
-/* Undo twill_server_place(). No records may be held. */
+/* Undo twill_server_place(). server->past.held must be NULL, as it has an entry for each chunk. */
 void twill_server_unplace(struct twill_server *server);
 /* Return the rank of the server that has a shard. */
 static inline uint32_t twill_shard_rank(const struct twill_server *server, uint32_t shard)
@@ -203,16 +202,18 @@ static inline uint32_t twill_replica_shard(const struct twill_server *server, ui
     return twill_server_replicates(server) ? (shard + server->roles.threads) % server->roles.shards
                                            : TWILL_SERVER_NO_SHARD;
 }
+/* Return whether this rank is a worker. */
 static inline bool twill_server_works(const struct twill_server *server)
 {
     return server->roles.worker != UINT32_MAX;
 }
+/* Return whether this rank is a server, that is, has shards. */
 static inline bool twill_server_serves(const struct twill_server *server)
 {
     return server->roles.server != UINT32_MAX;
 }
 
-/* Record a failure and break the server. Returns the status of the first failure. */
+/* Break the server with this message, unless it is broken. Returns the first failure's status. */
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_SERVER_FAIL(server, status, ...)                                                     \
@@ -224,8 +225,8 @@ static inline twill_status twill_server_check_call(struct twill_server *server,
     return status == TWILL_OK ? TWILL_OK
                               : TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(comm));
 }
-/* Fail the server if a communicator of two ranks failed because one of them lacks something, such
- * as descriptors. This is not a death, so neither rank can continue without the other. */
+/* Fail the server if `comm`, of two ranks, failed because one lacks something, such as descriptors.
+ * Neither can continue then. Does nothing after another failure, such as a death. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
 /* Return whether a status means that a rank lacks something, such as memory or descriptors. */
 static inline bool twill_server_is_loss(twill_status status)
@@ -236,12 +237,12 @@ static inline bool twill_server_is_loss(twill_status status)
 bool twill_server_lacks(const struct twill_server *server);
 /* If twill_server_lacks(), break the server's communicator, once, so that all ranks learn of it. */
 void twill_server_tell_loss(struct twill_server *server);
-/* Record a refused call, without breaking the server. Returns TWILL_ERR_ARGUMENT. */
+/* Record a refused call's message, without breaking the server. Returns TWILL_ERR_ARGUMENT. */
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,
                                  const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SERVER_REFUSE(server, ...)                                                           \
     twill_server_refuse((server), __FILE__, __LINE__, __VA_ARGS__)
-/* Write the names of the keys of which server `number` has chunks, up to `bytes` bytes. */
+/* Write the names of server `number`'s keys to text[bytes], and ' ...' after those that fit. */
 void twill_server_name_keys(const struct twill_server *server, uint32_t number, char *text,
                             size_t bytes);
 

@@ -57,13 +57,13 @@ static uint32_t needed(const struct twill_shard *shard, const struct twill_chunk
     return (uint32_t)twill_min(shard->server->rule.need, most);
 }
 
-/* Return the factor of the sum of `n` gradients. */
+/* Return the factor of the sum of `n` gradients, 1 / n for an average and otherwise 1. */
 static float scale_of(const struct twill_shard *shard, uint32_t n)
 {
     return shard->server->options.op == TWILL_AVG ? 1.0f / (float)n : 1.0f;
 }
 
-/* Return how many gradients the chunk has taken from the slowest worker that is present. */
+/* Return the gradients taken from the slowest present worker, or UINT64_MAX if none is present. */
 static uint64_t slowest(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint64_t least = UINT64_MAX;
@@ -73,7 +73,7 @@ static uint64_t slowest(const struct twill_shard *shard, const struct twill_chun
     return least;
 }
 
-/* Return whether the chunk may be delivered to a worker now. */
+/* Return whether the chunk may be delivered to worker `w` now, by its replica and the mode. */
 static bool may_pull(const struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
     if (chunk->changed || chunk->replicating || chunk->worker[w].push != NULL)
@@ -82,6 +82,7 @@ static bool may_pull(const struct twill_shard *shard, const struct twill_chunk *
            chunk->worker[w].taken <= slowest(shard, chunk) + (uint64_t)shard->server->options.k;
 }
 
+/* Deliver the chunk to each worker whose waiting pull is now allowed. */
 static void deliver_where_allowed(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     for (uint32_t w = 0; w < shard->server->roles.workers; w++)
@@ -99,6 +100,7 @@ void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint
         chunk->worker[w].pulls = true;
 }
 
+/* Count an update of the chunk, after which no gradients wait. */
 static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     chunk->version++;
@@ -107,8 +109,7 @@ static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
     shard->count.updates++;
 }
 
-/* Answer the push of a worker whose gradient is in the chunk. If the chunk has a replica,
- * twill_chunk_copied() answers it later. */
+/* Answer worker w's push, which is in the chunk. With a replica, twill_chunk_copied() does so. */
 static void answer_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w)
 {
     if (shard->to == NULL) {
@@ -174,7 +175,7 @@ void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk)
     replicate(shard, chunk);
 }
 
-/* Return whether the gradient must not be used. Counts it in either case. */
+/* Return whether worker w's gradient is too old or a duplicate. Counts it in either case. */
 static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w,
                        uint64_t number)
 {
@@ -192,7 +193,7 @@ static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chun
     return false;
 }
 
-/* Take a gradient in a mode that holds none. Add it to the sum, or update. */
+/* Use a gradient in a mode that holds none. Adds it to the sum or updates, or drops it. */
 static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data)
 {

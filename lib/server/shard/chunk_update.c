@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Applies the gradients of a chunk to its parameters. Up to TWILL_KERNEL_MAX_SOURCES gradients are
- * added, and the optimizer is applied, in one pass over memory. */
+/* Applies gradients to a chunk, up to TWILL_KERNEL_MAX_SOURCES in one pass with the optimizer. */
 #include "lib/server/shard/shard.h"
 
 #include "lib/base/lists.h"
 
 #include <string.h>
 
+/* Return whether pushed gradients of the chunk are encoded. */
 static bool is_coded(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     return shard->server->key[chunk->place->key].coded;
@@ -45,7 +45,7 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
     }
 }
 
-/* Apply the optimizer to n gradients, or without one make their sum the parameters. */
+/* Update the chunk by n gradients, times `scale`. Without an optimizer, it becomes their sum. */
 static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_type type,
                   const void *const *gradient, unsigned n, float scale)
 {
@@ -134,7 +134,7 @@ void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
     apply(shard, chunk, TWILL_F32, &sum, 1, scale);
 }
 
-/* Return the squared distance of the chunk's parameters from those that a worker pulled last. */
+/* Return the squared distance of the chunk's parameters from those that worker `w` pulled last. */
 static double chunk_distance(const struct twill_chunk *chunk, uint32_t w)
 {
     size_t count = chunk->place->count;

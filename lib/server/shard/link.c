@@ -12,13 +12,14 @@
 #define BATCHES_BESIDES 64u /* batches that may be queued in addition to queue_bound() */
 #define RUN_MOST        8u  /* most chunks behind a head; they wait for each other */
 
+/* Return the place of chunk `i` of the link's shard. */
 static const struct twill_chunk_place *place_of(const struct twill_server_link *link, uint32_t i)
 {
     return &link->server->cut.place[link->place[i]];
 }
 
-/* Give up the link. At a server's end the worker counts as dead. If the cause is that a rank lacks
- * something, the server fails. */
+/* Give up the link. At a server's end, note the worker as dead. Fail the server if a rank lacks
+ * something, such as descriptors. */
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
@@ -34,14 +35,13 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
                     received, heads);
 }
 
-/* Return the most batches queued, one per chunk and one per key for the answer to a push. */
+/* Return the most batches that a correct peer causes, one for each chunk and each key's answer. */
 static uint32_t queue_bound(const struct twill_server_link *link)
 {
     return link->key_first[link->server->keys] + link->server->keys;
 }
 
-/* Append a head to the queue and return its batch. Returns NULL and loses the link if out of
- * memory, or if the peer has ordered too much. */
+/* Append a head to the queue. Returns its batch, or NULL and loses the link if there is no room. */
 static struct twill_link_batch *queue_batch(struct twill_server_link *link,
                                             struct twill_link_head head)
 {
@@ -129,6 +129,7 @@ static bool note_send(struct twill_server_link *link, twill_status status, uint3
     return true;
 }
 
+/* Send a batch's head with the credits due. Returns false and loses the link if that fails. */
 static bool send_head(struct twill_server_link *link, struct twill_link_batch *batch)
 {
     uint32_t slot = link->out.sent_end % TWILL_LINK_POSTED;
@@ -173,7 +174,7 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
         link->shard != NULL ? place->key : UINT32_MAX);
 }
 
-/* Return whether it is better to wait for more chunks behind this head. */
+/* Return whether to delay a head of parameters, as more of its chunks may come. */
 static bool may_grow(const struct twill_server_link *link, const struct twill_link_batch *batch)
 {
     return batch->head.kind == TWILL_LINK_PULLED &&
@@ -182,8 +183,7 @@ static bool may_grow(const struct twill_server_link *link, const struct twill_li
            batch->head.end < link->key_first[batch->head.key + 1];
 }
 
-/* Complete sends and start new ones. If `idle`, nothing was received and heads go out at once.
- * Returns whether something moved. */
+/* Complete and start sends, heads and credits too if `idle`. Returns whether something moved. */
 static bool send_out(struct twill_server_link *link, bool idle)
 {
     bool moved = false;
@@ -225,7 +225,7 @@ static bool link_is_idle(const struct twill_server_link *link)
            (link->out.sent_first == link->out.sent_end && link->out.current == link->out.batches);
 }
 
-/* Post the receive of the next head. */
+/* Post the receive of the next head, or lose the link if that fails. */
 static void post_head(struct twill_server_link *link)
 {
     if (twill_recv_start(link->comm, &link->in.head, sizeof(link->in.head), TWILL_U8, link->peer,
@@ -233,6 +233,7 @@ static void post_head(struct twill_server_link *link)
         lose_link(link);
 }
 
+/* Post the receive of the head's next chunk where its data belong, or lose the link. */
 static void post_chunk(struct twill_server_link *link)
 {
     uint32_t i = link->in.take_end++;
@@ -309,13 +310,13 @@ static bool is_answer(const struct twill_server_link *link, const struct twill_l
            head->first == head->end;
 }
 
+/* Return whether the peer may send the head that has been received. */
 static bool is_valid_head(const struct twill_server_link *link)
 {
     return link->shard != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
-/* Begin to receive what follows a head. Returns false if this must wait, because parameters that
- * the push would change are still being sent. */
+/* Begin to receive after a head. Returns false while parameters that it changes are being sent. */
 static bool begin_head(struct twill_server_link *link)
 {
     struct twill_link_head *head = &link->in.head;
@@ -333,7 +334,7 @@ static bool begin_head(struct twill_server_link *link)
     return true;
 }
 
-/* Do what a head orders once all its chunks have arrived. */
+/* Do what a head orders once its chunks have arrived. Unless it was the last, await another. */
 static void end_head(struct twill_server_link *link)
 {
     const struct twill_link_head head = link->in.head;
@@ -356,7 +357,7 @@ static void end_head(struct twill_server_link *link)
         post_head(link);
 }
 
-/* Receive heads and chunks. Returns whether something moved. */
+/* Receive a head and its chunks as far as they are here. Returns whether something moved. */
 static bool take_in(struct twill_server_link *link)
 {
     bool moved = false;
@@ -498,19 +499,20 @@ twill_status twill_links_open(struct twill_server *server,
     return TWILL_OK;
 }
 
+/* Poll a link. Returns whether something moved. */
 static int advance_link(void *link)
 {
     return twill_link_poll(link);
 }
 
+/* Return whether a link is lost, or has sent everything and its worker has left. */
 static bool is_drained(const void *awaited)
 {
     const struct twill_server_link *link = awaited;
     return link->lost || (link_is_idle(link) && link->left);
 }
 
-/* Send everything that is queued, but stop at the time `until` (twill_now()). The peer receives
- * until it has the last head. */
+/* Advance a link until all is sent and received, but at most until `until` (a twill_now()). */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {

@@ -20,7 +20,7 @@
 #define TWILL_LINK_CREDIT 32u
 #define TWILL_LINK_LEFT   64u
 
-/* Head of a message, sent as it is in memory. */
+/* Head of a message, sent as it is in memory. `kind` is of TWILL_ORDER_* or TWILL_LINK_*. */
 struct twill_link_head {
     uint16_t kind, credits;
     uint32_t key;
@@ -30,20 +30,20 @@ struct twill_link_head {
 };
 _Static_assert(sizeof(struct twill_link_head) == 32, "with the transport's, 64 bytes");
 
-/* A head in the queue to be sent, with its chunks. */
+/* A head that is queued to be sent, with its chunks. An element of its link's queue. */
 struct twill_link_batch {
     struct twill_link_head head;
     uint32_t next; /* chunk to be sent next */
     bool begun;    /* the head has been sent */
 };
 
-/* State of a key on a link. */
+/* State of a key on one end of a link, under the lock of that end. */
 struct twill_link_key {
     uint32_t missing; /* chunks of the pull not landed (worker) or not sent (server) */
     uint64_t version; /* worker: lowest version of the pull so far */
 };
 
-/* Sending half of a link. */
+/* Sending half of a link, under the lock of its end. */
 struct twill_link_sending {
     struct twill_link_batch *batch; /* [batches] those before `current` have been sent */
     uint32_t batches, batches_held, current;
@@ -55,7 +55,7 @@ struct twill_link_sending {
     bool starved;     /* this wait for a credit has been counted */
 };
 
-/* Receiving half of a link. */
+/* Receiving half of a link, under the lock of its end. */
 struct twill_link_receiving {
     struct twill_link_head head;
     twill_request *head_request;
@@ -65,7 +65,8 @@ struct twill_link_receiving {
     uint32_t credits_due;         /* for a server */
 };
 
-/* One end of a link. server->work.posting protects a worker's, the shard's lock a server's. */
+/* One end of a link, from twill_links_open() to twill_links_close(). server->work.posting protects
+ * a worker's end, the shard's lock a server's. */
 struct twill_server_link {
     struct twill_server *server;
     struct twill_shard *shard; /* at a server's end, or NULL */
@@ -87,24 +88,23 @@ struct twill_server_link {
     struct twill_link_receiving in;
 };
 
-/* Make the links of this rank. Pairs of worker and server need none if maps() returns true.
- * Collective. */
+/* Make the links of this rank. Pairs for which maps(server, all, ...) is true need none. Returns
+ * TWILL_ERR_MEMORY or a communicator's error if that fails. Collective. */
 twill_status twill_links_open(struct twill_server *server,
                               bool (*maps)(const struct twill_server *server, uint64_t *all,
                                            uint32_t worker, uint32_t rank),
                               uint64_t *all);
-/* End all links. If `together`, the peers end theirs at the same time, unless something has
- * failed. */
+/* End and free all links. If `together`, the peers do so now, and what is queued is sent before. */
 void twill_links_close(struct twill_server *server, bool together);
-/* End a communicator of two ranks, either together with the peer or alone. NULL is allowed. */
+/* Destroy a communicator together with the peer, or break and leave it alone. NULL is allowed. */
 void twill_link_end_comm(struct twill_comm *comm, bool together);
-/* Advance a link. Returns whether something moved. */
+/* Receive and send what can move on a link. Returns whether something did. A lost link is idle. */
 bool twill_link_poll(struct twill_server_link *link);
-/* Queue an order of the worker, to be sent to the shard. */
+/* Queue an order of the worker for the shard. twill_link_poll() sends it. */
 void twill_link_order(struct twill_server_link *link, struct twill_server_order order);
 /* Queue the answer to push number `push` of a key, to be sent to the worker. */
 void twill_link_answer(struct twill_server_link *link, uint32_t key, uint64_t push);
-/* Queue a chunk's parameters for the worker. */
+/* Queue a chunk's parameters for the worker, or a copy of them if they may change before. */
 void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk *chunk);
 
 #endif

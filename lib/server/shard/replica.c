@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replicas. A shard sends each of its chunks, whenever it has changed, to the shard of the next
- * server that has the replicas (a chain of two). It uses messages on a communicator of the two
- * ranks.
+ * server that has the replicas (a chain of two), in messages on a communicator of the two ranks.
  *
  * A head names up to REPLICA_RUN chunks with their versions. The memory of each follows as one
  * message, sent from the chunk itself, which does not change in the meantime. The receiver stores
@@ -20,20 +19,20 @@
 #define REPLICA_RUN     8u /* most chunks of a head */
 #define REPLICA_BATCHES 2u /* most heads under way */
 
-/* Head of a batch, sent as it is in memory. */
+/* Head of a batch, with the numbers of `count` chunks and their state. Sent as it is in memory. */
 struct twill_replica_head {
     uint32_t count, chunk[REPLICA_RUN], waiting[REPLICA_RUN];
     uint64_t version[REPLICA_RUN];
 };
 
-/* A head with its chunks, being sent or received. */
+/* A head with its chunks, being sent or received, in its link. */
 struct replica_batch {
     struct twill_replica_head head;
     twill_request *request[REPLICA_RUN + 1]; /* of the head, then of the chunks */
     uint32_t next;                           /* when receiving: the chunk that completes next */
 };
 
-/* One end of the connection, under the shard's lock. */
+/* One end of a connection of two shards, under its shard's lock. Made by twill_replicas_open(). */
 struct twill_replica_link {
     struct twill_shard *shard;
     twill_comm *comm;
@@ -58,14 +57,14 @@ struct twill_replica_link {
     bool begun; /* the head has been received, and its chunks are being received */
 };
 
-/* Give up the connection, and fail the server if a rank lacks something. */
+/* Give up the connection, and fail the server if a rank lacks something, such as memory. */
 static void lose_replica(struct twill_replica_link *link)
 {
     link->lost = true;
     twill_server_note_loss(link->shard->server, link->comm);
 }
 
-/* Return whether the request is complete or NULL. Returns false if the link is lost. */
+/* Return whether the request is complete or NULL. If it fails, loses the link, returning false. */
 static bool is_complete(struct twill_replica_link *link, twill_request **request)
 {
     int done = 1;
@@ -74,6 +73,7 @@ static bool is_complete(struct twill_replica_link *link, twill_request **request
     return done && !link->lost;
 }
 
+/* Start to send bytes, unless the link is lost. Loses it if that fails. */
 static void start_send(struct twill_replica_link *link, const void *data, size_t bytes,
                        twill_request **request)
 {
@@ -82,6 +82,7 @@ static void start_send(struct twill_replica_link *link, const void *data, size_t
         lose_replica(link);
 }
 
+/* Start to receive bytes, unless the link is lost. Loses it if that fails. */
 static void start_receive(struct twill_replica_link *link, void *data, size_t bytes,
                           twill_request **request)
 {
@@ -242,8 +243,7 @@ bool twill_replicas_poll(struct twill_shard *shard)
     return moved;
 }
 
-/* Allocate what one end needs, and post its first receive. Fails if out of memory or the peer is
- * lost. */
+/* Allocate an end's memory and post its first receive. Fails for lack of memory or of the peer. */
 static twill_status prepare(struct twill_replica_link *link, bool sends)
 {
     struct twill_shard *shard = link->shard;
@@ -270,6 +270,7 @@ static twill_status prepare(struct twill_replica_link *link, bool sends)
     return TWILL_OK;
 }
 
+/* Make this rank's end of the connection of two shards, and open it. Collective over both ranks. */
 static twill_status open_replica(struct twill_server *server, uint32_t from, uint32_t to)
 {
     const int ranks[2] = {(int)twill_shard_rank(server, from), (int)twill_shard_rank(server, to)};
@@ -292,8 +293,7 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     return prepare(link, sends);
 }
 
-/* All ranks handle the pairs of servers in the same order, here and in twill_replicas_close(), so
- * that they do not wait for each other in a circle. */
+/* All ranks take pairs of servers in one order, also to close, and so never wait in a circle. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
     for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {
@@ -305,11 +305,13 @@ twill_status twill_replicas_open(struct twill_server *server)
     return TWILL_OK;
 }
 
+/* Return whether a link is NULL or lost, or has sent or received its last head. */
 static bool has_ended(const struct twill_replica_link *link)
 {
     return link == NULL || link->comm == NULL || link->lost || link->ended;
 }
 
+/* Poll all shards of a server. Returns whether something moved. */
 static int advance_shards(void *of)
 {
     const struct twill_server *server = of;
@@ -319,6 +321,7 @@ static int advance_shards(void *of)
     return moved > 0;
 }
 
+/* Return whether has_ended() for all links of a server's shards. */
 static bool have_ended(const void *awaited)
 {
     const struct twill_server *server = awaited;
@@ -328,7 +331,7 @@ static bool have_ended(const void *awaited)
     return ended;
 }
 
-/* Send and receive the last heads of all shards. */
+/* Send and receive the last heads of all shards, but at most until `until` (a twill_now()). */
 static void drain_replicas(struct twill_server *server, uint64_t until)
 {
     const struct twill_waitable waitable = {
@@ -339,13 +342,14 @@ static void drain_replicas(struct twill_server *server, uint64_t until)
     (void)twill_extend_await(server->comm, waitable, until);
 }
 
+/* Return whether a link's acknowledgement is sent or the link is lost. */
 static bool acknowledged_or_lost(const void *awaited)
 {
     struct twill_replica_link *link = *(struct twill_replica_link *const *)awaited;
     return is_complete(link, &link->acknowledgement) || link->lost;
 }
 
-/* Wait until the last acknowledgement has left this rank. Returns false if it could not. */
+/* Wait until the last acknowledgement is sent, or `until`. Returns false if it could not be. */
 static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {.done = acknowledged_or_lost, .awaited = &link};
@@ -353,8 +357,7 @@ static bool has_acknowledged(struct twill_replica_link *link, uint64_t until)
            !link->lost;
 }
 
-/* Close one end. `until` limits the wait for the peer, and is 0 if the peer does not close its
- * end. */
+/* End and free one end, unless NULL. Waits for the peer until `until`, or not if that is 0. */
 static void close_replica(struct twill_replica_link *link, twill_context *context, uint64_t until)
 {
     if (link == NULL)

@@ -18,6 +18,7 @@ bool twill_server_adds(const struct twill_server *server)
            mode == TWILL_SERVER_SOFTSYNC;
 }
 
+/* Return the bytes of a chunk's parameters, rounded up to CHUNK_ALIGN. */
 static size_t value_bytes(const struct twill_server *server, const struct twill_chunk_place *place)
 {
     return twill_round_up(place->count * twill_type_size(server->key[place->key].type),
@@ -31,7 +32,7 @@ size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_c
                twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
 }
 
-/* Return the bytes of a chunk's memory, including parameters as pulled. */
+/* Return the bytes of all memory of a chunk, with parameters as pulled if distances need them. */
 static size_t memory_bytes(const struct twill_server *server, const struct twill_chunk *chunk)
 {
     size_t bytes = twill_chunk_bytes(server, chunk->place);
@@ -41,7 +42,7 @@ static size_t memory_bytes(const struct twill_server *server, const struct twill
     return bytes;
 }
 
-/* Set the parts of a chunk within `memory`. Returns where they end. */
+/* Place the parts of a chunk in `memory`. Returns the end of its memory. */
 static unsigned char *divide_chunk(const struct twill_server *server, struct twill_chunk *chunk,
                                    unsigned char *memory)
 {
@@ -60,6 +61,7 @@ static unsigned char *divide_chunk(const struct twill_server *server, struct twi
     return memory + memory_bytes(server, chunk);
 }
 
+/* Allocate and place a shard's chunks and replicas, all zero. Fails only if out of memory. */
 static twill_status allocate_chunks(struct twill_shard *shard)
 {
     struct twill_server *server = shard->server;
@@ -90,6 +92,7 @@ static twill_status allocate_chunks(struct twill_shard *shard)
     return TWILL_OK;
 }
 
+/* List and allocate the chunks and replicas of one shard. Fails only if out of memory. */
 static twill_status open_shard(struct twill_shard *shard)
 {
     struct twill_server *server = shard->server;
@@ -154,12 +157,13 @@ bool twill_shard_try_lock(struct twill_shard *shard)
            !atomic_exchange_explicit(&shard->locked, true, memory_order_acquire);
 }
 
+/* Try to lock a shard. Returns whether this call has locked it. */
 static bool has_locked(const void *awaited)
 {
     return twill_shard_try_lock(*(struct twill_shard *const *)awaited);
 }
 
-/* Lock a shard, waiting until `end` at most. Returns whether it is locked. */
+/* Lock a shard, waiting until `end` (a twill_now()) at most. Returns whether it is locked. */
 static bool lock_until(struct twill_shard *shard, uint64_t end)
 {
     return twill_wait_for_thread(has_locked, &shard, end);
@@ -279,6 +283,7 @@ static void take_push(struct twill_shard *shard, uint32_t w, struct twill_server
     }
 }
 
+/* Take a worker's order, that is, its push, its pull or its leaving. */
 static void take_order(struct twill_shard *shard, uint32_t w, struct twill_server_order order)
 {
     if ((order.kind & TWILL_ORDER_LEAVE) != 0) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shard of a server, with its chunks and the orders of workers. Whoever has set `locked` works on
- * it. If there are threads, that is the shard's own, except in calls that read counters or
- * state. */
+ * it, which is the shard's thread if it has one, except in calls that read counters or state. */
 #ifndef TWILL_SERVER_SHARD_H
 #define TWILL_SERVER_SHARD_H
 
@@ -11,16 +10,14 @@
 struct twill_replica_link;
 
 /* --- orders of a worker, and answers, in memory that both map --------------------------------- */
-
-/* No locks: only the worker writes a ring, in its memory, and only the shard answers, in the
- * server's. */
+/* Without locks, only the worker writes its ring, and only the shard its answers. */
 
 /* Kinds of orders. PUSH | PULL is one order. */
 #define TWILL_ORDER_PUSH  1u
 #define TWILL_ORDER_PULL  2u
 #define TWILL_ORDER_LEAVE 4u
 
-/* An order of a worker. `kind` is a set of the bits above, and `key` has no meaning for LEAVE. */
+/* An order of a worker. `kind` is a set of TWILL_ORDER_*. `key` has no meaning for LEAVE. */
 struct twill_server_order {
     uint32_t key, kind;
     uint64_t push, pull; /* numbers of the push and the pull, if the kind includes them */
@@ -28,23 +25,23 @@ struct twill_server_order {
 };
 _Static_assert(sizeof(struct twill_server_order) == 32, "two in a cache line");
 
-/* Ring of orders. A worker has at most one push and one pull of a key under way, and a shard takes
- * an order before it answers. Two slots per key and one for leaving never overrun. */
+/* A worker's orders to a shard, in the worker's memory. A worker has at most one push and one pull
+ * of a key under way, and a shard takes an order before it answers. So the slots never overrun. */
 struct twill_order_ring {
     _Atomic uint64_t head; /* number of orders ever written */
     unsigned char gap[TWILL_CACHE_LINE - sizeof(uint64_t)];
     struct twill_server_order order[];
 };
 
-/* A shard's answers for one key of a worker. `pushed` and `pulled` are the numbers of the last
- * complete push and pull. `version` is that of the pull's chunk with the fewest updates. */
+/* A shard's answers for one key of a worker, in the server's memory. `pushed` and `pulled` number
+ * the last complete push and pull. `version` is the lowest of the chunks that the pull got. */
 struct twill_answer {
     _Atomic uint64_t pushed, pulled;
     _Atomic uint64_t version;
     uint64_t unused;
 };
 
-/* Return the slots of a ring for this many keys, a power of two. */
+/* Return the number of slots of a ring for this many keys. It is a power of two. */
 static inline size_t twill_ring_slots(uint32_t keys)
 {
     size_t slots = 4;
@@ -59,7 +56,7 @@ static inline size_t twill_ring_bytes(uint32_t keys)
            twill_ring_slots(keys) * sizeof(struct twill_server_order);
 }
 
-/* Append an order. Only the worker's thread that holds work.posting may call it. */
+/* Append an order to a ring for `keys` keys. The caller is the worker and holds work.posting. */
 static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
                                   struct twill_server_order order)
 {
@@ -68,7 +65,7 @@ static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* State of a worker at a chunk. */
+/* State of a worker at a chunk of a shard, under the shard's lock. */
 struct twill_chunk_worker {
     const void *push; /* its gradient that waits for an update or for the replica, or NULL */
     uint64_t base;    /* version that it pulled last */
@@ -77,7 +74,7 @@ struct twill_chunk_worker {
     bool owed;        /* its push is answered once the replica has the change */
 };
 
-/* A chunk on a shard, or the replica of another server's chunk. */
+/* A chunk on a shard, or the replica of another server's chunk. The shard's lock protects it. */
 struct twill_chunk {
     const struct twill_chunk_place *place;
     unsigned char *value; /* parameters, then state and sum: twill_chunk_bytes() */
@@ -91,7 +88,7 @@ struct twill_chunk {
     struct twill_chunk_worker *worker; /* [workers]; NULL in a replica */
 };
 
-/* State of a worker's key at a shard. */
+/* State of a worker's key at a shard, under the shard's lock. */
 struct twill_shard_key {
     const unsigned char *sent;     /* in the worker's memory, or the inbox of its link */
     unsigned char *landed;         /* NULL if parameters are sent in messages */
@@ -100,7 +97,7 @@ struct twill_shard_key {
     uint64_t version;              /* lowest version that the pull has got so far */
 };
 
-/* State of a worker at a shard. */
+/* State of a worker at a shard, under the shard's lock. */
 struct twill_shard_worker {
     uint32_t rank; /* in server->comm */
     bool gone;     /* it has left or died */
@@ -119,7 +116,7 @@ struct twill_shard_count {
     uint32_t deaths;
 };
 
-/* The thread of a shard. */
+/* The thread of a shard. Constant while it runs, except `stop`, which ends it. */
 struct twill_shard_thread {
     pthread_t id;
     int pu;        /* CPU it runs on, as numbered by Linux, or -1 for any */
@@ -128,8 +125,7 @@ struct twill_shard_thread {
     _Atomic bool stop;
 };
 
-/* A shard. twill_shards_open() and twill_server_open_memory() make it, twill_shards_close() frees
- * it. */
+/* A shard of this rank, made by twill_server_open_memory() and freed by twill_shards_close(). */
 struct twill_shard {
     struct twill_server *server;
     uint32_t number;
@@ -158,24 +154,25 @@ struct twill_shard {
 };
 
 /* --- shard.c --- */
-
-/* Allocate the chunks and replicas of all shards of this rank. */
+/* Allocate the chunks and replicas of all shards of this rank. Fails only if out of memory. */
 twill_status twill_shards_open(struct twill_server *server);
+/* Free this rank's shards. Their threads and connections have ended. */
 void twill_shards_close(struct twill_server *server);
-/* Take orders of workers and return how many. The shard is locked, here and in all that follows. */
+/* Take orders of workers and advance the shard's connections. Returns 0 if nothing moved. The shard
+ * is locked, here and in all that follows. */
 unsigned twill_shard_poll(struct twill_shard *shard);
-/* Count workers as dead that two checks in a row have found dead. Checks only from time to time. */
+/* Give up workers that two checks in a row find dead. Checks only from time to time. */
 void twill_shard_check(struct twill_shard *shard);
-/* Begin to take a push or a pull. Its chunks follow by twill_chunk_push() and twill_chunk_pull().
- * If an order is both, each chunk is pushed and then pulled, to overlap its transfers. */
+/* Begin to take push `number`. A twill_chunk_push() of each of the key's chunks here follows. */
 void twill_shard_begin_push(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
+/* Begin to take pull `number`. A twill_chunk_pull() of each of the key's chunks here follows. */
 void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
-/* Take a pull of all chunks of a key. Each is delivered as soon as the mode allows it. */
+/* Take pull `number` of all chunks of a key. Each is delivered as soon as the mode allows it. */
 void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                            uint64_t number);
-/* Note that a chunk's gradient has been taken. Answers the push after its last chunk. */
+/* Note that a chunk's gradient is taken or dropped. Answers the push after its last chunk. */
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk,
                         uint32_t worker);
 /* Hand a chunk's parameters to a worker that pulls. Answers the pull after its last chunk. */
@@ -184,7 +181,7 @@ void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, u
 bool twill_server_adds(const struct twill_server *server);
 /* Return the bytes of a chunk's parameters, optimizer state and sum, which are adjacent. */
 size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
-/* Note that a worker has left or, if `died`, died. */
+/* Note, once, that a worker has left or, if `died`, died. No chunk waits for it any more. */
 void twill_shard_lose(struct twill_shard *shard, uint32_t worker, bool died);
 /* Lock a shard for this thread, or return false if another thread has it. */
 bool twill_shard_try_lock(struct twill_shard *shard);
@@ -196,29 +193,27 @@ static inline void twill_shard_unlock(struct twill_shard *shard)
 /* Lock all shards of this rank for a public call, if it serves. Returns TWILL_ERR_TIMEOUT if
  * another thread has held one for TWILL_TIMEOUT, or TWILL_ERR_FORKED in a forked child. */
 twill_status twill_shards_lock(struct twill_server *server, const char *call);
+/* Unlock what twill_shards_lock() has locked. */
 void twill_shards_unlock(struct twill_server *server);
 
 /* --- shard_thread.c --- */
-
-/* Return the NUMA node of a PU, both by Linux's numbers, or -1 if unknown or if there is only
- * one. */
+/* Return the NUMA node of a PU, both by Linux's numbers, or -1 if unknown or the only one. */
 int twill_shard_numa_node(const struct twill_topology *topology, int pu);
-/* Choose the CPUs on which the shards' threads run. */
+/* Set the CPU, if any is left, and NUMA node of each shard's thread. It has not started. */
 void twill_shard_threads_place(struct twill_server *server);
-/* Prefer the shard's NUMA node for memory that has not been touched yet, unless TWILL_MEMORY says
- * where memory must be. `memory` may be NULL. */
+/* Prefer the shard's NUMA node for untouched memory, or NULL, unless TWILL_MEMORY names nodes. */
 void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 /* Undo twill_shard_place_memory() before the memory is freed. */
 void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 
-/* Start the threads of options.threads. Returns TWILL_ERR_SYSTEM if one cannot start. */
+/* Start the threads of options.threads. If one cannot, breaks the server with TWILL_ERR_SYSTEM. */
 twill_status twill_shard_threads_start(struct twill_server *server);
 /* Stop the threads that run, and wait for them. */
 void twill_shard_threads_stop(struct twill_server *server);
 
 /* --- chunk.c: when chunks are updated and delivered --- */
-
-/* Take a gradient of a worker. `data` must stay valid until twill_shard_pushed(). */
+/* Use, hold or drop a worker's gradient, as the mode demands. `number` is that of its push. `data`
+ * must stay valid until twill_shard_pushed(). */
 void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker,
                       const void *data, uint64_t number);
 /* Deliver the chunk to a worker at once, or as soon as the mode allows it. */
@@ -229,14 +224,12 @@ void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk);
 void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 
 /* --- replica.c --- */
-
-/* Connect each shard with the shard that has its replicas. Collective over the servers. Fails if
- * out of memory or a server is lost. */
+/* Connect each shard with the shard that has its replicas. Collective over the servers. Returns
+ * TWILL_ERR_MEMORY if out of memory, TWILL_ERR_PEER if a server is lost. */
 twill_status twill_replicas_open(struct twill_server *server);
-/* End the connections. If `together`, the peers end theirs at the same time, unless something has
- * failed. */
+/* End and free the connections. If `together`, the peers do so now, and get all changes before. */
 void twill_replicas_close(struct twill_server *server, bool together);
-/* Advance a shard's two connections. Returns whether something moved. */
+/* Advance a shard's two connections unless they are lost. Returns whether something moved. */
 bool twill_replicas_poll(struct twill_shard *shard);
 /* Queue a changed chunk for its replica. twill_chunk_copied() is called when the replica has it. */
 void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk);
@@ -244,15 +237,14 @@ void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk);
 uint64_t twill_replicas_registrations(const struct twill_shard *shard);
 
 /* --- chunk_update.c: how chunks are updated --- */
-
-/* Add `factor` times a gradient to `sum`. */
+/* Add `factor` times a worker's gradient, in its pushed form, to sum[place->count]. */
 void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor);
 /* Update the chunk with n gradients data[n], summed in order, each multiplied by its factor unless
  * `factor` is NULL. If n is 0, use the chunk's sum instead. The result is multiplied by `scale`. */
 void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
                         const void *const *data, const float *factor, unsigned n, float scale);
-/* Return the factor of a worker's gradient that options.rate demands. */
+/* Return the factor that options.rate gives a worker's gradient, or 1 if the rate is fixed. */
 float twill_chunk_factor(const struct twill_shard *shard, const struct twill_chunk *chunk,
                          uint32_t worker);
 

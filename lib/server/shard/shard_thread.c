@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of options.threads, one per shard. Each runs on its own PU if there is one for it.
- * The chunks of its shard are in memory of the same NUMA node. */
+/* The threads of options.threads, one per shard, each on its own PU if there is one for it. */
 #include "lib/server/shard/shard.h"
 
 #include "lib/wait/wait.h"
@@ -32,6 +31,7 @@ void twill_shard_threads_place(struct twill_server *server)
     }
 }
 
+/* Return whether memory of the shard is to be in its thread's NUMA node. */
 static bool is_placed(const struct twill_shard *shard, const void *memory)
 {
     return memory != NULL && shard->thread.numa_node >= 0 && !shard->server->process.places_memory;
@@ -62,13 +62,14 @@ static int serve(void *of)
     return moved;
 }
 
+/* Return whether the shard's thread has been asked to end. */
 static bool is_stopped(const void *awaited)
 {
     const struct twill_shard *shard = awaited;
     return atomic_load_explicit(&shard->thread.stop, memory_order_relaxed);
 }
 
-/* Look for dead workers and report a loss, while the thread waits. Always returns TWILL_OK. */
+/* Look for dead workers and inform ranks of a loss, while the thread waits. Returns TWILL_OK. */
 static twill_status check_workers(void *of, struct twill_waiting *state)
 {
     struct twill_shard *shard = of;
@@ -81,6 +82,7 @@ static twill_status check_workers(void *of, struct twill_waiting *state)
     return TWILL_OK;
 }
 
+/* Serve a shard until its thread is to stop. Returns NULL. */
 static void *shard_main(void *argument)
 {
     struct twill_shard *shard = argument;

@@ -16,7 +16,7 @@
 #define WAITING_MOST ((UINT64_C(1) << WAITING_BITS) - 1)
 #define VERSION_MOST ((UINT64_C(1) << (63 - WAITING_BITS)) - 1)
 
-/* Start of a record. `waiting` counts gradients in the sum. */
+/* Start of a record. `waiting` is the number of gradients in its sum. */
 struct record_head {
     uint64_t version, waiting;
 };
@@ -56,6 +56,7 @@ void twill_record_write(const struct twill_server *server, const struct twill_ch
     }
 }
 
+/* Set a chunk's version, waiting gradients, parameters, optimizer state and sum from a record. */
 static void read_record(const struct twill_server *server, struct twill_chunk *chunk,
                         const unsigned char *record)
 {
@@ -90,6 +91,7 @@ static uint64_t order_record(const unsigned char *record)
     return (head.version + 1) << WAITING_BITS | twill_min(head.waiting, WAITING_MOST);
 }
 
+/* Return the version of a record, given its order_record(). */
 static uint64_t version_of(uint64_t order)
 {
     return (order >> WAITING_BITS) - 1;
@@ -114,6 +116,7 @@ unsigned char *twill_server_hold(struct twill_server *server, uint32_t place)
     return server->past.held[place];
 }
 
+/* Hold a record of one of `from`'s chunks in `to`. Fails only if out of memory. */
 static twill_status hold_chunk(struct twill_server *to, const struct twill_server *from,
                                const struct twill_chunk *chunk)
 {
@@ -136,7 +139,7 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
     return TWILL_OK;
 }
 
-/* Facts about the records, equal on all ranks after find_newest(). In one allocation. */
+/* Facts about records, equal on all ranks after find_newest(). Arrays of one call's allocation. */
 struct newest {
     uint64_t *order;           /* [places] order_record() of each chunk's newest, or 0 if none */
     uint64_t *holder;          /* [places] size - the lowest rank that has it */
@@ -202,8 +205,7 @@ static twill_status fail_lost(struct twill_server *server, const struct newest *
                                 : "files of twill_server_save() are missing");
 }
 
-/* At the lowest worker, hold records of its parameters as version 0. On all ranks, set *newest to
- * name it as their holder. */
+/* At the lowest worker, hold records of its parameters. Everywhere, name these in *newest. */
 static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
     uint32_t from = server->roles.worker_rank[0];
@@ -225,7 +227,7 @@ static twill_status hold_initial(struct twill_server *server, struct newest *new
     return TWILL_OK;
 }
 
-/* Return the chunk, or replica, of a place in a list that is ordered by place. */
+/* Return the chunk, or replica, of `place`, which is in the list. The list is ordered by place. */
 static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
                                       const struct twill_chunk_place *place)
 {
@@ -264,8 +266,7 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Set the number of the last push of each key, and the version from which each worker continues.
- * Workers in step have pushed V times to chunks of version V. */
+/* Set the numbers of keys' last pushes and of workers' versions, from which they continue. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
@@ -286,8 +287,8 @@ static void set_numbers(struct twill_server *server, const struct newest *newest
     }
 }
 
-/* Take the optimizer's hyperparameters from the rank that changed them most often. New ranks have
- * others, and so have ranks that do not serve. */
+/* Take the optimizer's hyperparameters from the lowest rank with most changes of them, as new ranks
+ * and ranks that do not serve have others. Collective. Breaks the server if that fails. */
 static twill_status spread_optimizer(struct twill_server *server, const struct newest *newest)
 {
     twill_optimizer taken = server->rule.optimizer;
@@ -302,8 +303,8 @@ static twill_status spread_optimizer(struct twill_server *server, const struct n
     return TWILL_OK;
 }
 
-/* Bring the newest records to the shards, or the initial parameters if there are no records. Fails
- * if some chunks have records and others have none. */
+/* Do the work of twill_server_spread_state(). `newest` has memory for its arrays, and scratch[]
+ * room for a record. Returns the error of a broken server, such as TWILL_ERR_PEER. Collective. */
 static twill_status spread(struct twill_server *server, struct newest *newest,
                            unsigned char *scratch)
 {

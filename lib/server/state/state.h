@@ -5,29 +5,31 @@
 
 #include "lib/server/shard/shard.h"
 
-/* Return the bytes of a chunk's record. */
+/* Return the bytes of a chunk's record, which has all that twill_record_write() writes. */
 size_t twill_record_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
-/* Return the bytes of the sum at the end of a record, which only modes that add gradients have. */
+/* Return the bytes of the sum of waiting gradients, with which records of some modes end. */
 static inline size_t twill_record_sum_bytes(const struct twill_chunk_place *place)
 {
     return place->count * sizeof(float);
 }
-/* Write the record of a chunk. */
+/* Write a chunk's version, number of waiting gradients, parameters, optimizer state and, in modes
+ * that add gradients, their sum to record[twill_record_bytes()]. */
 void twill_record_write(const struct twill_server *server, const struct twill_chunk *chunk,
                         unsigned char *record);
-/* Check the record of a chunk that was read from a file. Without a sum, forget the number of
- * gradients that wait. Returns false if no server writes such a version. */
+/* Return whether a record from a file has a version and a number of waiting gradients that a server
+ * can write. Unless has_sum, first set that number to 0 in the record. */
 bool twill_record_check(unsigned char *record, bool has_sum);
-/* Return memory for this rank's record of the chunk at index `place`, or NULL if out of memory. */
+/* Return memory for this rank's record of the chunk at index `place`, allocated at the first call,
+ * or NULL if out of memory. twill_server_drop_state() frees it. */
 unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 
 /* Bring the newest record of each chunk to its shards, or the lowest worker's parameters if there
- * are no records. Fails on all ranks if only some chunks have one. Collective. */
+ * are no records. Returns TWILL_ERR_PEER on all ranks if only some chunks have one. Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
-/* Copy this rank's chunks of `from` into to->past.held, or fail for lack of memory. Both servers
- * have the same tensors. */
+/* Hold records of `from`'s chunks and replicas on this rank in `to`. Fails only if out of
+ * memory. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
-/* Free this rank's records. */
+/* Free all records that this rank holds in server->past.held. */
 void twill_server_drop_state(struct twill_server *server);
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a server's chunks in a file. The file has a head, then for each chunk a description
- * and its record (state.h), then a CRC32C of everything before. It is written under another name,
- * synced and renamed, so that a crash leaves the old file or the new one. In modes that add
- * gradients, a record ends with their sum. Other modes can do without it. */
+/* The state of a server's chunks in a file, that is, a head, a description and the record (state.h)
+ * of each chunk, and a CRC32C of all this. It is written under another name, synced and renamed, so
+ * that a crash leaves the old file or the new one. Only modes that add gradients need their sum. */
 #include "lib/server/state/state.h"
 
 #include "kernels/kernels.h"
@@ -32,7 +31,7 @@ struct state_chunk {
     uint32_t type, states;            /* number of states of the optimizer, with its rule */
 };
 
-/* A file that is being written or read, with the CRC of the bytes so far. */
+/* A file that is being written or read by one call, with the CRC of the bytes so far. */
 struct state_stream {
     struct twill_server *server;
     FILE *file;
@@ -40,12 +39,14 @@ struct state_stream {
     uint32_t crc;
 };
 
+/* Add bytes to the CRC of a file. Returns the new CRC. */
 static uint32_t add_crc(struct state_stream *s, const void *data, size_t bytes)
 {
     s->crc = s->server->process.kernels->crc32c(s->crc, data, bytes);
     return s->crc;
 }
 
+/* Set *chunk to a chunk's description, which is equal only for equal tensors, cuts and rules. */
 static void describe_chunk(const struct twill_server *server, const struct twill_chunk_place *place,
                            struct state_chunk *chunk)
 {
@@ -64,12 +65,14 @@ static void describe_chunk(const struct twill_server *server, const struct twill
         chunk->states |= ((uint32_t)server->rule.optimizer.rule + 1) << 8;
 }
 
+/* Write bytes to a file and add them to its CRC. Returns whether all were written. */
 static bool write_all(struct state_stream *s, const void *data, size_t bytes)
 {
     (void)add_crc(s, data, bytes);
     return fwrite(data, 1, bytes, s->file) == bytes;
 }
 
+/* Write head, chunks and CRC to a file. Returns false if out of memory or a write failed. */
 static bool write_chunks(struct state_stream *s)
 {
     struct twill_server *server = s->server;
@@ -111,6 +114,7 @@ static bool sync_folder(const char *path)
     return good;
 }
 
+/* Write all chunks here to a file, replacing it only when complete. Fails with a message. */
 static twill_status write_file(struct twill_server *server, const char *path)
 {
     char beside[PATH_MAX];
@@ -153,12 +157,14 @@ twill_status twill_server_save(twill_server *server, const char *path)
     return status;
 }
 
+/* Refuse a file with its name and `why`. Returns TWILL_ERR_ARGUMENT. */
 static twill_status bad_file(const struct state_stream *s, const char *why)
 {
     (void)TWILL_SERVER_REFUSE(s->server, "twill_server_load: %s: %s", s->path, why);
     return TWILL_ERR_ARGUMENT;
 }
 
+/* Read bytes and add them to the CRC. Returns false if there are fewer. */
 static bool read_all(struct state_stream *s, void *data, size_t bytes)
 {
     if (fread(data, 1, bytes, s->file) != bytes)
@@ -167,8 +173,8 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
     return true;
 }
 
-/* Return the place of a chunk in a file, whatever its sum, or UINT32_MAX. Searches from `from`,
- * because files have chunks in the order of places. */
+/* Return the place of a chunk in a file, whatever its sum, or UINT32_MAX if no place is like it.
+ * Searches from `from` on, because files have chunks in the order of places. */
 static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
                            uint32_t from)
 {
@@ -184,7 +190,7 @@ static uint32_t find_place(const struct twill_server *server, const struct state
 }
 
 /* Read the record of a chunk into server->past.held. A missing sum becomes zeros, and a superfluous
- * one is skipped. Fails if out of memory or the file is bad. */
+ * one is skipped. Returns TWILL_ERR_MEMORY, or TWILL_ERR_ARGUMENT if the file is bad. */
 static twill_status read_file_record(struct state_stream *s, uint32_t place,
                                      const struct state_chunk *about)
 {
@@ -208,8 +214,7 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     return status;
 }
 
-/* Cut tensors as the file does. If they are already cut, find_place() compares them. Fails if the
- * file's size of chunks is impossible. */
+/* Cut tensors into chunks of `bytes`, unless cut. Fails if that is no size or memory is short. */
 static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
 {
     struct twill_server *server = s->server;
@@ -222,6 +227,7 @@ static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
     return twill_server_place(server);
 }
 
+/* Hold the records of a file. Returns TWILL_ERR_ARGUMENT if it is bad, or TWILL_ERR_MEMORY. */
 static twill_status read_chunks(struct state_stream *s)
 {
     struct state_head head;

@@ -52,8 +52,7 @@ static twill_status make_code_operation(struct twill_gradients *set)
     return twill_explain(&set->error, status, twill_context_message(set->process.context));
 }
 
-/* Place the residual of each tensor, in the order of set->backward, also of those without a place
- * in the arena. Returns the number of elements. */
+/* Place the residuals of all tensors that may be compressed. Returns the number of elements. */
 static size_t place_residuals(struct twill_gradients *set)
 {
     size_t bytes = 0;
@@ -254,6 +253,7 @@ static unsigned char *lists_of(const struct twill_gradients *set, const struct t
     return bucket->wire.memory + ranks * (heads + from * TWILL_LIST_ENTRY);
 }
 
+/* Return the bytes of a rank's list with its head and `entries` entries. */
 static size_t list_bytes(const struct twill_gradients *set, size_t entries)
 {
     return list_head(set) + entries * TWILL_LIST_ENTRY;

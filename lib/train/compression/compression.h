@@ -18,9 +18,9 @@
  * Ranks decode equal codes with kernels that give equal results, so they get the same bits. No
  * residual has the losses of partial sums that are rounded on the way (bounds are in twill(7)).
  *
- * The gradient of a dense layer is the product of its sufficient factors, the errors and
- * activations of the samples. By price, either the factors of all ranks are gathered, and every
- * rank computes the sum of the gradients from them, or each rank's gradient is reduced. */
+ * A dense layer's gradient is the product of its sufficient factors, the samples' errors and
+ * activations. By price, all ranks' factors are gathered and multiplied, or gradients are reduced.
+ */
 #ifndef TWILL_TRAIN_COMPRESSION_H
 #define TWILL_TRAIN_COMPRESSION_H
 
@@ -51,12 +51,13 @@ struct twill_compressor {
 /* If the options ask for compression, make the set's compressor with its operation and residuals.
  * Called after the tensors have been placed. Returns TWILL_OK or the error. */
 twill_status twill_compressor_open(struct twill_gradients *set);
+/* Free the set's compressor, if any. */
 void twill_compressor_close(struct twill_gradients *set);
 /* Choose which buckets are compressed, and allocate their wire buffers. Returns the status. */
 twill_status twill_compressor_prepare(struct twill_gradients *set);
+/* Free the wire buffers, if any. */
 void twill_compressor_unprepare(struct twill_gradients *set);
-/* Return the units in a segment of a bucket, which are elements or units of its codes. The last
- * segment may have fewer. */
+/* Return the elements in a segment of a bucket, or units of its codes. The last may have fewer. */
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return the bytes that this rank contributes to the exchange of a bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);

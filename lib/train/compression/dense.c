@@ -6,11 +6,9 @@
 #include <string.h>
 
 #define TIMED_REDUCTIONS 3u
-/* Most bytes of the reduction that is timed at a commit. */
-#define TIMED_REDUCTION ((size_t)4 << 20)
+#define TIMED_REDUCTION  ((size_t)4 << 20) /* most bytes of the reduction that is timed */
 
-/* Time a product on all ranks. Sets *million to the picoseconds that a million multiplications take
- * on the slowest rank. Returns TWILL_OK or the error. */
+/* Set *million to the ps that a million multiplications take on the slowest rank. Collective. */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
     uint64_t mine = twill_factors_time(set->process.kernels);

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* List in places[], unless that is NULL, the part of each tensor in this rank's shard of a segment
- * of bucket b. Returns the number of parts. */
+/* List in places[], unless NULL, tensors' parts in this rank's shard of a segment. Returns how
+ * many. */
 static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
                              struct twill_update_segment *segment, struct twill_state_place *places)
 {
@@ -128,8 +128,7 @@ static void write_export(const struct twill_gradients *set, const struct twill_s
         write_residual(set, to);
 }
 
-/* Set *places to a list of this rank's ranges, to be freed with free(), and *ranges to their
- * number. Returns TWILL_OK or the error. */
+/* Set *places to a list of this rank's *ranges ranges, to be freed with free(), or fail. */
 static twill_status list_places(const struct twill_gradients *set,
                                 struct twill_state_place **places, uint32_t *ranges)
 {

@@ -197,8 +197,7 @@ static bool is_range_sound(const struct twill_gradients *set, const struct twill
            range->count <= left / sizeof(float) / twill_max(arrays, 1);
 }
 
-/* Add the ranges and the residual of an export to `import`. Returns TWILL_OK, or TWILL_ERR_ARGUMENT
- * if it cannot be imported. */
+/* Add an export's ranges and residual to `import`, or refuse it with TWILL_ERR_ARGUMENT. */
 static twill_status read_export(struct state_import *import, const unsigned char *state,
                                 size_t bytes, size_t number)
 {
@@ -249,8 +248,7 @@ static twill_status check_collective(struct state_import *import, twill_status s
     return twill_set_fail(import->set, import->comm, status);
 }
 
-/* Set *all to the ranges that all ranks need or, if not `needs`, bring, of which `mine` are this
- * rank's. Returns TWILL_OK or the error. */
+/* Set *all to the ranges that all ranks need or, if not `needs`, bring. Collective. */
 static twill_status gather_ranges(struct state_import *import, const struct twill_state_range *mine,
                                   bool needs, struct twill_state_range **all)
 {
@@ -294,6 +292,7 @@ static twill_status exchange_offers(struct state_import *import)
     return TWILL_OK;
 }
 
+/* Order sources for qsort() by tensor, first element, rank and index. */
 static int compare_sources(const void *left, const void *right)
 {
     const struct import_source *a = left, *b = right;
@@ -306,8 +305,7 @@ static int compare_sources(const void *left, const void *right)
     return (a->index > b->index) - (a->index < b->index);
 }
 
-/* Set import->source to the ranges that all ranks bring, sorted by tensor and first element.
- * Returns TWILL_OK or the error. */
+/* Set import->source to the ranges that all ranks bring, sorted, or fail for lack of memory. */
 static twill_status sort_sources(struct state_import *import)
 {
     for (uint32_t r = 0; r < import->size; r++)
@@ -375,8 +373,7 @@ static twill_status add_move(struct state_import *import, struct import_move mov
     return TWILL_OK;
 }
 
-/* Plan where the elements of range number `index` that a rank needs come from. Returns TWILL_OK, or
- * TWILL_ERR_ARGUMENT if no rank brings one. */
+/* Plan where range `index` of a rank comes from. TWILL_ERR_ARGUMENT if no rank brings it all. */
 static twill_status plan_range(struct state_import *import, uint32_t rank, uint32_t index,
                                const struct twill_state_range *range)
 {
@@ -403,6 +400,7 @@ static twill_status plan_range(struct state_import *import, uint32_t rank, uint3
     return TWILL_OK;
 }
 
+/* Plan where all ranges that any rank needs come from. Returns TWILL_OK or the error. */
 static twill_status plan_moves(struct state_import *import)
 {
     const struct twill_state_range *range = import->needed;
@@ -475,6 +473,7 @@ static void free_buffer(struct import_buffer *buffer)
     free((void *)buffer->next);
 }
 
+/* Move array k of all ranges to the ranks that need it. Collective. Returns the status. */
 static twill_status move_array(struct state_import *import, uint32_t k)
 {
     struct import_buffer out = {0}, in = {0};

@@ -58,6 +58,7 @@ static struct twill_update_bucket *shared_bucket(const struct twill_gradients *s
     return &set->update->bucket[b % twill_buckets_of_step(set)];
 }
 
+/* Return the optimizer as the present step of a bucket uses it. */
 static const twill_optimizer *optimizer_of(const struct twill_gradients *set, uint32_t bucket)
 {
     return &set->update->used[set->bucket[bucket].generation];
@@ -129,8 +130,8 @@ static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
     return set->generations - 1 - set->bucket[b].generation;
 }
 
-/* Run the first pass of LARS and LAMB (`norms`) or the update on a part of this rank's shard.
- * Returns the norms, or zeros. */
+/* Update a part of this rank's shard, for LARS and LAMB times `trust`. If `norms`, only return
+ * their norms for it. Returns zeros otherwise. */
 static struct twill_optimizer_norms update_part(const struct twill_update_queue *queue, uint32_t b,
                                                 const struct twill_update_segment *segment,
                                                 struct twill_bucket_range part, bool norms,
@@ -192,6 +193,7 @@ static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
     }
 }
 
+/* Update this rank's shard of a segment of bucket b, whose parameters are first read if needed. */
 static void update_shard(const struct twill_update_queue *queue, uint32_t b,
                          struct twill_update_segment *segment)
 {
@@ -276,8 +278,7 @@ twill_status twill_update_collect(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Compute the norms of a unit and sum them over the ranks. Returns TWILL_PENDING until that is
- * complete, then TWILL_OK, or an error. */
+/* Compute a unit's norms and sum them over the ranks. Returns TWILL_PENDING until that is done. */
 static twill_status exchange_norms(struct twill_update_queue *queue,
                                    const struct twill_update_unit *unit)
 {

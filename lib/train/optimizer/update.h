@@ -10,9 +10,8 @@
  * caller uses those of the step before. An update then goes from the shard's f32 weights, which
  * like the state have one generation, to the parameters of its step.
  *
- * A reducer has a queue, which it advances. The contents of a queue and its buckets are under the
- * lock of the reducer, except constants and the parameters. Queues of other reducers may wait for
- * the sum that one of them publishes (`clip`). */
+ * A reducer advances a queue. Its lock protects the queue and its buckets, except constants and the
+ * parameters. Queues of other reducers may wait for the sum that one publishes (`clip`). */
 #ifndef TWILL_TRAIN_UPDATE_H
 #define TWILL_TRAIN_UPDATE_H
 
@@ -26,7 +25,7 @@ struct twill_bucket_range {
     size_t first, count;
 };
 
-/* A segment of a bucket. Places are in elements of the bucket. */
+/* A segment of a bucket, under its reducer's lock. Places are in elements of the bucket. */
 struct twill_update_segment {
     size_t first, count;             /* the segment */
     size_t shard_first, shard_count; /* this rank's shard of it */
@@ -57,7 +56,7 @@ struct twill_update_unit {
     bool decoded;        /* the gradients are in the bucket's memory */
 };
 
-/* A reducer's part of the norm of all gradients of a step, for optimizer.clip_norm. */
+/* A queue's part of the norm of all gradients of a step, for optimizer.clip_norm. */
 struct twill_update_clip {
     double sum; /* squares of the units added so far, later those of all ranks */
     twill_request *request;
@@ -137,14 +136,14 @@ unsigned char *twill_update_place(const struct twill_gradients *set, uint32_t te
                                   uint32_t generation);
 /* Return where a tensor's parameters are after the last step that was delivered. */
 unsigned char *twill_update_parameters(const struct twill_gradients *set, uint32_t tensor);
-/* Check that a call that reads or writes the state may be made, as it may between steps. Returns
- * TWILL_OK or the status for the caller. */
+/* Return TWILL_OK if `call` may read or write the state, as between steps, else its error. */
 twill_status twill_update_check_between(struct twill_gradients *set, const char *call);
 
 /* --- lib/train/optimizer/update.c --- */
 /* Read the f32 weights from the parameters of a carried result (twill_gradients_carry()). */
 void twill_update_load_carried(struct twill_gradients *set);
-/* Queue segment `segment` of a bucket, whose reduction is complete, for its update. */
+/* Queue a reduced segment of a bucket for its update. If the bucket is updated at once, queue it
+ * with its last segment and do nothing before. */
 void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment);
 /* Collect complete all-gathers, and end their buckets. Returns TWILL_OK or the error. */
 twill_status twill_update_collect(struct twill_update_queue *queue);
@@ -163,8 +162,7 @@ void twill_update_end_step(struct twill_gradients *set);
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
-/* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size.
- * Returns TWILL_OK or the error. */
+/* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
 /* Import what every rank has saved, and free it. Collective, between steps. Returns the status. */
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);

@@ -17,8 +17,7 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     return TWILL_OK;
 }
 
-/* Return TWILL_OK if a committed set can continue with this optimizer, in which only
- * hyperparameters may differ, and TWILL_ERR_ARGUMENT otherwise. */
+/* Return TWILL_OK if a committed set can take these hyperparameters, else TWILL_ERR_ARGUMENT. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
@@ -64,6 +63,7 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
     return TWILL_OK;
 }
 
+/* Refuse `call` while a late result is outstanding. Returns TWILL_ERR_ARGUMENT. */
 static twill_status refuse_outstanding(struct twill_gradients *set, const char *call)
 {
     return TWILL_SET_REFUSE(set,
@@ -107,6 +107,7 @@ void twill_update_note_import(struct twill_gradients *set, uint64_t steps)
     }
 }
 
+/* Return whether a[a_bytes] and b[b_bytes] overlap. NULL never does. */
 static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_bytes,
                        size_t a_bytes)
 {
@@ -264,6 +265,7 @@ bool twill_update_has_master(const struct twill_gradients *set, twill_type type)
     return type != TWILL_F32 || set->generations > 1;
 }
 
+/* Return the queue of bucket b's reducer. */
 static struct twill_update_queue *queue_of(const struct twill_gradients *set, uint32_t b)
 {
     return &set->update->queue[set->bucket[b].reducer];

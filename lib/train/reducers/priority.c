@@ -3,9 +3,8 @@
  * which buckets are ready everywhere, and take the one with the lowest priority number.
  *
  * All ranks must start the same segments in the same order, but tensors become ready at different
- * times on them. So a segment is chosen from common knowledge only. Exchange n is an allreduce
- * (bitwise and) of one bit for each bucket, "ready here and not yet agreed on". Its result is
- * agreed. At most one segment is started after it, before exchange n + 1.
+ * times on them. So a segment is chosen from common knowledge only. Exchange n is an allreduce of
+ * one bit for each bucket, "ready here and not yet agreed on". At most one segment follows it.
  *
  * While segments of agreed buckets remain, every rank takes part in the next exchange once it has
  * fewer than TWILL_REDUCER_SEGMENTS under way. If none remain, a rank takes part when a bucket is
@@ -60,8 +59,7 @@ static bool precedes(const struct twill_reducer *reducer, const struct twill_buc
     return step_a != step_b ? step_a < step_b : a->priority < b->priority;
 }
 
-/* Return the index of the agreed bucket that comes first, or UINT32_MAX if there is none. Equal
- * ones come in the order of the backward pass. */
+/* Return the index of the agreed bucket that comes first, or UINT32_MAX if there is none. */
 static uint32_t first_agreed(const struct twill_reducer *reducer)
 {
     const struct twill_bucket *bucket = reducer->set->bucket;
@@ -75,8 +73,7 @@ static uint32_t first_agreed(const struct twill_reducer *reducer)
     return first;
 }
 
-/* Read the result of a complete exchange, and start the segment that follows from it, if any.
- * Returns TWILL_OK or the error. */
+/* Read a complete exchange, and start the segment that follows from it. Returns the status. */
 static twill_status end_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

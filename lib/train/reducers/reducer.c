@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* Create *made, a communicator of the parent's ranks. With threads it has its own endpoints. */
+/* Create *made, a duplicate of the parent, with its own endpoints if there are threads. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
     twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
@@ -48,8 +48,7 @@ static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3]
     return n;
 }
 
-/* Break the communicators of a reducer, so that no rank waits on them. The caller holds the lock,
- * or no other thread uses the reducer. */
+/* Break a reducer's communicators, so that no rank waits on them. Only this thread may use it. */
 static void break_reducer(const struct twill_error *cause, const struct twill_reducer *reducer)
 {
     twill_comm *comms[3];
@@ -142,6 +141,7 @@ static twill_status prepare_segment(struct twill_reducer *reducer,
     return twill_allreduce_init(reducer->comm, at, at, count, bucket->type, bucket->op, request);
 }
 
+/* Make a bucket's persistent requests, one for each segment. Collective. Returns the status. */
 static twill_status prepare_bucket(struct twill_reducer *reducer, struct twill_bucket *bucket)
 {
     struct twill_gradients *set = reducer->set;
@@ -176,6 +176,7 @@ static twill_status assign_buckets(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+/* Allocate a reducer's queues and prepare its buckets. Collective. Returns the status. */
 static twill_status prepare_reducer(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -260,8 +261,7 @@ void twill_reducer_lock(struct twill_reducer *reducer)
         (void)twill_wait_for_thread(is_unlocked, reducer, UINT64_MAX);
 }
 
-/* Advance the reducer until nothing is wanted, unless another thread holds it. The holder then sees
- * `wanted`, in its wait or after its unlock. */
+/* Advance a reducer while it is wanted and not locked. A holder of the lock looks for `wanted`. */
 static void advance_wanted(struct twill_reducer *reducer)
 {
     while (atomic_load(&reducer->wanted) && twill_reducer_try_lock(reducer)) {
@@ -355,6 +355,7 @@ static twill_status start_in_order(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
+/* Collect complete all-gathers, and wake waiting threads if any. Returns TWILL_OK or the error. */
 static twill_status collect_gathers(struct twill_reducer *reducer)
 {
     uint32_t collected = reducer->update->collected;
@@ -447,6 +448,7 @@ struct idle_wait {
     twill_status failure;
 };
 
+/* Advance the other communicators of the context. Returns 0 if nothing moved. */
 static int advance_others(void *of)
 {
     const struct idle_wait *wait = of;
@@ -474,7 +476,7 @@ static twill_status look_for_failure(void *of, struct twill_waiting *state)
 }
 
 /* Wait while nothing is under way on the reducer, and advance other communicators of the context.
- * Returns TWILL_PENDING at the deadline. */
+ * Returns TWILL_OK when it is wanted, TWILL_PENDING at the deadline, or the error. */
 static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
 {
     struct idle_wait wait = {reducer, TWILL_OK};

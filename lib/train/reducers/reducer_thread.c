@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads, one for each reducer. A thread starts the reducer's reductions,
- * waits for them, and sleeps while no tensor is ready. It takes no signals. Also describes where
- * the threads run and which endpoints they use. */
+ * waits for them, and sleeps while no tensor is ready. Also describes where threads run. */
 #include "lib/base/times.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/wait/wait.h"
@@ -25,6 +24,7 @@ static void sleep_on(_Atomic uint32_t *word, uint32_t seen)
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &most, NULL, 0);
 }
 
+/* Change a futex word and wake all threads that sleep on it. */
 static void wake_all(_Atomic uint32_t *word)
 {
     atomic_fetch_add(word, 1);
@@ -81,6 +81,7 @@ static bool is_let_in(const void *reducer)
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);
 }
 
+/* Work on a reducer until its thread is to stop. Returns NULL. */
 static void *reducer_main(void *argument)
 {
     struct twill_reducer *reducer = argument;

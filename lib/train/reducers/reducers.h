@@ -35,8 +35,7 @@ struct twill_reducer_thread {
 };
 
 /* A part of a gradient set that reduces some of its buckets on its own communicators. Made by
- * twill_reducers_open() and freed by twill_reducers_close(). Its members are under the lock, except
- * the atomics and the thread. */
+ * twill_reducers_open(), freed by twill_reducers_close(). Under its lock, except atomics. */
 struct twill_reducer {
     struct twill_gradients *set;
     _Atomic bool locked;
@@ -68,13 +67,13 @@ struct twill_reducer {
 /* Create all communicators of the set. Collective. If a later step of the commit fails on a rank,
  * the others learn it on these, so the caller's stays intact. Returns TWILL_OK or the error. */
 twill_status twill_reducers_open(struct twill_gradients *set);
-/* Divide the set's buckets among the reducers, and prepare these. Collective, between steps.
- * Returns TWILL_OK or the error. */
+/* Divide the buckets among reducers, and prepare and start these. Collective. Returns status. */
 twill_status twill_reducers_prepare(struct twill_gradients *set);
-/* Free what twill_reducers_prepare() made. Nothing may be under way. */
+/* Stop the threads and free what twill_reducers_prepare() made. Nothing may be under way. */
 void twill_reducers_unprepare(struct twill_gradients *set);
 /* Stop the threads and wait for what is under way on all reducers, unless the set is broken. */
 void twill_reducers_finish(struct twill_gradients *set);
+/* Stop the threads, and destroy the reducers and their communicators. */
 void twill_reducers_close(struct twill_gradients *set);
 /* If the set is broken and `status` is an error, have all reducers end, so that no rank waits for
  * this one. A reducer that fails does that itself. Returns `status`. This thread holds no lock. */
@@ -92,18 +91,16 @@ void twill_reducer_unlock(struct twill_reducer *reducer);
 /* Note that a bucket is ready. Start what may start, or have the reducer's thread or the holder of
  * the lock do it. Any thread may call it. */
 void twill_reducer_kick(struct twill_reducer *reducer);
-/* Collect what is complete and start what may start. Returns TWILL_OK or the set's failure. */
+/* Collect what is complete and start what may start, with the lock held. Returns the status. */
 twill_status twill_reducer_advance(struct twill_reducer *reducer);
-/* Advance the reducer and the reductions under way once. Returns TWILL_OK or the set's failure. The
- * caller holds the lock. */
+/* Advance a locked reducer and its reductions once. Returns TWILL_OK or the set's failure. */
 twill_status twill_reducer_progress(struct twill_reducer *reducer);
 /* Return whether a reduction or an update is under way. The caller holds the lock. */
 bool twill_reducer_is_busy(const struct twill_reducer *reducer);
 /* Return the number of complete reductions and all-gathers of parameters. */
 uint32_t twill_reducer_collected(const struct twill_reducer *reducer);
-/* Wait until a reduction or exchange under way is complete or a bucket becomes ready. If nothing is
- * under way, wait at most until `deadline` (twill_now()). Returns TWILL_OK, TWILL_PENDING at the
- * deadline, or an error. The caller holds the lock. */
+/* Wait, with the lock held, until something under way is complete or a bucket is ready. If nothing
+ * is under way, wait until `deadline` at most. Returns TWILL_OK, TWILL_PENDING then, or errors. */
 twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline);
 
 /* --- lib/train/reducers/reducer_thread.c --- */
@@ -123,9 +120,9 @@ void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);
 void twill_reducer_describe(const struct twill_reducer *reducer, char *text, size_t bytes);
 
 /* --- lib/train/reducers/priority.c --- */
-/* Prepare the exchange of which buckets are ready, as a persistent request. Collective. Returns
- * TWILL_OK or the error. twill_priority_unprepare() frees it. */
+/* Prepare the exchange of which buckets are ready. Collective. Returns TWILL_OK or the error. */
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
+/* Free what twill_priority_prepare() made. */
 void twill_priority_unprepare(struct twill_reducer *reducer);
 /* Advance the exchange, and start segments that are agreed on. Returns TWILL_OK or the error. */
 twill_status twill_priority_advance(struct twill_reducer *reducer);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether any bucket size leaves a tensor in the caller's memory. It needs no place then. */
+/* Return whether a tensor stays in the caller's memory with every bucket size, and has no place. */
 static bool is_never_fused(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
 {
@@ -17,7 +17,7 @@ static bool is_never_fused(const struct twill_gradients *set,
     return tensor->own != NULL && tensor->bytes > most;
 }
 
-/* Set *op to the operation of a type's reductions, creating one if there is a scale. */
+/* Set *op to the operation of a type's reductions, created if there is a scale, or fail. */
 static twill_status make_operation(struct twill_gradients *set, twill_type type, twill_op *op)
 {
     *op = set->update != NULL ? TWILL_SUM : set->options.op; /* an update divides the sum */
@@ -115,7 +115,7 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
     return n;
 }
 
-/* Order buckets as the backward pass completes them, by their first tensor in forward order. */
+/* Order buckets for qsort_r() as the backward pass completes them, by their earliest tensor. */
 static int compare_buckets(const void *left, const void *right, void *user)
 {
     const struct twill_gradients *set = user;

@@ -5,11 +5,13 @@
 
 #include <stdio.h>
 
+/* Return whether *writing, a lock of messages, is unlocked. */
 static bool is_written(const void *writing)
 {
     return !atomic_load((const _Atomic bool *)writing);
 }
 
+/* Lock the messages of a set, by refusals.writing. Storing false there unlocks them. */
 static void lock_messages(struct twill_gradients *set)
 {
     while (atomic_exchange(&set->refusals.writing, true))

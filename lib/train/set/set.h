@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A gradient set: its tensors, and the buckets that they are fused into. The folders above say
- * what is done with them.
+/* A gradient set, with its tensors and the buckets that they are fused into.
  *
- * The memory of a bucket is a range of an arena. There is one arena for each type, in which
- * tensors lie from the last to the first. Other bucket sizes change the ranges but never the
- * addresses, so a tensor in the set's memory is never copied.
+ * The memory of a bucket is a range of its type's arena, in which tensors lie from the last to the
+ * first. Bucket sizes change ranges but no addresses, so tensors in an arena are never copied.
  *
  * A set that may run one step late (options.late) has two generations of buckets and arenas, which
- * steps use alternately. So the gradients of a step can be computed while those of the step before
- * are reduced (lib/train/step.c).
+ * steps use alternately. So gradients are computed while those of the step before are reduced.
  *
  * Steps are counted, not flagged: a tensor has been marked ready n times, and a bucket has been
  * reduced m times. So the threads that mark tensors ready need no lock, and nothing is reset.
- * Counters have 64 bits, as segments of 4 KiB would wrap 32 bits within a training run.
  *
  * A step is ordered as follows. `arrived` (acquire and release) shows the last thread that marks a
  * tensor what the others have copied. Its `filled` (release) lets the reducer read the bucket. The
@@ -26,15 +22,14 @@
 #include "lib/extend.h"
 #include "lib/train/shared/shared.h"
 
-#define TWILL_BUCKET_ALIGN 64u        /* bytes: alignment of tensors in an arena */
-#define TWILL_TENSORS_MOST (1u << 20) /* most tensors of a set */
-/* Bytes of the largest bucket that autotuning tries. */
-#define TWILL_FUSED_TO_MOST ((size_t)64 << 20)
+#define TWILL_BUCKET_ALIGN  64u                /* bytes: alignment of tensors in an arena */
+#define TWILL_TENSORS_MOST  (1u << 20)         /* most tensors of a set */
+#define TWILL_FUSED_TO_MOST ((size_t)64 << 20) /* bytes of the largest bucket of autotuning */
 struct twill_reducer;
 struct twill_update;
 struct twill_searches;
 struct twill_compressor;
-/* A registered tensor. Constant after the commit, except `marked` and `bucket`. */
+/* A registered tensor of a set. Constant after the commit, except `marked` and `bucket`. */
 struct twill_train_tensor {
     char *name;
     size_t count, bytes;
@@ -62,7 +57,7 @@ struct twill_wire {
 };
 
 /* Tensors that are reduced together. They are `tensors` in number, of one type, from index `first`
- * on in set->backward. The last members count steps. */
+ * on in set->backward. twill_set_divide() makes it. The last members count steps. */
 struct twill_bucket {
     uint32_t first, tensors;
     twill_type type;
@@ -89,7 +84,7 @@ struct twill_bucket {
     uint64_t started;         /* segments begun, by the reducer */
 };
 
-/* Memory of all tensors of one type. */
+/* Memory of all tensors of one type in a set. Constant after the commit. */
 struct twill_arena_of_type {
     unsigned char *memory; /* from twill_alloc(), `bytes` for each generation, or NULL */
     size_t bytes;
@@ -150,9 +145,8 @@ struct twill_gradients {
  * `status`. The layers above end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
                             twill_status status);
-/* Break the set, and `comm` on all ranks, with this message, for a failure that is not that of a
- * call on `comm`. Returns the status. The layers above end the reducers
- * (twill_reducers_check()). */
+/* Break the set, and `comm` on all ranks, with this message, for a failure of something else than a
+ * call on `comm`. Returns the status. Callers end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
                                  twill_status status, const char *message);
 /* Return TWILL_OK, or break the set because a call on `comm` has failed. */
@@ -161,15 +155,14 @@ static inline twill_status twill_set_check(struct twill_gradients *set, const tw
 {
     return status == TWILL_OK ? TWILL_OK : twill_set_fail(set, comm, status);
 }
-/* Refuse an argument: record the sentence for twill_gradients_message() and return
- * TWILL_ERR_ARGUMENT. Any thread may call it. */
+/* Refuse an argument, with a message for twill_gradients_message(). Returns TWILL_ERR_ARGUMENT. */
 twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int line,
                               const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SET_REFUSE(set, ...) twill_set_refuse((set), __FILE__, __LINE__, __VA_ARGS__)
-/* Return TWILL_OK if the public function `call` may use a set in a step, or else its error. */
+/* Return TWILL_OK if `call` may use the set in a step. Else return TWILL_ERR_ARGUMENT (set NULL or
+ * not committed), TWILL_ERR_BROKEN, or TWILL_ERR_FORKED in a forked child. */
 twill_status twill_set_check_usable(struct twill_gradients *set, const char *call);
-/* Set *memory to memory of twill_alloc(). `what` is its purpose in errors, such as "for gradients".
- * Returns TWILL_OK or the error. */
+/* Set *memory to memory of twill_alloc(). An error's message has `what`. Returns the status. */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);
 
@@ -178,6 +171,7 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
 twill_status twill_set_place(struct twill_gradients *set);
 /* Divide the tensors into buckets by the options, between steps. Returns TWILL_OK or the error. */
 twill_status twill_set_divide(struct twill_gradients *set);
+/* Free the buckets and their factors. Their requests have been freed. */
 void twill_set_free_buckets(struct twill_gradients *set);
 /* Copy a tensor into its bucket if it lies in the caller's memory. Other tensors are in place. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
@@ -214,8 +208,7 @@ static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
 {
     return set->buckets / set->generations;
 }
-/* Return whether buckets may be divided anew now. The last step must have used the last generation,
- * as a division begins with generation 0. */
+/* Return whether buckets may be divided anew, as the last step has used the last generation. */
 static inline bool twill_set_may_divide(const struct twill_gradients *set)
 {
     return atomic_load(&set->step) % set->generations == 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Code that gradient sets and parameter servers share. It has allocation, comparison of hashes over
- * the ranks, checks of options, codes of gradients, and a search over the first steps. */
+/* Code that gradient sets and parameter servers share. */
 #ifndef TWILL_TRAIN_SHARED_H
 #define TWILL_TRAIN_SHARED_H
 
@@ -15,7 +14,7 @@ twill_status twill_new(struct twill_error *error, void *pointer, size_t count, s
 #define TWILL_NEW(error, pointer, count, what)                                                     \
     TWILL_TRY(NULL, twill_new((error), &(pointer), (count), sizeof(*(pointer)), (what)))
 
-/* Return TWILL_OK, or the status and message of a call that has failed on some object. */
+/* Return `status`. If it is an error, record it in *error with the failed object's message. */
 static inline twill_status twill_explain(struct twill_error *error, twill_status status,
                                          const char *message)
 {
@@ -75,43 +74,42 @@ static inline bool twill_coder_keeps(const struct twill_coder *coder)
 {
     return coder->feedback || coder->kind == TWILL_CODING_SPARSE;
 }
-/* Encode `count` gradients as narrow values or blocks. Does not write lists. */
+/* Encode `count` gradients to `codes` as narrow values or blocks, not lists. With feedback, first
+ * adds residual[] to them, and then sets that to what the codes lack. */
 void twill_encode(const struct twill_coder *coder, void *codes, const float *gradient,
                   float *residual, size_t count);
-/* Choose the elements of a list of up to `most` entries and return their number. Elements that are
- * not finite are chosen before all others. Those that do not fit are dropped from the residual, as
- * they would spoil later steps. */
+/* Add gradients to residual[], move up to `most` of its elements to the list `chosen`, and return
+ * their number. Elements that are not finite go first. Others like these become 0 in residual[]. */
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
                          const float *gradient, float *residual, size_t count);
-/* Add a list, which has room for `entries` and holds n, times `scale` to an array. Ignore a list
- * with an index or number that no rank sends. */
+/* Add `scale` times a list of n, with room for `entries`, to to[count], or nothing if it is bad. */
 void twill_add_list(void *to, size_t count, const unsigned char *list, size_t entries, size_t n,
                     float scale);
 
 /* --- a search over the first steps ------------------------------------------------------------ */
-/* Each of some candidates is used for a few steps, and its shortest step counts. All ranks change
- * at the same step. At the end they agree, in one reduction, how long each candidate takes on the
- * slowest rank. Used for bucket sizes, compression and chunk sizes. */
+/* Each candidate is used for a few steps, of which the shortest counts. All ranks change at the
+ * same step. At the end they agree how long each candidate takes on the slowest rank. */
 #define TWILL_SEARCH_STEPS 5u /* steps of a candidate, of which the first does not count */
-/* A search. All zero if there is none. */
+/* A search for the fastest of some candidates. Its owner frees it. All zero if there is none. */
 struct twill_step_search {
     unsigned candidates, at; /* at == candidates: over, or none */
     unsigned steps;          /* number of steps with the present candidate */
     uint64_t step_began;     /* twill_now(), or 0 before the first step */
     double *seconds;         /* [candidates] shortest step, at the end that of the slowest rank */
 };
-/* Allocate a search over `candidates` candidates and begin it. Returns TWILL_OK or the error.
- * twill_search_free() frees it. */
+/* Allocate and begin a search over `candidates` candidates. Returns TWILL_OK or the error. */
 twill_status twill_search_begin(struct twill_step_search *search, unsigned candidates,
                                 struct twill_error *error);
+/* Free a search's memory and set it to zero. */
 void twill_search_free(struct twill_step_search *search);
+/* Return whether there is no candidate left, or no search. */
 static inline bool twill_search_is_over(const struct twill_step_search *search)
 {
     return search->at == search->candidates;
 }
 /* Record the end of a step. Returns true if the caller must now change to candidate `at`, or end
- * the search if that is over, and then call twill_search_restart(). Returns false otherwise, and
- * always unless `may_change`. */
+ * the search if that is over, and then call twill_search_restart(). Always false unless
+ * may_change. */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
