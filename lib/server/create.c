@@ -177,7 +177,7 @@ static void set_need(struct twill_server *server)
     }
 }
 
-/* Run the steps of the commit until one fails on a rank, on all alike. Collective. */
+/* Run the steps of the commit. If one fails on a rank, returns an error on all. Collective. */
 static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));

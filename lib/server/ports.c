@@ -248,7 +248,7 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
                              tensor, (double)comm.timeout_ns * 1e-9, comm.timeout_name, silent);
 }
 
-/* One twill_server_await(). `since` is when server->moved last changed, to `moved`. */
+/* One twill_server_await(), on its stack. `since` is when server->moved last became `moved`. */
 struct port_wait {
     struct twill_server *server;
     bool (*done)(struct twill_server *server, int key);
@@ -272,7 +272,7 @@ static bool is_over(const void *awaited)
            wait->done(wait->server, wait->key);
 }
 
-/* Break the server if a needed one has died or the time is over. Returns TWILL_OK if it has not. */
+/* Break the server and return the error if a needed one has died or time is over, else TWILL_OK. */
 static twill_status check_wait(void *of, struct twill_waiting *state)
 {
     struct port_wait *wait = of;

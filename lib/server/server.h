@@ -20,7 +20,7 @@ enum twill_server_end {
     TWILL_SERVER_END_STOPPED,  /* they do not use it any more, or share no job with this rank */
     TWILL_SERVER_END_TOGETHER, /* they end the server too, and are waited for */
 };
-/* Destroy the older servers that this server has replaced, if any. `end` is what other ranks do. */
+/* Destroy the older servers that this one has replaced, if any. `end` says what other ranks do. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
 /* --- server_options.c --- */

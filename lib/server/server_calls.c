@@ -112,7 +112,7 @@ static bool pull_has_ended(struct twill_server *server, int index)
     return true;
 }
 
-/* Return whether a key, or every key if -1, has no push or pull under way. Advances both. */
+/* Return whether a key, or every key if -1, has no push or pull under way. Notes what has ended. */
 static bool key_has_ended(struct twill_server *server, int index)
 {
     if (index >= 0) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory that workers and servers of a node map of each other: rings, answers, gradients and
- * parameters. All of it comes from twill_alloc(), so a place in a peer's memory is an offset. */
+/* Memory that workers and servers of a node map of each other, by offsets, from twill_alloc(). */
 #include "lib/server/server.h"
 
 #include <stdlib.h>

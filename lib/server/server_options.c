@@ -196,7 +196,7 @@ static uint64_t hash_key(const struct twill_server_key *key)
     return twill_hash_mix(twill_hash_text(hash, key->name), key->coded);
 }
 
-/* Break the server with TWILL_ERR_MISMATCH, which it returns, and this rank's tensor `key`. */
+/* Break the server, as tensor `key` differs between ranks. Returns TWILL_ERR_MISMATCH. */
 static twill_status explain_key(struct twill_server *server, uint64_t key)
 {
     const struct twill_server_key *own = &server->key[key];
@@ -207,7 +207,7 @@ static twill_status explain_key(struct twill_server *server, uint64_t key)
         server->rank, (unsigned long long)key, own->name, own->count, twill_type_name(own->type));
 }
 
-/* Break the server with TWILL_ERR_MISMATCH, which it returns, and this rank's option. */
+/* Break the server, as an option differs between ranks. Returns TWILL_ERR_MISMATCH. */
 static twill_status explain_option(struct twill_server *server,
                                    const struct compared_option *option)
 {

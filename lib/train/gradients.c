@@ -60,7 +60,7 @@ static twill_status check_tensor(struct twill_gradients *set, const twill_tensor
     return TWILL_OK;
 }
 
-/* Return TWILL_OK if neither the name nor the memory of a tensor is registered already. */
+/* Return TWILL_OK, or TWILL_ERR_ARGUMENT if a tensor's name or memory is registered already. */
 static twill_status check_new(struct twill_gradients *set, const twill_tensor *tensor)
 {
     const unsigned char *own = tensor->gradient;

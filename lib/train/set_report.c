@@ -119,7 +119,7 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
     return NULL;
 }
 
-/* Log the shares of one reducer, which may have a thread. */
+/* Log where a reducer's time went in the last steps or, if `all`, in all. Locks it meanwhile. */
 static void report_reducer(struct twill_reducer *reducer, bool all)
 {
     const struct twill_gradients *set = reducer->set;

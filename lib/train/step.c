@@ -197,7 +197,7 @@ static const struct twill_bucket *first_missing(const struct twill_reducer *redu
                                        : bucket;
 }
 
-/* A wait until a bucket is reduced in this step or, if late, until all its tensors are marked. */
+/* A wait, on its stack, until a bucket is reduced or, if for_marks, its tensors are all marked. */
 struct bucket_wait {
     struct twill_reducer *reducer;
     struct twill_bucket *bucket;
@@ -511,7 +511,7 @@ twill_status twill_gradients_add_dense(twill_gradients *set, const twill_tensor 
     return TWILL_OK;
 }
 
-/* Store this rank's factors in the memory that they are gathered from. */
+/* Copy this rank's factors to where they are gathered from, with zeros for missing samples. */
 static void store_factors(struct twill_gradients *set, struct twill_bucket *bucket,
                           const float *errors, const float *activations, size_t samples)
 {

@@ -144,7 +144,7 @@ static bool send_head(struct twill_server_link *link, struct twill_link_batch *b
                      UINT32_MAX);
 }
 
-/* Send the next chunk of a batch. Returns false if it must wait for a credit or has failed. */
+/* Send a batch's next chunk. Returns false if it waits for a credit or if this loses the link. */
 static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *batch)
 {
     const struct twill_chunk_place *place = place_of(link, batch->next);
@@ -316,7 +316,7 @@ static bool is_valid_head(const struct twill_server_link *link)
     return link->shard != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
-/* Begin to receive after a head. Returns false while parameters that it changes are being sent. */
+/* Begin to receive after a head. Returns false while parameters that its push changes are sent. */
 static bool begin_head(struct twill_server_link *link)
 {
     struct twill_link_head *head = &link->in.head;

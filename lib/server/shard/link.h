@@ -96,7 +96,7 @@ twill_status twill_links_open(struct twill_server *server,
                               uint64_t *all);
 /* End and free all links. If `together`, the peers do so now, and what is queued is sent before. */
 void twill_links_close(struct twill_server *server, bool together);
-/* Destroy a communicator together with the peer, or break and leave it alone. NULL is allowed. */
+/* Destroy a communicator together with the peer, or alone after breaking it. NULL is allowed. */
 void twill_link_end_comm(struct twill_comm *comm, bool together);
 /* Receive and send what can move on a link. Returns whether something did. A lost link is idle. */
 bool twill_link_poll(struct twill_server_link *link);

@@ -124,7 +124,7 @@ static void send_batch(struct twill_replica_link *link)
     twill_extend_ring(shard->server->comm, link->rank);
 }
 
-/* Complete the oldest batch once the replica has acknowledged it. Returns false if not yet. */
+/* Complete the oldest batch, by twill_chunk_copied(), once it is acknowledged, or return false. */
 static bool complete_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[link->complete % REPLICA_BATCHES];

@@ -201,7 +201,7 @@ void twill_shards_unlock(struct twill_server *server);
 int twill_shard_numa_node(const struct twill_topology *topology, int pu);
 /* Set the CPU, if any is left, and NUMA node of each shard's thread. It has not started. */
 void twill_shard_threads_place(struct twill_server *server);
-/* Prefer the shard's NUMA node for untouched memory, or NULL, unless TWILL_MEMORY names nodes. */
+/* Make untouched memory prefer the shard's NUMA node, unless it is NULL or TWILL_MEMORY decides. */
 void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 /* Undo twill_shard_place_memory() before the memory is freed. */
 void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes);

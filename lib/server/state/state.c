@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of chunks. Finds who has the newest, and brings it to the shards.
- *
- * A record is a chunk's version, the number of gradients that wait for its update, its parameters,
- * the optimizer's state and the sum of those gradients. A rank contributes records of an older
- * server, or of files. If no rank has any, the lowest worker's parameters become version 0. For
- * each chunk the record with the highest version is taken, among equals the one with the most
- * gradients, then the one of the lowest rank. */
+/* The state of chunks. Finds who has the newest, and brings it to the shards. A record is a chunk's
+ * version, the number of gradients that wait for its update, its parameters, the optimizer's state
+ * and the sum of those gradients. A rank contributes records of an older server, or of files. If no
+ * rank has any, the lowest worker's parameters become version 0. For each chunk the record with the
+ * highest version is taken, then with the most gradients, then of the lowest rank. */
 #include "lib/server/state/state.h"
 
 #include <stdio.h>
@@ -266,7 +264,7 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Set the numbers of keys' last pushes and of workers' versions, from which they continue. */
+/* Set each key's number of pushes, and each worker's base version, to the newest records'. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {

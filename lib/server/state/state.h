@@ -26,8 +26,7 @@ unsigned char *twill_server_hold(struct twill_server *server, uint32_t place);
 /* Bring the newest record of each chunk to its shards, or the lowest worker's parameters if there
  * are no records. Returns TWILL_ERR_PEER on all ranks if only some chunks have one. Collective. */
 twill_status twill_server_spread_state(struct twill_server *server);
-/* Hold records of `from`'s chunks and replicas on this rank in `to`. Fails only if out of
- * memory. */
+/* Hold records of `from`'s chunks and replicas here in `to`. Fails only if out of memory. */
 twill_status twill_server_hold_state(struct twill_server *to, const struct twill_server *from);
 /* Free all records that this rank holds in server->past.held. */
 void twill_server_drop_state(struct twill_server *server);

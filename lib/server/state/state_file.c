@@ -17,12 +17,12 @@
 #define STATE_MAGIC UINT64_C(0x3330767265737774) /* "twserv03" */
 #define STATE_NAME  256u
 
-/* Head of the file, as it is in memory. */
+/* Head of a file, as it is in memory. `chunks` is the number of records that follow. */
 struct state_head {
     uint64_t magic, chunks, chunk_bytes;
 };
 
-/* Description of a record. */
+/* Description of a chunk, as it is in memory, before the chunk's record in a file. */
 struct state_chunk {
     char name[STATE_NAME];          /* of the tensor, truncated */
     uint64_t name_bytes, name_hash; /* distinguish it from names that begin alike */
@@ -114,7 +114,7 @@ static bool sync_folder(const char *path)
     return good;
 }
 
-/* Write all chunks here to a file, replacing it only when complete. Fails with a message. */
+/* Write all chunks here to a file, replacing it when complete. TWILL_ERR_SYSTEM if that fails. */
 static twill_status write_file(struct twill_server *server, const char *path)
 {
     char beside[PATH_MAX];

@@ -141,7 +141,7 @@ static size_t memory_bytes(const struct twill_gradients *set, const struct twill
     return twill_round_up(bytes, TWILL_BUCKET_ALIGN);
 }
 
-/* Lay out the codes of a bucket that can be compressed. */
+/* Set the units, entries and residual of a bucket that can be compressed. */
 static void lay_out_wire(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;

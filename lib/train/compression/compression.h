@@ -66,7 +66,7 @@ size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bu
 twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
                                 const struct twill_bucket *bucket, size_t from, size_t count,
                                 twill_request **request);
-/* Encode a bucket whose tensors are all in its memory, if it is compressed. */
+/* Encode a full bucket if it is compressed. If it no longer is, add its residual to it, once. */
 void twill_wire_encode(struct twill_gradients *set, struct twill_bucket *bucket);
 /* Compute the gradients of a complete bucket in its memory if codes or factors were exchanged. From
  * factors, compute at least the elements first .. first + count - 1. */

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* List in places[], unless NULL, tensors' parts in this rank's shard of a segment. Returns how
- * many. */
+/* List in places[], unless NULL, tensors' parts in a segment's shard here. Returns their number. */
 static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
                              struct twill_update_segment *segment, struct twill_state_place *places)
 {

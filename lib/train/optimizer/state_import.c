@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Imports optimizer state. The ranks exchange which ranges they bring and which they need. From
- * these two tables, which are equal on all ranks, each knows what to send to which rank. */
+/* Imports optimizer state. From tables of what ranks bring and need, each knows what to send. */
 #include "lib/base/plural.h"
 #include "lib/train/optimizer/update_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The residual that rank `rank` of a job of `ranks` ranks has exported. */
+/* The residual that rank `rank` of a job of `ranks` ranks has exported. It lies in that export. */
 struct residual_of {
     const unsigned char *data; /* NULL if it had none */
     uint32_t rank, ranks;
@@ -19,7 +18,7 @@ struct residuals {
     size_t count;
 };
 
-/* A rank's declaration before anything moves. */
+/* What a rank declares to all before anything moves. Sent as it lies in memory. */
 struct import_offer {
     uint64_t brings, needs; /* number of ranges */
     uint64_t steps;         /* steps of its exports, or NO_STEPS if it has none */
@@ -27,13 +26,13 @@ struct import_offer {
 };
 #define NO_STEPS UINT64_MAX
 
-/* A range that a rank brings, as all ranks know it. */
+/* A range that a rank brings, in a list of one import that is equal on all ranks. */
 struct import_source {
     struct twill_state_range range;
     uint32_t rank, index; /* index: among the ranges that this rank brings */
 };
 
-/* Elements that move from one rank to another. */
+/* Elements that move from one rank to another, in the list of one import. */
 struct import_move {
     uint32_t from, to;     /* ranks */
     uint32_t source, dest; /* indices in what these ranks bring and need */
@@ -432,7 +431,7 @@ static void pack_array(const struct state_import *import, uint32_t k, float *con
     }
 }
 
-/* A buffer to send to or receive from all ranks. The part of rank r begins at next[r]. */
+/* A buffer of one array, to send to or receive from all ranks. Rank r's part begins at next[r]. */
 struct import_buffer {
     size_t *counts; /* [size] */
     float *memory;

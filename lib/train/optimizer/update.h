@@ -35,7 +35,7 @@ struct twill_update_segment {
     twill_request *gather;
 };
 
-/* The parameters and segments of a bucket. Made by twill_update_prepare(). */
+/* A bucket's parameters and segments, under its reducer's lock. Made by twill_update_prepare(). */
 struct twill_update_bucket {
     unsigned char *parameters; /* in an arena, or the caller's memory of the only tensor */
     bool copies;       /* some of its tensors have their parameters in the caller's memory */
@@ -67,8 +67,8 @@ struct twill_update_clip {
     float factor; /* for the gradients of the step, or 1 if not clipped */
 };
 
-/* The updates of a reducer's buckets. Indices of units count from the commit on, modulo units_most,
- * a power of two. All units of a step come before those of the next step. */
+/* The updates of a reducer's buckets, under its lock. Indices of units count from the commit on,
+ * modulo units_most, a power of two. All units of a step come before those of the next step. */
 struct twill_update_queue {
     struct twill_gradients *set;
     twill_comm *comm;               /* for all-gathers and norms, as long as the set lives */

@@ -228,7 +228,7 @@ void twill_update_close(struct twill_gradients *set)
     set->update = NULL;
 }
 
-/* Set update->counts to a shard of `count` elements for each rank. Returns this rank's first. */
+/* Divide `count` elements among the ranks, in update->counts. Returns where this rank's begin. */
 static size_t divide_shards(const struct twill_gradients *set, twill_type type, size_t count)
 {
     size_t *counts = set->update->counts, ranks = (size_t)twill_comm_size(set->parent), mine = 0,

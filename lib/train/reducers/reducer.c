@@ -424,7 +424,7 @@ twill_status twill_reducer_progress(struct twill_reducer *reducer)
     return twill_reducer_advance(reducer);
 }
 
-/* The events that end a wait. */
+/* The events that end one twill_reducer_wait(), on its stack. */
 struct awaited {
     const struct twill_reducer *reducer;
     twill_request *any[4]; /* each may be NULL: reduction, exchange, gather, norms */
@@ -442,7 +442,7 @@ static bool has_arrived(const void *of)
     return any;
 }
 
-/* A wait while nothing is under way, for another thread or until the time of the next exchange. */
+/* One wait_idle(), on its stack. `failure` is that of another rank, or TWILL_OK. */
 struct idle_wait {
     struct twill_reducer *reducer;
     twill_status failure;
@@ -493,9 +493,8 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
     return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Wait on one of the reducer's communicators until has_arrived(). Another thread interrupts this
- * when its own wait for the reducer times out. The wait then continues with the same deadline, or
- * the two could defer each other forever. Returns TWILL_OK or the error. */
+/* Wait on one of the reducer's communicators until has_arrived(). After an interruption by a thread
+ * whose own wait timed out, the deadline stays, or the two could defer each other forever. */
 static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
                             const struct awaited *awaited)
 {

@@ -22,7 +22,7 @@ struct twill_reducer_flight {
     uint32_t bucket, segment;
 };
 
-/* The thread of a reducer (lib/train/reducers/reducer_thread.c). */
+/* A reducer's thread. Only the thread that uses the set writes what is not atomic. */
 struct twill_reducer_thread {
     pthread_t thread;
     int pu;               /* PU it is bound to, or -1 if it runs where the caller may */
@@ -67,7 +67,7 @@ struct twill_reducer {
 /* Create all communicators of the set. Collective. If a later step of the commit fails on a rank,
  * the others learn it on these, so the caller's stays intact. Returns TWILL_OK or the error. */
 twill_status twill_reducers_open(struct twill_gradients *set);
-/* Divide the buckets among reducers, and prepare and start these. Collective. Returns status. */
+/* Divide the buckets among reducers, prepare and start these. Collective. Returns the status. */
 twill_status twill_reducers_prepare(struct twill_gradients *set);
 /* Stop the threads and free what twill_reducers_prepare() made. Nothing may be under way. */
 void twill_reducers_unprepare(struct twill_gradients *set);
@@ -88,8 +88,7 @@ void twill_reducer_lock(struct twill_reducer *reducer);
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
 /* Unlock a reducer, and start what has become ready meanwhile. */
 void twill_reducer_unlock(struct twill_reducer *reducer);
-/* Note that a bucket is ready. Start what may start, or have the reducer's thread or the holder of
- * the lock do it. Any thread may call it. */
+/* Note that a bucket is ready. This thread, the reducer's or the lock's holder starts it. */
 void twill_reducer_kick(struct twill_reducer *reducer);
 /* Collect what is complete and start what may start, with the lock held. Returns the status. */
 twill_status twill_reducer_advance(struct twill_reducer *reducer);

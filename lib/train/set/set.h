@@ -178,9 +178,9 @@ void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *b
                        const struct twill_train_tensor *tensor);
 /* Copy the tensors of a bucket that lie in the caller's memory out of it. */
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Count `segments` segments of a bucket as complete. */
+/* Count `segments` segments of a bucket as complete. Records the bucket's end after the last. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
-/* Record an event of the calling thread about a tensor or a bucket. */
+/* Record an event in the calling thread's trace, about tensor or bucket `index` and its bytes. */
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
                       size_t bytes);
 /* Return tensor i of a bucket. */

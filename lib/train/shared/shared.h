@@ -14,7 +14,7 @@ twill_status twill_new(struct twill_error *error, void *pointer, size_t count, s
 #define TWILL_NEW(error, pointer, count, what)                                                     \
     TWILL_TRY(NULL, twill_new((error), &(pointer), (count), sizeof(*(pointer)), (what)))
 
-/* Return `status`. If it is an error, record it in *error with the failed object's message. */
+/* Return `status`. If it is an error, first record it in *error with this message. */
 static inline twill_status twill_explain(struct twill_error *error, twill_status status,
                                          const char *message)
 {
@@ -48,7 +48,7 @@ twill_status twill_compression_check(twill_compression compression, double ratio
 #define TWILL_LIST_ENTRY (sizeof(uint32_t) + sizeof(float)) /* bytes of an index and a value */
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
 
-/* How gradients of TWILL_F32 are encoded, as the options of a set or server ask. */
+/* How gradients of TWILL_F32 are encoded. A part of a set or server, constant after its commit. */
 struct twill_coder {
     const struct twill_kernels *kernels;
     enum twill_coding kind;
@@ -67,7 +67,7 @@ struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   bool feedback);
 /* Return the number of units (elements, blocks or list entries) for `count` elements. */
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
-/* Return the bytes of a unit. */
+/* Return the bytes of a unit, which is an element, a block or a list entry of codes. */
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
 /* Return whether codes need a residual. Lists need one even without error feedback. */
 static inline bool twill_coder_keeps(const struct twill_coder *coder)
@@ -108,8 +108,7 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
     return search->at == search->candidates;
 }
 /* Record the end of a step. Returns true if the caller must now change to candidate `at`, or end
- * the search if that is over, and then call twill_search_restart(). Always false unless
- * may_change. */
+ * the search if that is over, and then call twill_search_restart(). False unless may_change. */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
