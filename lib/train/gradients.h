@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a gradient set's calls (lib/twill_train.h) share. README.md has more. */
+/* Parts that the files of a gradient set's calls (lib/twill_train.h) share. See README.md. */
 #ifndef TWILL_TRAIN_GRADIENTS_H
 #define TWILL_TRAIN_GRADIENTS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranks serve and work, how tensors are cut into chunks, and which shard has which chunk. All
- * of it is equal on all ranks, because it depends only on values that they have compared. */
+/* Decides which ranks serve and work, how tensors are cut, and which shard has which chunk. All of
+ * it is equal on all ranks, because it depends only on values that they have compared. */
 #include "lib/base/balance.h"
 #include "lib/server/layout/layout.h"
 

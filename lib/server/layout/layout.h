@@ -20,7 +20,7 @@
 #define TWILL_SERVER_CHUNK_STEP  1024u
 #define TWILL_SERVER_CHUNK_MOST  ((size_t)1 << 30)
 #define TWILL_STALENESS_MOST     1024u                  /* entries of the histogram */
-#define TWILL_LIST_HEAD          (2 * sizeof(uint32_t)) /* bytes before a sparse list, for its length */
+#define TWILL_LIST_HEAD          (2 * sizeof(uint32_t)) /* bytes before a list: its length, 0 */
 
 struct twill_answer;
 struct twill_shard;

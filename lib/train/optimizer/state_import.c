@@ -18,7 +18,7 @@ struct residuals {
     size_t count;
 };
 
-/* What a rank declares to all before anything moves. Sent as it lies in memory. */
+/* A rank's declaration to all, before anything moves. Sent as it lies in memory. */
 struct import_offer {
     uint64_t brings, needs; /* number of ranges */
     uint64_t steps;         /* steps of its exports, or NO_STEPS if it has none */
