@@ -121,11 +121,11 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
-/* Do twill_mpi_pack() for a call that has bounce memory or FAILS, which then does nothing. */
+/* Pack the send side into bounce memory if it goes there. If the MPI cannot, the call FAILS. */
 void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
-/* Do twill_mpi_unpack() for a call that FAILS or has bounce memory for its receive side. */
+/* Unpack the receive side. Returns the failure of a call that FAILS, TWILL_ERR_INTERNAL or OK. */
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
-/* Do twill_mpi_bound_free(). The bounce memory of a blocking call stays the communicator's. */
+/* Release the call's operation and, unless it is blocking, free its bounce memory and types. */
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
 /* Copy the send side to bounce memory if twill cannot use it. If the MPI cannot, the call FAILS. */
 static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
@@ -153,7 +153,7 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 /* Allocate bounce memory and set src and dst. Copies arrays and types that a call which is not
  * blocking needs later. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
-/* Make the twill call, or a barrier if the call FAILS. Returns its status and sets *request. */
+/* Make the twill call, or a barrier if it FAILS, and return its status. *request as in twill.h. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
 #endif

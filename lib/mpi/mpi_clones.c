@@ -163,7 +163,7 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent)
     }
 }
 
-/* Mark the next clone not yet revoked as revoked, hold it in memory and return it, or NULL. */
+/* Return a clone not yet revoked, marked as such and kept from release, or NULL if none is left. */
 static struct twill_mpi_comm *hold_unrevoked(struct twill_mpi_comm *parent)
 {
     pthread_mutex_lock(&twill_mpi.comms.lock);

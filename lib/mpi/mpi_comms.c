@@ -61,7 +61,7 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* Return an unused entry for `handle` and `size` ranks that lookups do not find, or NULL. */
+/* Return an unused, hidden entry for `handle` and `size` ranks, or NULL if out of memory. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
     size_t *numbers = calloc((size_t)size * 4, sizeof(*numbers));
@@ -265,7 +265,7 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks)
     return find_world_ranks(handle, size, ranks) == TWILL_MPI_FATE_ADOPTED;
 }
 
-/* Set *size and *rank. Returns the fate of intercommunicators and single ranks, else ADOPTED. */
+/* Set *size and *rank. Returns BETWEEN for an intercommunicator, ALONE for one rank, or ADOPTED. */
 static enum twill_mpi_fate comm_fate(MPI_Comm handle, int *size, int *rank)
 {
     int between = 0;
@@ -287,7 +287,7 @@ static void note_failure(void)
     pthread_mutex_unlock(&twill_mpi.comms.lock);
 }
 
-/* Create comm->comm and, for a persistent call, its *request. Returns the first failure. */
+/* Create comm->comm and, for a persistent call, *request. Returns TWILL_OK or the first failure. */
 static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
                               struct twill_mpi_oob *oob, const struct twill_mpi_bound *bound,
                               twill_request **request)

@@ -6,7 +6,7 @@
 
 #include <limits.h>
 
-/* Adopt a communicator if `code` says that it was made. Returns `code`. */
+/* Let twill run the collectives of *comm if `code` is MPI_SUCCESS. Returns `code`. */
 static int comm_made(int code, const MPI_Comm *comm)
 {
     if (code == MPI_SUCCESS)

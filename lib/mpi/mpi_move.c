@@ -26,7 +26,7 @@ struct buffer {
     size_t extent;             /* bytes from `begin` to the end, including gaps */
 };
 
-/* Look up the type of an end and set type, handle and user of *buffer. Returns the fault, or 0. */
+/* Set type, handle and user of *buffer from an end. Returns TWILL_MPI_WRONG_* or 0. */
 static inline unsigned check_span_type(struct buffer *buffer, const struct twill_mpi_end *end)
 {
     buffer->handle = end->type;
@@ -37,7 +37,7 @@ static inline unsigned check_span_type(struct buffer *buffer, const struct twill
     return buffer->type != NULL ? 0 : twill_mpi_wrong_type(end->type);
 }
 
-/* Return the fault of a missing buffer, unless it is empty or its type has absolute addresses. */
+/* Return TWILL_MPI_WRONG_ADDRESS for a missing buffer, or 0 if it may be missing or is there. */
 static inline unsigned check_address(const struct buffer *buffer)
 {
     return buffer->bytes == 0 || buffer->begin != NULL || !buffer->type->plain
@@ -45,7 +45,7 @@ static inline unsigned check_address(const struct buffer *buffer)
                : TWILL_MPI_WRONG_ADDRESS;
 }
 
-/* Check an end with one count and fill in *buffer. Returns the fault, or 0. */
+/* Check an end with one count and fill in *buffer. Returns TWILL_MPI_WRONG_* or 0. */
 static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mpi_end *end,
                                     int shards)
 {
@@ -68,7 +68,7 @@ static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mp
 }
 
 /* Translate counts to lengths, and displacements to offsets from the lowest, which is `begin`. An
- * empty shard's displacement is not used. Returns the fault, or 0. */
+ * empty shard's displacement is not used. Returns TWILL_MPI_WRONG_* or 0. */
 static unsigned measure_counts(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;
@@ -107,7 +107,7 @@ static unsigned measure_counts(struct buffer *buffer)
     return 0;
 }
 
-/* Check shards and fill in *buffer, its arrays in numbers[2][shards]. Returns the fault, or 0. */
+/* Check shards and set *buffer, with arrays in numbers[2][shards]. Returns a fault or 0. */
 static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *end, bool large,
                              int shards, size_t *numbers)
 {
@@ -164,7 +164,7 @@ static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct b
     bound->bounced |= which;
 }
 
-/* Set where twill finds this side, or that it goes through bounce memory. */
+/* Set where twill finds this side (`which`), or describe it as going through bounce memory. */
 static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
                              const struct buffer *buffer, int skip)
 {
@@ -270,7 +270,7 @@ static bool move_own(const struct buffer *from, const struct buffer *to)
                              (int)to->count, to->handle) == MPI_SUCCESS;
 }
 
-/* Bind a call with MPI_IN_PLACE, whose shard is in the whole. */
+/* Set the buffers of a call with MPI_IN_PLACE, whose shard lies in the whole. */
 static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape,
                           const struct buffer *whole)
 {
@@ -294,7 +294,7 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
     }
 }
 
-/* Check the end with the shards of all ranks and fill in *whole. Returns the fault, or 0. */
+/* Check the end with all ranks' shards and fill in *whole. Returns TWILL_MPI_WRONG_* or 0. */
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)
 {
@@ -306,7 +306,7 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-/* Check the end with this rank's shard and fill in *shard. Returns the fault, or 0. */
+/* Check the end with this rank's shard and fill in *shard. Returns TWILL_MPI_WRONG_* or 0. */
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct move_shape shape)
 {
@@ -314,8 +314,8 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
                          : twill_mpi_received(check_buffer(shard, &call->recv, 1));
 }
 
-/* Bind a call whose shard is not as long as its place in the whole, and return TAKEN. MPI forbids
- * this, but MPIs run it and other ranks cannot know. The local copy is made at once. */
+/* Set the buffers of a call whose shard is not as long as its place in the whole. Returns TAKEN.
+ * MPI forbids this, but MPIs run it and others cannot know. The local copy is made at once. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
@@ -328,7 +328,8 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind a call on a rank that has both sides as separate buffers. Returns TAKEN or ERRONEOUS. */
+/* Set the buffers on a rank with both sides. Returns ERRONEOUS if the MPI refuses them, or
+ * TAKEN. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
@@ -351,8 +352,8 @@ static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Bind a call of this shape. Returns TAKEN, or ERRONEOUS if the MPI refuses it. Inlined into each
- * binder, so that the shape is a constant there. */
+/* Translate a call of this shape. Returns TAKEN, or ERRONEOUS if the MPI refuses it. Inlined into
+ * each binder, so that the shape is a constant there. */
 static inline __attribute__((always_inline)) enum twill_mpi_why
 bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
             struct move_shape shape)

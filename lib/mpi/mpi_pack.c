@@ -94,7 +94,7 @@ static int move_run(const struct twill_mpi_side *side, char *user, MPI_Count cou
     return code;
 }
 
-/* Copy a side to bounce memory if `packs`, else back. TWILL_ERR_INTERNAL if the MPI fails. */
+/* Copy a side to bounce memory if `packs`, else back. Returns TWILL_ERR_INTERNAL if MPI fails. */
 static twill_status move_side(const struct twill_mpi_side *side, bool packs)
 {
     unsigned char *bytes = side->bounce;

@@ -2,8 +2,8 @@
 /* Binders of reductions. All ranks decide alike, as MPI demands equal count, type and operation. */
 #include "lib/mpi/mpi_call.h"
 
-/* Return the fault of buffers with these numbers of elements, or 0. MPI forbids one buffer for both
- * sides. Where the MPI below does not report this, it computes a result, and so does twill. */
+/* Return TWILL_MPI_WRONG_* for buffers of so many elements, or 0. MPI forbids one buffer for both
+ * sides. If the MPI below allows it and computes a result, so does twill. */
 static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
                               size_t given, size_t received)
 {
@@ -92,7 +92,7 @@ static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, siz
            to < from + given * found->element;
 }
 
-/* Bind source and result of a reduction in which both have the same length. */
+/* Set source and result of a reduction in which both have the same length. */
 static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                          const struct twill_mpi_reduction *found)
 {
@@ -139,8 +139,8 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Bind the buffers of a reduce-scatter. If in place, MPI wants this rank's shard at the start of
- * the buffer, but twill leaves it at the shard's own offset. It then goes through bounce memory. */
+/* Set the buffers of a reduce-scatter. If in place, MPI wants this rank's shard at the start of the
+ * buffer, but twill leaves it at the shard's own offset. It then goes through bounce memory. */
 static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {

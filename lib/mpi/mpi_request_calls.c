@@ -27,7 +27,7 @@ static bool handle_is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Finish our complete request and set *request. Calls the error handler. Returns MPI's code. */
+/* Finish our complete request, set *request and return MPI's code. An error is handled first. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -164,7 +164,7 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
-/* Restore the program's array. Then call its error handler for taken->fault, as it may look. */
+/* Restore the program's array, and only then call its error handler if there was an error. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {

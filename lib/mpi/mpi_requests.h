@@ -72,7 +72,8 @@ int twill_mpi_request_start(struct twill_mpi_request *request);
 /* Release a request, at once or, if it is under way, when it is complete. Does not wait. */
 void twill_mpi_request_free(struct twill_mpi_request *request);
 
-/* Call the error handler of `request`, or MPI_COMM_WORLD if NULL. Returns MPI_ERR_REQUEST. */
+/* Call the error handler for an illegal request, or an invalid one if NULL. Returns
+ * MPI_ERR_REQUEST, or MPI_ERR_OTHER in a forked child. */
 int twill_mpi_request_refuse(const struct twill_mpi_request *request);
 
 /* State of a thread that waits between polls, on its stack. It spins first, then yields and lets

@@ -74,7 +74,7 @@ static const struct {
     {TWILL_MPI_TEXT, true, {MPI_CHAR, MPI_WCHAR, MPI_CHARACTER, MPI_PACKED}},
 };
 
-/* Return the twill type of this kind and size in bytes, or -1. */
+/* Return the twill type of this kind and size in bytes, or -1 if there is none. */
 static int number_of(enum twill_type_kind kind, MPI_Count size)
 {
 #define IS_NUMBER(NOUN, name, bits, its_kind, pairs, with)                                         \
@@ -84,7 +84,7 @@ static int number_of(enum twill_type_kind kind, MPI_Count size)
     return -1;
 }
 
-/* Return the twill type of a pair's value, or -1. twill's pairs have an int at the end, as in C. */
+/* Return the twill type of a pair's value, or -1 if it has no int at the end, as twill's have. */
 static int pair_of(MPI_Datatype type, MPI_Count size)
 {
     if (type == MPI_FLOAT_INT)
@@ -98,7 +98,7 @@ static int pair_of(MPI_Datatype type, MPI_Count size)
     return type == MPI_2INT || (type == MPI_2INTEGER && size == 8) ? TWILL_I32 : -1;
 }
 
-/* Return the twill_type of the components of a predefined type, or -1. */
+/* Return the twill type of a predefined type's components, or -1 if there is none. */
 static int native_of(enum twill_mpi_class class, MPI_Datatype type, MPI_Count size, bool is_signed)
 {
     switch (class) {
@@ -127,7 +127,7 @@ static size_t type_slot(MPI_Datatype type)
            TWILL_MPI_TYPES;
 }
 
-/* Query size, extent and lower bound. Returns false if the MPI fails. */
+/* Set *found to size, extent and bounds of a type. Returns false if the MPI fails. */
 static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;

@@ -141,8 +141,7 @@ void twill_mpi_refusals_check(void);
 /* Return whether a call that ended with `status` failed because the ranks gave it up, as the MPI
  * had refused it to one of them. Such a call must not be passed on. Reads notices. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
-/* Set ranks[size] to the world ranks of `handle`. Returns false if one has none or the MPI
- * fails. */
+/* Set ranks[size] to the world ranks of `handle`. Returns false if one has none or MPI fails. */
 bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
 
 /* --- communicators (mpi_comms.c) -------------------------------------------------------------- */
@@ -484,7 +483,7 @@ void twill_mpi_checks_find(void);
 /* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */
 /* Set comm->quicker to the sizes of blocking calls that the MPI below runs faster than twill. */
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
-/* Return whether a blocking call is in comm->quicker, to be passed on. Equal on all ranks. */
+/* Return whether a blocking call has a size that the MPI runs faster. Equal on all ranks. */
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */

@@ -181,7 +181,7 @@ static void detect(void)
     }
 }
 
-/* End the process if an MPI_Init call comes from a library that uses a second MPI. */
+/* End the process if `name` is an MPI_Init called by a library that uses a second MPI. */
 static void check_again(const char *name, const void *caller)
 {
     struct twill_below below;
