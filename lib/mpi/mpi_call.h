@@ -153,7 +153,7 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 /* Allocate bounce memory and set src and dst. Copies arrays and types that a call which is not
  * blocking needs later. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
-/* Make the twill call, or a barrier if it FAILS, and return its status. *request as in twill.h. */
+/* Make the twill call, or a barrier if it FAILS. Returns its status, and *request if it has one. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
 #endif

@@ -328,8 +328,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Set the buffers on a rank with both sides. Returns ERRONEOUS if the MPI refuses them, or
- * TAKEN. */
+/* Set the buffers on a rank with both sides. Returns TAKEN, or ERRONEOUS if the MPI refuses. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)

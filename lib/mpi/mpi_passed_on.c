@@ -4,10 +4,9 @@
  * twill-compare --mpi, with calls back to back and malloc'd memory, on two cores of a virtual
  * Sapphire Rapids. No such size was found between nodes or with more ranks.
  *
- * Open MPI puts several messages of a few bytes into one cache line of a ring, so 8 bytes take
- * about 0.1 us. twill has a line for each message and takes 0.2 us. In broadcasts twill's root runs
- * at most two calls ahead. MPICH's cells of 8 KiB also form a ring, while twill's root waits for
- * half of its cells. */
+ * Open MPI puts several small messages into one cache line of a ring, so 8 bytes take about 0.1 us.
+ * twill has a line for each and takes 0.2 us. In broadcasts twill's root runs at most two calls
+ * ahead. MPICH's cells of 8 KiB also form a ring, while twill's root waits for half of its own. */
 #include "lib/mpi/mpi_call.h"
 
 #include <string.h>

@@ -59,8 +59,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Submit a call. Run it now if the caller waits at once and no call is before it. */
     void submit(const CallRef &call, bool waits);
 
-    /* Run a blocking call without a Work, and throw if it fails. If other calls are before it, do
-     * nothing and return false. */
+    /* Run a blocking call without a Work, or throw its error. Do nothing if others are before it,
+     * and return false. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
     /* Wait for a call, and run calls before it unless there is a timeout, after which it throws. */
@@ -109,8 +109,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     static constexpr Milliseconds KEEP_THREAD{2000}; /* time without calls before the end */
     static constexpr Milliseconds END_THREADS{5000}; /* time for callbacks of futures */
 
-    /* Run a function with the communicator and a time limit, then `after` if it has succeeded.
-     * Returns the exception, or nullptr. */
+    /* Run a function within `seconds`, then `after` on success. Returns the exception or nullptr. */
     template <class Run, class After>
     std::exception_ptr attempt(double seconds, Run &&run, After &&after);
     /* Run a call, then `after`, and drop both. Returns the exception, or nullptr. */

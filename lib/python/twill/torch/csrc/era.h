@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Differences between the versions of PyTorch, 1.13 to 2.13: the class that a backend derives from,
- * exceptions, and small functions that came later. */
+/* Differences between PyTorch 1.13 and 2.13, such as the class that a backend derives from. */
 #ifndef TWILL_TORCH_ERA_H
 #define TWILL_TORCH_ERA_H
 
