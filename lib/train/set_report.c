@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Write the set's line of twill_gradients_describe() to text[bytes]. */
 static void describe_options(const struct twill_gradients *set, char *text, size_t bytes)
 {
     static const char *const choices[] = {[TWILL_WIRE_PRICED] = "; compressed where it pays",
@@ -72,6 +73,7 @@ const char *twill_gradients_describe(twill_gradients *set, size_t index)
     return set->line;
 }
 
+/* Add a communicator's counters to *sum, or nothing if it is NULL. */
 static void add_counters(twill_counters *sum, const twill_comm *comm)
 {
     twill_counters one = {0};

@@ -205,7 +205,7 @@ struct bucket_wait {
     uint64_t step; /* only if late */
 };
 
-/* Return whether a wait's bucket is reduced or, if it is for marks, has all in its step. */
+/* Return whether a wait's bucket is reduced or, if that is for marks, all marked in its step. */
 static bool is_over(const struct bucket_wait *wait)
 {
     if (!wait->for_marks)

@@ -18,8 +18,7 @@ static const struct twill_chunk_place *place_of(const struct twill_server_link *
     return &link->server->cut.place[link->place[i]];
 }
 
-/* Give up the link. At a server's end, note the worker as dead. Fail the server if a rank lacks
- * something, such as descriptors. */
+/* Give up the link, and at a server its worker. Fails the server if a rank lacks something. */
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;

@@ -363,6 +363,7 @@ static void clear_gaps(const struct twill_gradients *set, const struct twill_buc
     }
 }
 
+/* Count the bytes of a bucket's elements as converted. */
 static void count_conversion(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     atomic_fetch_add_explicit(&set->usage.bytes_converted, bucket->count * sizeof(float),

@@ -61,8 +61,7 @@ void twill_compressor_unprepare(struct twill_gradients *set);
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return the bytes that this rank contributes to the exchange of a bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Prepare *request, which exchanges `count` units of codes from `from` on, or a bucket's factors.
- * Collective. Returns TWILL_OK or the error. */
+/* Prepare *request to exchange `count` units of codes from `from` on, or factors. Collective. */
 twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
                                 const struct twill_bucket *bucket, size_t from, size_t count,
                                 twill_request **request);

@@ -59,8 +59,7 @@ static twill_status measure_rates(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Set dense->gathers to whether gathering a layer's factors is cheaper than reducing its gradient,
- * unless the options choose. Returns TWILL_OK or the error. */
+/* Choose by price, or by the options, whether a layer's factors are gathered (dense->gathers). */
 static twill_status price_layer(struct twill_gradients *set,
                                 const struct twill_dense_pricing *pricing,
                                 struct twill_dense *dense, const struct twill_dense_rates *rates)

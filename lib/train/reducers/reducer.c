@@ -365,7 +365,7 @@ static twill_status collect_gathers(struct twill_reducer *reducer)
     return status;
 }
 
-/* Update what is reduced. When this reducer publishes its part of a norm, kick the others. */
+/* Update what is reduced. After publishing part of a norm, kick the others. Returns the status. */
 static twill_status advance_update(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

@@ -78,8 +78,8 @@ static inline bool twill_coder_keeps(const struct twill_coder *coder)
  * adds residual[] to them, and then sets that to what the codes lack. */
 void twill_encode(const struct twill_coder *coder, void *codes, const float *gradient,
                   float *residual, size_t count);
-/* Add gradients to residual[], move up to `most` of its elements to the list `chosen`, and return
- * their number. Elements that are not finite go first. Others like these become 0 in residual[]. */
+/* Add gradients to residual[] (0 before, without feedback), move up to `most` of its elements to
+ * the list `chosen`, and return their number. Elements that are not finite go first or become 0. */
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
                          const float *gradient, float *residual, size_t count);
 /* Add `scale` times a list of n, with room for `entries`, to to[count], or nothing if it is bad. */
