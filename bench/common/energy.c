@@ -13,8 +13,7 @@
 
 /* pm_counters are updated ten times a second, and reading them takes far less than a tenth. */
 #define STAMPED_READINGS 16
-/* Most watts that a counter with a range is assumed to count. The range of a package, some 262 kJ,
- * is then not passed twice within 262 s. */
+/* Most watts that a counter with a range counts. It passes a package's 262 kJ once in 262 s. */
 #define MOST_WATTS 1000.0
 
 enum {
@@ -23,6 +22,7 @@ enum {
     OF_MEMORY = 1 << TWILL_ENERGY_MEMORY
 };
 
+/* Store "folder/file" in path. Returns false if that is too long. */
 static bool energy_path(char path[TWILL_ENERGY_PATH], const char *folder, const char *file)
 {
     int length = snprintf(path, TWILL_ENERGY_PATH, "%s/%s", folder, file);
@@ -77,6 +77,7 @@ static bool fail_energy(struct twill_energy_meter *meter, const char *format, ..
     return false;
 }
 
+/* Add a counter that reads folder/file. Returns false with a message if there is no place. */
 static bool add_energy_counter(struct twill_energy_meter *meter, const char *folder,
                                const char *file, const char *name,
                                struct twill_energy_counter counter)
@@ -91,7 +92,8 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
     return true;
 }
 
-/* Find pm_counters of Cray, which count joules of the node, of its CPUs and of its memory. */
+/* Add Cray's pm_counters in the folder, which count joules of the node, of its CPUs and of its
+ * memory. Returns false with a message if that of the node is missing or does not fit. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {
@@ -115,8 +117,8 @@ static bool find_pm_counters(struct twill_energy_meter *meter, const char *folde
            fail_energy(meter, "%s: the path is too long", folder);
 }
 
-/* Add a zone of RAPL. A package includes its subzones "core" and "uncore", and "psys" includes the
- * packages, so only packages and "dram" are added, which is in no other zone. */
+/* Add a zone of RAPL that is a package or "dram". Others are parts of these or, as "psys", include
+ * them. Returns false with a message on failure. */
 static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
 {
     char path[TWILL_ENERGY_PATH], name[48];
@@ -154,7 +156,7 @@ static bool for_energy_folders(struct twill_energy_meter *meter, const char *fol
     return good;
 }
 
-/* Find RAPL by powercap. "intel-rapl-mmio:0" is skipped, as it is a package a second time. */
+/* Add the zones of RAPL, but not "intel-rapl-mmio:0", which repeats one. Returns as they do. */
 static bool find_rapl(struct twill_energy_meter *meter, const char *folder)
 {
     return for_energy_folders(meter, folder, "intel-rapl:", add_rapl_zone);
@@ -174,7 +176,7 @@ static bool is_hwmon_file(const char *file, const char *prefix, const char *suff
     return true;
 }
 
-/* Add a channel of a chip, unless another channel includes it. */
+/* Add a channel of a chip, unless another includes it. Returns false with a message on failure. */
 static bool add_hwmon_channel(struct twill_energy_meter *meter, const char *chip, const char *file,
                               const char *quantity, const char *number)
 {
@@ -195,7 +197,7 @@ static bool add_hwmon_channel(struct twill_energy_meter *meter, const char *chip
     return add_energy_counter(meter, chip, file, both, counter);
 }
 
-/* Add the channels of a chip that count energy or, if there are none, those that measure power. */
+/* Add a chip's counters of energy, or if it has none those of power. Returns false on failure. */
 static bool add_hwmon_chip(struct twill_energy_meter *meter, const char *chip)
 {
     static const struct {
@@ -220,7 +222,7 @@ static bool add_hwmon_chip(struct twill_energy_meter *meter, const char *chip)
     return good;
 }
 
-/* Find hwmon counters of all chips, or of only the power meter of ACPI for the whole machine. */
+/* Add the counters of all chips, or only ACPI's meter of the machine. Returns false on failure. */
 static bool find_hwmon(struct twill_energy_meter *meter, const char *folder)
 {
     static const char whole[] = "power_meter ";
@@ -235,10 +237,10 @@ static bool find_hwmon(struct twill_energy_meter *meter, const char *folder)
     return true;
 }
 
+/* A kind of energy counters, in a constant table in order of preference. */
 static const struct energy_kind {
     const char *name, *folder; /* folder below sysfs */
-    /* List the counters in `folder`, which may be missing. Returns false with a message if some of
-     * them cannot be used, because a sum without them would be wrong. */
+    /* Add the counters of `folder`, if any. Returns false with a message if one is unusable. */
     bool (*find)(struct twill_energy_meter *meter, const char *folder);
 } energy_kinds[] = {
     {"pm_counters", "cray/pm_counters", find_pm_counters},
@@ -246,6 +248,7 @@ static const struct energy_kind {
     {"hwmon", "class/hwmon", find_hwmon},
 };
 
+/* Read each counter once. Returns false with a message if one cannot be read. */
 static bool read_energy_counters(struct twill_energy_meter *meter)
 {
     for (size_t i = 0; i < meter->n; i++)
@@ -255,7 +258,7 @@ static bool read_energy_counters(struct twill_energy_meter *meter)
 }
 
 /* Read all counters. If they have a stamp, read again until it is the same before and after, so
- * that all values are from the same update. */
+ * that all values are from the same update. Returns false with a message on failure. */
 static bool read_energy_at_once(struct twill_energy_meter *meter)
 {
     uint64_t before = 0, after = 0;
@@ -272,7 +275,7 @@ static bool read_energy_at_once(struct twill_energy_meter *meter)
     return fail_energy(meter, "%s: changed in each of %d readings", meter->stamp, STAMPED_READINGS);
 }
 
-/* Compute what a counter has counted since the last reading. Returns false if that is unknown. */
+/* Compute the joules of a counter since its last reading. Returns false if they are unknown. */
 static bool count_energy(struct twill_energy_meter *meter,
                          const struct twill_energy_counter *counter, double seconds, double *joules)
 {

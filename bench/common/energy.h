@@ -17,7 +17,6 @@ enum twill_energy_part {
 };
 
 enum { TWILL_ENERGY_COUNTERS = 64, TWILL_ENERGY_PATH = 512 };
-
 /* A file with a number that counts energy or is a power. */
 struct twill_energy_counter {
     char path[TWILL_ENERGY_PATH];
@@ -29,42 +28,34 @@ struct twill_energy_counter {
     uint64_t last;   /* at the last reading */
     uint64_t number; /* of a reading that may still be discarded */
 };
-
-/* The counters of a machine and what they have counted since the first reading. */
+/* The counters of a machine and what they have counted. twill_energy_open() sets it. */
 struct twill_energy_meter {
-    const char *kind; /* "pm_counters", "rapl" or "hwmon" */
-    /* A file that is equal before and after values of one update, or "" if there is none. */
-    char stamp[TWILL_ENERGY_PATH];
+    const char *kind;              /* "pm_counters", "rapl" or "hwmon" */
+    char stamp[TWILL_ENERGY_PATH]; /* file that changes with each update, or "" if there is none */
     struct twill_energy_counter counters[TWILL_ENERGY_COUNTERS];
     size_t n;
     unsigned parts; /* parts that are measured, 1 << part each */
     double joules[TWILL_ENERGY_PARTS];
-    double at;     /* seconds at the last reading */
-    bool started;  /* there was a reading, and all since then have succeeded */
-    unsigned gaps; /* number of times for which the energy is unknown */
-    char message[1024];
+    double at;          /* seconds at the last reading */
+    bool started;       /* there was a reading, and all since then have succeeded */
+    unsigned gaps;      /* number of times for which the energy is unknown */
+    char message[1024]; /* why the last function returned false */
 };
-
-/* The joules counted until a point in time. */
+/* The joules counted until a point in time, set by twill_energy_read(). */
 struct twill_energy_reading {
-    bool known;
-    double at; /* seconds */
+    bool known; /* the counters could be read */
+    double at;  /* seconds */
     double joules[TWILL_ENERGY_PARTS];
-    unsigned gaps;
+    unsigned gaps; /* as in the meter, then */
 };
-
-/* Find the counters below `sysfs`, usually "/sys". Returns false with a message if none. */
+/* Find counters below `sysfs`, usually "/sys". Returns false and meter->message without any. */
 bool twill_energy_open(struct twill_energy_meter *meter, const char *sysfs);
-
 /* Print the kind of counters and their names into a text of that size. */
 void twill_energy_describe(const struct twill_energy_meter *meter, char *text, size_t bytes);
-
-/* Read the counters. `now` is in seconds by any clock that only goes forward. A counter may wrap
- * around once between two readings. Returns false with a message if a file cannot be read or the
- * energy since the last reading cannot be known. The next reading then begins anew. */
+/* Read the counters at `now`, seconds by a monotonic clock. A counter may wrap once in between.
+ * Returns false and meter->message if the energy since the last reading is unknown. */
 bool twill_energy_read(struct twill_energy_meter *meter, double now,
                        struct twill_energy_reading *reading);
-
 /* Compute the joules used between two readings, by part, and the seconds between them. Returns
  * false if unknown, because a reading between them failed or no counter was updated. */
 bool twill_energy_between(const struct twill_energy_reading *from,

@@ -40,7 +40,7 @@ bool twill_bench_list_lay_out(struct twill_bench_list *list)
     return true;
 }
 
-/* Parse "ELEMENTS" or "ELEMENTS MULTIPLY-ADDS", a line without its comment. */
+/* Parse "ELEMENTS" or "ELEMENTS MULTIPLY-ADDS" (else 0). Returns false if a line is neither. */
 static bool parse_tensor(const char *line, uint64_t *elements, uint64_t *work)
 {
     uint64_t *const numbers[] = {elements, work};
@@ -71,6 +71,7 @@ static bool append_tensor(struct twill_bench_list *list, uint64_t elements, uint
     return true;
 }
 
+/* Append the tensors of an open file. Returns false with a message that names path and line. */
 static bool read_lines(struct twill_bench_list *list, FILE *file, const char *path, char *message,
                        size_t bytes)
 {

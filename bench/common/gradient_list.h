@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A gradient list has the tensors of a model in forward order, one per line. A line has the number
  * of elements and, after a blank if known, the multiply-adds that its layer takes for a sample in
- * the forward pass. The key of a tensor is its index in the list, from 0, which is how key-value
- * stores of training programs number layers. */
+ * the forward pass. The key of a tensor is its index in the list, from 0. */
 #ifndef TWILL_GRADIENT_LIST_H
 #define TWILL_GRADIENT_LIST_H
 
@@ -20,7 +19,6 @@ struct twill_bench_list {
     uint64_t all_work; /* multiply-adds of all keys */
     uint64_t extent;   /* elements of a buffer for all keys, including gaps */
 };
-
 /* Read a file. Blank lines and comments that start with # are skipped. Returns false with a message
  * ("FILE:3: ...") if it cannot be read or parsed. The caller frees the list in either case. */
 bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char *message,
@@ -29,9 +27,8 @@ bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
 /* Compute offsets and totals from elements and work. Returns false if they exceed any memory. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);
-/* Return how long the layer of a key computes in the forward pass for a batch of samples, in
- * seconds, on a device of `gflops`. A multiply-add is two operations. The backward pass takes twice
- * as long, for the gradients of the weights and of the inputs. */
+/* Return the seconds that the layer of a key computes in the forward pass, for a batch at `gflops`.
+ * A multiply-add is two operations. The backward pass takes twice as long. */
 double twill_bench_list_seconds(const struct twill_bench_list *list, size_t key, size_t batch,
                                 double gflops);
 void twill_bench_list_free(struct twill_bench_list *list);

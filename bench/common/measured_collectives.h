@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of what the tools call collectives. It makes their names and facts.
- *
  * X(NOUN, name, src, dst, bus, properties...) declares TWILL_BENCH_NOUN. `src` and `dst` say who
  * has which shards in the two buffers (TWILL_BENCH_src, TWILL_BENCH_dst), `bus` is its bus
  * bandwidth (TWILL_BENCH_BUS_bus), and the properties are members of struct twill_bench_facts that

@@ -9,7 +9,7 @@
 
 #define WORDS_MOST 32
 
-/* Copy a name in lower case, without '_', '-' and "_perf". Returns false if it is too long. */
+/* Copy a name to `plain` in lower case, without '_', '-' and "_perf". Returns false if too long. */
 static bool normalise(const char *text, char plain[WORDS_MOST])
 {
     size_t used = 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names on the command lines of tools, which are those of twill and the usual ones of other
- * programs (all_reduce, fp32, float). */
+/* Names on command lines, which are twill's and usual ones of other programs (all_reduce, fp32). */
 #ifndef TWILL_OPTION_NAMES_H
 #define TWILL_OPTION_NAMES_H
 
@@ -31,7 +30,7 @@ const char *twill_bench_collective_name(const char *text);
 int twill_bench_type_parse(const char *text);
 /* Return the name of a type in nccl-tests, such as "float". */
 const char *twill_bench_type_name(twill_type type);
-/* Return the level of the machine with this name, or -1. */
+/* Return the level of the machine with this name, an enum twill_level, or -1 if there is none. */
 int twill_bench_level(const char *text);
 
 #endif

@@ -21,6 +21,7 @@ static bool twill_bench_help(int letter, const char *program, const char *usage,
     return letter == 'h' || letter == 'V';
 }
 
+/* Set *choice to the index of a text among words separated by blanks. Returns false if absent. */
 static bool choose(const char *words, const char *text, size_t *choice)
 {
     size_t length = strlen(text);
@@ -34,6 +35,7 @@ static bool choose(const char *words, const char *text, size_t *choice)
     return false;
 }
 
+/* Set the member of an option, from `text` if it has a value. Returns false if that is wrong. */
 static bool set_member(const struct twill_option *option, void *member, const char *text)
 {
     size_t *number = member, most = option->most > 0 ? option->most : SIZE_MAX;
@@ -68,7 +70,7 @@ static void complain(const struct twill_command *command, const struct twill_opt
             option->kind == OPTION_TRUTH ? "0 or 1" : option->expected);
 }
 
-/* Make the tables of getopt. */
+/* Fill the tables of getopt_long() with the options, --help and --version. */
 static void tables_of(const struct twill_command *command, struct option *names, char *letters)
 {
     size_t n = 0;

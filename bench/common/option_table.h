@@ -17,8 +17,7 @@ enum twill_option_kind {
     OPTION_OWN,    /* read by read() */
     OPTION_MAYBE   /* as OPTION_OWN, but its value (--memory=64M or --memory 64M) may be NULL */
 };
-
-/* One option. */
+/* An option, in a constant table. read() stores a value and returns false if it is wrong. */
 struct twill_option {
     int letter; /* 0 if it has none */
     const char *name;
@@ -29,20 +28,16 @@ struct twill_option {
     bool (*read)(void *member, const char *text);
     size_t given; /* offset of a bool that is also set, or 0 */
 };
-
-/* The command line of one program. */
+/* The command line of a program, as constant as its options. */
 struct twill_command {
-    /* start of messages, such as "twill-bench: train", and text of --help */
-    const char *program, *usage;
+    const char *program, *usage; /* start of messages ("twill-bench: train"), and text of --help */
     const struct twill_option *options;
     size_t count;
 };
-
 /* RUN to continue, DONE if help or version were printed, USAGE after an error. */
 enum twill_parsed { TWILL_PARSED_RUN, TWILL_PARSED_DONE, TWILL_PARSED_USAGE };
-
-/* Parse the options of argv from optind on, which then is the first other argument. Prints only if
- * `speak` is set, so that only one rank of a job does. */
+/* Parse the options of argv. optind is then the first other word. Returns RUN, DONE after --help or
+ * --version, or USAGE if an option is wrong. Prints only if `speak`, as one rank of a job does. */
 enum twill_parsed twill_options_parse(const struct twill_command *command, void *options, int argc,
                                       char **argv, bool speak);
 

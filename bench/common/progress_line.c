@@ -20,6 +20,7 @@ void twill_bench_progress_begin(struct twill_bench_progress *progress, bool want
                                               .started = twill_bench_now()};
 }
 
+/* Print ", TIME left" into `text`, in seconds, minutes or hours. */
 static void format_left(char *text, size_t bytes, double seconds)
 {
     if (seconds < 100)
@@ -45,7 +46,7 @@ void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t tot
              "##############################", 100 * fraction, what, elapsed, left);
 }
 
-/* Return the width of the terminal, into which the line must fit to be rewritten. */
+/* Return the columns of the terminal, or 80 if unknown. A line that fits can be rewritten. */
 static int terminal_width(void)
 {
     struct winsize size;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line on standard error with the progress of a program and the time that it still needs. It is
- * rewritten in place on a terminal, and there is none elsewhere. */
+/* A line on standard error with the progress of a program and its time left, on terminals only. */
 #ifndef TWILL_PROGRESS_LINE_H
 #define TWILL_PROGRESS_LINE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The progress line of this process. twill_bench_progress_begin() sets it. */
 struct twill_bench_progress {
     bool on;              /* standard error is a terminal, and this process may write to it */
     bool there;           /* the line is visible */
     double started, last; /* seconds at which it began and at which the line was last written */
 };
-
 /* Begin. `wanted` is false for processes that must not write. */
 void twill_bench_progress_begin(struct twill_bench_progress *progress, bool wanted);
 /* Write the line, at most five times a second. `total` is 0 if it is not known. */
@@ -20,7 +19,6 @@ void twill_bench_progress_show(struct twill_bench_progress *progress, size_t don
                                const char *what);
 /* Remove the line, before other output. */
 void twill_bench_progress_clear(struct twill_bench_progress *progress);
-
 /* Compose the line "[#### ] 40% what, 12 s, 18 s left". Once a second has passed, the rest is
  * assumed to take the same time per unit as what is done. */
 void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t total,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The computations and tables of twill-bench, without communication. It has sizes, bandwidths,
- * statistics and the table of nccl-tests. Pure functions, tested in tests/unit/bench. */
+/* The computations and tables of twill-bench, without communication. */
 #ifndef TWILL_REPORT_H
 #define TWILL_REPORT_H
 
@@ -11,35 +10,25 @@
 
 /* Return seconds on the monotonic clock. */
 double twill_bench_now(void);
-
-/* Parse "8", "4K", "1.5M" or "2G" (binary, in either case) as bytes. Returns false if the text is
- * invalid or the value too large. */
+/* Parse bytes such as "8", "4k", "1.5M" or "2G" (binary). Returns false if wrong or too large. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
-
 /* Parse a decimal number from min to max. Returns false if it is anything else. */
 bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number);
-
-/* Return the next size, which is multiplied by the factor if that is above 1, else increased by the
- * step. Returns SIZE_MAX on overflow. */
+/* Return `bytes` times the factor if above 1, else plus the step, or SIZE_MAX on overflow. */
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
-
 /* Return the number of sizes from min to max. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
-
 /* Return the bandwidth in GB/s (1e9 bytes), or 0 if no time has passed. */
 double twill_bench_bandwidth(size_t bytes, double seconds);
-
+/* Statistics of samples, in their unit. */
 struct twill_bench_statistics {
     double min, max, mean, median, p99;
     double cv; /* standard deviation in percent of the mean */
 };
-
 /* Return statistics of n >= 1 samples, which are sorted in place. p99 is the nearest rank. */
 struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n);
-
 /* Format a number in `width` characters, with fewer decimals the larger it is, as in nccl-tests. */
 void twill_bench_format_number(double value, int width, char *text, size_t bytes);
-
 /* The energy that all machines of the job used in the timed calls (--energy). */
 struct twill_bench_energy {
     size_t machines, ranks; /* machines is 0 if not asked for */
@@ -47,7 +36,6 @@ struct twill_bench_energy {
     double seconds, joules, watts; /* watts is the sum of the means of the machines */
     double cpu, memory;            /* joules of these parts, below 0 if unknown */
 };
-
 /* One half of a row, out of place or in place. Times are in seconds per operation. */
 struct twill_bench_timing {
     double seconds;
@@ -56,17 +44,14 @@ struct twill_bench_timing {
     int64_t wrong;                      /* elements over all ranks, -1 if not checked */
     struct twill_bench_statistics each; /* over iterations, with -I */
     bool missing;                       /* there is no such half */
-    /* with --overlap, a call with computing between start and wait */
-    double overall, compute, overlap; /* seconds, seconds, percent */
+    double overall, compute, overlap;   /* with --overlap, a call with computing; overlap in % */
     double waiting, wire; /* with --times, seconds of it spent on the last rank and on data */
     double reproducible;  /* seconds with --reproducible */
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
     struct twill_bench_energy energy;
 };
-
 /* Return the percentage of a call that is hidden behind computing, as OSU defines it. */
 double twill_bench_overlap(double overall, double compute, double pure);
-
 /* A row of the table. */
 struct twill_bench_row {
     size_t bytes, count;
@@ -74,21 +59,21 @@ struct twill_bench_row {
     int root;
     struct twill_bench_timing out_of_place, in_place;
 };
-
 /* Columns beyond those of nccl-tests. */
 struct twill_bench_columns {
     bool each, overlap, times, reproducible, narrow, energy;
 };
-/* Print as comma-separated values, which are a line of names and then a line per row. */
+/* Print the line of names above comma-separated values. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);
+/* Print a row as comma-separated values. */
 void twill_bench_csv_row(FILE *out, const struct twill_bench_row *row,
                          struct twill_bench_columns columns);
-/* Print the lines above the table, and a row of it. */
+/* Print the lines above the table. */
 void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
+/* Print a row of the table. */
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
-/* Joules of a machine and its mean watts, then those of a rank, which are its share of those of its
- * machine, averaged over the ranks. */
+/* Joules and mean watts of a machine and of a rank, by its share, averaged over all of them. */
 struct twill_bench_shares {
     double machine_joules, machine_watts, rank_joules, rank_watts;
 };
@@ -96,12 +81,12 @@ struct twill_bench_shares {
 struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy);
 /* Return the time of a call without the waits for the last rank and for data, in seconds. */
 double twill_bench_stack(const struct twill_bench_timing *timing);
-/* Print the table of a --list step, which has a row per key, in place, and one for the whole step,
- * with the columns of `each`. */
+/* Print the titles of the table of a --list step, with the columns of `each` if true. */
 void twill_bench_print_step_header(FILE *out, bool each);
+/* Print a row of that table, for a key or the whole step, which are in place. */
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);
-/* Print the lines below the table. */
+/* Print the lines below the table, with the failed halves and mean GB/s of the bus. */
 void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program);
 
 #endif

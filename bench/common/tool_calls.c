@@ -12,6 +12,7 @@ const char *twill_bench_why(const twill_comm *comm, const twill_context *context
     return message[0] != '\0' ? message : twill_strerror(status);
 }
 
+/* Gather `bytes` of each rank in `all`, for a bootstrap. Returns whether that failed. */
 static int exchange(void *comm, const void *mine, void *all, size_t bytes)
 {
     return twill_allgather(comm, mine, all, bytes, TWILL_U8) != TWILL_OK;

@@ -27,6 +27,7 @@ struct overhead_side {
     double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
 };
 
+/* The state of the measurement on a rank, which main() allocates and frees. */
 struct overhead {
     struct twill_bench_list list;
     twill_comm *comm; /* for the barrier before each step */
@@ -35,6 +36,7 @@ struct overhead {
     size_t steps;
 };
 
+/* Return whether the status is an error, after printing the call and message if so. */
 static bool fails(const char *call, twill_status status, const char *message)
 {
     if (status != TWILL_OK)
@@ -71,12 +73,14 @@ static void close_side(struct overhead_side *side)
     twill_finalize(side->comm);
 }
 
+/* Advance the reductions of a set. Returns whether that fails. */
 static int test_set(void *of)
 {
     int done;
     return twill_gradients_test(of, -1, &done) != TWILL_OK;
 }
 
+/* Return the CPU time of this process in seconds. */
 static double processor_now(void)
 {
     struct timespec now;
@@ -84,8 +88,7 @@ static double processor_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Play both passes while the set reduces the gradients, and store the seconds as sample `step`.
- * Returns false after an error. */
+/* Play both passes while the set reduces, and store sample `step`. Returns false after an error. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;
@@ -112,7 +115,7 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
     return !fails("step", status, twill_gradients_message(side->set));
 }
 
-/* Run the steps of the sides alternately. The steps that warm up leave no sample. */
+/* Run steps of both sides by turns, the first without sample. Returns false after an error. */
 static bool run_turns(struct overhead *o)
 {
     for (size_t step = 0; step < STEPS_WARM + o->steps; step++)
@@ -184,6 +187,7 @@ static void print_sides(struct overhead *o)
            (processor[1] - processor[0]) * 1e3, (processor[1] - processor[0]) / step[0] * 100);
 }
 
+/* Measure steps with and without a timeline in `folder` and print them. Returns an exit status. */
 static int measure(struct overhead *o, const char *folder)
 {
     char setting[128];

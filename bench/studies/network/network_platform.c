@@ -1,22 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Write networks as platforms of SimGrid, which are XML for simgrid_load_platform().
- *
  * Each node has a link up and a link down with the rate of its interface. A link and the router
  * behind it take 0.1 us. The rest of the model's latency is software, which network_ranks.c adds.
  * The networks differ in what connects these links:
- *
  * - "flat" has nothing more, so that nodes disturb each other at their interfaces only.
- *
  * - "aries" has groups of 384 nodes like Theta. Adaptive routing spreads packets over all cables.
  *   Inside a group 96 routers have more links than their nodes can fill. All cables between two
  *   groups count as one link, of 72 x 4.7 GB/s (9,600 optical ports / 2 / 66 pairs of groups, with
  *   lanes of 12.5 Gbit/s; Alverson, Froese, Kaplan and Roweth, "Cray XC Series Network", 2012). So
  *   this is the best that adaptive routing can do. Two further routers and a cable add 0.3 us.
- *
  * - "minimal" has the same routers with SimGrid's minimal routing. There is one link of 5.25 GB/s
  *   between routers of a chassis and three between chassis. All cables of two groups end at one
  *   router each, where Aries has them at many. This is the worst that routing can do.
- *
  * - The fat trees have leaf switches of 24 nodes, with 24, 12 or 6 links upwards. A message takes
  *   the link that its destination's number gives (d-mod-k). */
 #include "bench/studies/network/simulated_network.h"

@@ -2,7 +2,6 @@
 /* Each lane of a rank is an actor of SimGrid. It adds up what its steps cost the core, and sleeps
  * that long before a step whose effect others see. Each (from, to, lane) has a mailbox. The sender
  * of a message of at most EAGER_BYTES does not wait for it, as in eager protocols.
- *
  * With `lines`, cache lines take what they take on a KNL. Half a round trip of a line between two
  * cores that both write it takes 41.4 ns on one tile and 91.1 (84 to 112) on two, the medians of
  * all 2,016 pairs of a Xeon Phi 7210 at 1.3 GHz (nviennot/core-to-core-latency, "results/Intel(R)
@@ -66,6 +65,7 @@ struct network_lane {
     uint64_t received; /* picoseconds of work for the posted receives once they arrive */
 };
 
+/* Return where it is noted when a rank's lane has raised the flag of this ordinal, or 0. */
 static double *flag_of(const struct network_job *job, uint32_t rank, uint32_t lane,
                        uint32_t ordinal)
 {
@@ -106,6 +106,7 @@ static void pass_time(struct network_lane *l)
     }
 }
 
+/* Return the mailbox of messages from one rank to another in this lane. */
 static sg_mailbox_t mailbox_of(const struct network_lane *l, uint32_t from, uint32_t to)
 {
     char name[48];
@@ -113,6 +114,7 @@ static sg_mailbox_t mailbox_of(const struct network_lane *l, uint32_t from, uint
     return sg_mailbox_by_name(name);
 }
 
+/* Return the bytes of that many blocks of an operand. */
 static uint64_t bytes_of(const struct network_lane *l, twill_operand operand, uint32_t blocks)
 {
     return twill_step_bytes(&l->job->schedules[l->rank], operand, blocks,
@@ -211,6 +213,7 @@ static uint64_t message_cost(const struct network_lane *l, uint32_t peer, uint64
                 : twill_rate_time(slower, bytes));
 }
 
+/* Return a message that this rank sends now, for the receiver to free. Aborts without memory. */
 static struct network_message *new_message(const struct network_lane *l, uint32_t to,
                                            uint64_t bytes)
 {
@@ -227,6 +230,7 @@ static struct network_message *new_message(const struct network_lane *l, uint32_
     return message;
 }
 
+/* Send a message once the work so far is done. A large one is posted for the next WAIT. */
 static void do_send(struct network_lane *l, const struct twill_step *step)
 {
     uint64_t bytes = bytes_of(l, step->src, step->blocks);
@@ -317,6 +321,7 @@ static void do_step(struct network_lane *l, const struct twill_step *step, uint3
     }
 }
 
+/* Run the lane that is this actor's data, from the common start, and note the end. */
 static void run_lane(int argc, char **argv)
 {
     (void)argc;
@@ -356,6 +361,7 @@ static uint32_t most_signals(const struct network_job *job, uint32_t ranks)
     return most;
 }
 
+/* Make an actor for each lane of each rank. Returns false if out of memory. */
 static bool open_lanes(struct network_job *job)
 {
     const struct twill_world *world = job->call->world;
@@ -377,6 +383,7 @@ static bool open_lanes(struct network_job *job)
     return true;
 }
 
+/* Allocate what close_job() frees, and make the actors. Returns false if out of memory. */
 static bool open_job(struct network_job *job)
 {
     uint32_t ranks = job->call->world->size;

@@ -46,6 +46,7 @@ static const char usage[] =
     "                       beside it\n"
     "  -h, --help\n";
 
+/* An allreduce to simulate, as the command line or --theta asks for. */
 struct network_question {
     size_t nodes, ranks, bytes;
     const char *algorithm;
@@ -62,6 +63,7 @@ struct network_answer {
     char algorithm[48];
 };
 
+/* Make the world of a question. Returns false if there are too many ranks or no memory. */
 static bool open_world(struct twill_world *world, const struct network_question *question)
 {
     size_t size = question->nodes * question->ranks;
@@ -172,8 +174,7 @@ static bool answer_once(const struct network_question *question, struct network_
     return child > 0 && waitpid(child, &status, 0) == child && done;
 }
 
-/* Answer a question, with detours by the mean of DETOUR_RUNS runs with different times of them.
- * Returns false if a run fails. */
+/* Answer a question, with detours by the mean of DETOUR_RUNS runs. Returns false if one fails. */
 static bool answer_question(struct network_question question, struct network_answer *answer)
 {
     double sum = 0, least = 0, most = 0;
@@ -199,8 +200,7 @@ static const struct theta_figure {
 } figures[] = {{12, 1, 8, 33.6},  {24, 1, 8, 41.3},  {48, 1, 8, 51.9},    {384, 1, 8, 172},
                {48, 1, 2048, 70}, {48, 4, 2048, 86}, {48, 16, 2048, 178}, {48, 64, 2048, 235}};
 
-/* Simulate, and print the time and by how many percent it differs from the measured one. Returns
- * false after a failure. */
+/* Print the simulated time and its percent off the measured one. Returns false after a failure. */
 static bool print_simulated(const struct network_question *question, double measured)
 {
     struct network_answer answer;
@@ -211,9 +211,8 @@ static bool print_simulated(const struct network_question *question, double meas
     return true;
 }
 
-/* Print simulations of recursive doubling to which causes of delay are added one by one. They are
- * copies, a first reduction inside each node by one rank as in Cray MPI, at the model's rates and
- * then with cache lines one after the other, and detours. Returns false if a simulation fails. */
+/* Print simulations to which delays are added one by one. They are copies, a first reduction in
+ * each node as in Cray MPI, cache lines and detours. Returns false if a simulation fails. */
 static bool print_causes(struct network_question question, double measured)
 {
     question.copy_rate = THETA_COPY;
@@ -263,6 +262,7 @@ static bool print_theta(struct network_question question)
     return true;
 }
 
+/* Return the network with this name, or NULL if there is none. */
 static const struct simulated_network *find_network(const char *name)
 {
     size_t i = 0;

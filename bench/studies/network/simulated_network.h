@@ -15,14 +15,12 @@ struct simulated_network {
 };
 /* Return the network of that index in the list of all networks, or NULL past its end. */
 const struct simulated_network *network_at(size_t index);
-
 /* Return the seconds of a message's latency that software takes and not the links. */
 double network_software_latency(const struct twill_machine_model *model);
 /* Write the platform of `nodes` nodes ("n0", "n1" and so on) to the file `path`. Its links have the
  * latency and rates of the model. Returns false if the file cannot be written. */
 bool network_write(const struct simulated_network *network, const struct twill_machine_model *model,
                    uint32_t nodes, const char *path);
-
 /* A call of a collective to simulate. Each lane of a rank is an actor of SimGrid that runs its
  * steps. The machine model says what they take on a core, SimGrid what a message takes. */
 struct simulated_call {
@@ -37,7 +35,6 @@ struct simulated_call {
     uint64_t seed;   /* for the random times of the detours */
     bool lines; /* access inside a node takes what cache lines of a KNL take, not the model's */
 };
-
 /* Run the call on the platform that SimGrid has loaded. Returns the seconds from its start until
  * the last rank ends, or a value below 0 with the error set. */
 double network_run(const struct simulated_call *call, struct twill_error *error);

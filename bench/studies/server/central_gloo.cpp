@@ -26,6 +26,7 @@ namespace
 
 using gloo_buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
 
+/* The state of a rank, in main(). */
 struct gloo_central {
     struct twill_bench_list list;
     int rank, ranks;
@@ -36,6 +37,7 @@ struct gloo_central {
     std::vector<gloo_buffer> pushes, pulls; /* rank 0 has [workers][keys], others have [keys] */
 };
 
+/* Return the buffer of messages of a key, whose values are in the array at `base`. */
 gloo_buffer make_buffer(gloo_central &c, float *base, size_t key)
 {
     return c.context->createUnboundBuffer(base + c.list.offsets[key],
@@ -128,6 +130,7 @@ void exchange(gloo_central &c)
     update(c, 0, c.list.extent);
 }
 
+/* Connect this rank, time the exchanges and print the result on rank 0. Returns 0, or throws. */
 int run(gloo_central &c, int steps, const std::string &folder)
 {
     gloo::transport::tcp::attr address("127.0.0.1");

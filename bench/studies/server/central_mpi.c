@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The state of a rank, in main(). */
 struct central {
     struct twill_bench_list list;
     int rank, ranks;
@@ -66,6 +67,7 @@ static void work(struct central *c)
     MPI_Waitall(2 * keys, c->requests, MPI_STATUSES_IGNORE);
 }
 
+/* Make an exchange in one of the modes. */
 static void exchange(struct central *c, const char *mode)
 {
     size_t extent = c->list.extent;

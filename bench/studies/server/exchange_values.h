@@ -28,8 +28,7 @@ static inline bool exchange_is_wrong(float parameter, size_t element, int first_
     return fabs(parameter - expected) > 1e-4 * (1 + fabs(expected));
 }
 
-/* --- programs without twill, which keep all keys in one array at the offsets of the list --- */
-/* Fill a worker's gradients of all keys. */
+/* Fill a worker's gradients of all keys, in one array at the offsets of the list. */
 static inline void exchange_fill(const struct twill_bench_list *list, float *gradient, int worker)
 {
     for (size_t k = 0; k < list->keys; k++)
@@ -45,8 +44,7 @@ static inline void exchange_update(float *parameters, const float *sum, size_t c
         parameters[i] -= scale * sum[i];
 }
 
-/* Print the speed of `steps` exchanges that took `seconds`, and how many parameters are wrong. Two
- * further exchanges have come before the timed ones. */
+/* Print the speed of `steps` exchanges, which followed two, and how many parameters are wrong. */
 static inline void exchange_report(const struct twill_bench_list *list, const float *parameters,
                                    int ranks, int steps, double seconds)
 {

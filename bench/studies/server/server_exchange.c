@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+/* The command line and the state of a rank, in main(). */
 struct exchanger {
     twill_server_options options;
     twill_optimizer optimizer;
@@ -35,6 +36,7 @@ struct exchanger {
     size_t updates;                 /* how often every parameter has been updated so far */
 };
 
+/* Exit with status 1 after a message unless `good` is true. */
 static void require(bool good, const char *message)
 {
     if (good)
@@ -67,6 +69,7 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
+/* Read the command line and the list, and set the options of the server. Exits on a mistake. */
 static void parse(struct exchanger *x, int argc, char **argv)
 {
     const struct twill_command command = {"server-exchange", usage, table,
@@ -92,6 +95,7 @@ static void parse(struct exchanger *x, int argc, char **argv)
     x->options.optimizer = &x->optimizer;
 }
 
+/* Return `count` floats, all 0, or exit if there is no memory. */
 static float *allocate(struct exchanger *x, size_t count)
 {
     void *memory = NULL;
@@ -141,6 +145,7 @@ static void release_all(struct exchanger *x)
     free(x->weights);
 }
 
+/* Make the server and register all keys. Exits on failure. */
 static void open_server(struct exchanger *x)
 {
     twill_status status = twill_server_create(&x->server, x->comm, &x->options);
@@ -206,8 +211,7 @@ static size_t count_wrong(const struct exchanger *x, int workers, int first_work
     return wrong;
 }
 
-/* Make two exchanges that warm up, then the timed ones. Returns the seconds of the timed ones in
- * sum, and stores each in x->seconds. */
+/* Make two exchanges, then time x->steps more in x->seconds. Returns the sum of those seconds. */
 static double time_steps(struct exchanger *x, const int *keys)
 {
     for (int i = 0; i < 2; i++)

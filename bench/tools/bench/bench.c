@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Remove the progress line and print why a call has failed. Returns STATUS_FAILED. */
 static int fail_run(struct twill_bench_run *run, twill_status status)
 {
     twill_bench_progress_clear(&run->work.progress);
@@ -22,7 +23,7 @@ static int fail_run(struct twill_bench_run *run, twill_status status)
     return STATUS_FAILED;
 }
 
-/* Allocate two buffers for the largest size, its alignment and the offset of -u. */
+/* Allocate zeroed buffers for the largest size (only one with --list), samples and vectors. */
 static twill_status allocate_buffers(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -52,6 +53,7 @@ static twill_status allocate_buffers(struct twill_bench_run *run)
     return TWILL_OK;
 }
 
+/* Free all memory of the run, and destroy its communicators and contexts. */
 static void release_buffers(struct twill_bench_run *run)
 {
     for (int i = 0; i < 2; i++)
@@ -84,6 +86,7 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
                                         .energy = run->options.measures.energy};
 }
 
+/* Print what is above the table, which is the run, its ranks and the titles. */
 static void print_start(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -120,6 +123,7 @@ static void print_start(struct twill_bench_run *run)
         twill_bench_print_header(stdout, run_columns(run));
 }
 
+/* Print a row and add it to the JSON, on rank 0 of the world. */
 static void report_row(struct twill_bench_run *run, const struct twill_bench_row *row)
 {
     if (run->world_rank != 0)
@@ -133,6 +137,7 @@ static void report_row(struct twill_bench_run *run, const struct twill_bench_row
     twill_bench_json_row(run, row);
 }
 
+/* Print the keys and the step of --list and add them to the JSON, on rank 0 of the world. */
 static void report_step(struct twill_bench_run *run)
 {
     char name[24];
@@ -155,7 +160,7 @@ static void report_step(struct twill_bench_run *run)
     twill_bench_json_step(run);
 }
 
-/* Run the largest and the smallest size, untimed. */
+/* Run the largest and the smallest size, or a step of --list, unreported. */
 static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
 {
     struct twill_bench_run quiet = *run;
@@ -176,6 +181,7 @@ static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_
     return status;
 }
 
+/* Measure and report all sizes, or the list, with this type, operation and root. */
 static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twill_op op, int root)
 {
     const struct twill_bench_options *options = &run->options;
@@ -200,17 +206,19 @@ static twill_status run_sizes(struct twill_bench_run *run, twill_type type, twil
     return status;
 }
 
-/* The values of -o, -d or -r, which may be "all". */
+/* The values of -o, -d or -r, which may be "all", from first to last. */
 struct range {
     int first, last;
 };
 
+/* Return the range of a choice, which is 0 to count - 1 for TWILL_BENCH_ALL. */
 static struct range expand(int choice, int count)
 {
     return choice == TWILL_BENCH_ALL ? (struct range){0, count - 1}
                                      : (struct range){choice, choice};
 }
 
+/* Measure and report the table, which has all types, operations and roots that are chosen. */
 static twill_status run_table(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -244,6 +252,7 @@ static twill_status run_table(struct twill_bench_run *run)
     return status;
 }
 
+/* Measure the table as often as -N says, and print the footer. Returns an exit status. */
 static int run_cycles(struct twill_bench_run *run)
 {
     twill_bench_progress_begin(&run->work.progress, run->world_rank == 0);
@@ -269,7 +278,7 @@ static int run_cycles(struct twill_bench_run *run)
     return run->results.failures > 0 ? STATUS_FAILED : STATUS_GOOD;
 }
 
-/* Divide the ranks into groups, which are measured at the same time (--split). */
+/* Make run->comm the group of this rank. All groups are measured at the same time (--split). */
 static twill_status split_groups(struct twill_bench_run *run)
 {
     int level = twill_bench_level(run->options.split), rank = twill_comm_rank(run->world);
@@ -302,7 +311,7 @@ static void add_slowly(const void *left, const void *right, void *result, size_t
         sum[i] = a[i] + b[i];
 }
 
-/* Set up a second context for all ranks, with other settings (--reproducible). */
+/* Make a second context and communicator of all ranks, with other settings (--reproducible). */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
     twill_bootstrap bootstrap = twill_bench_bootstrap(run->world);
@@ -311,6 +320,7 @@ static twill_status connect_strictly(struct twill_bench_run *run, const char *co
                               : status;
 }
 
+/* Make the context, communicators and operations of a run, and note the rank's place in it. */
 static twill_status ranks_connect(struct twill_bench_run *run)
 {
     char timeout[48], algorithm[512], gradients[512];
@@ -354,7 +364,7 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     return run->options.measures.energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
-/* Agree on errors that only rank 0 detects. *outcome is an exit status, equal on all ranks. */
+/* Check the root, and open the file of -J on rank 0. *outcome is an exit status, equal on all. */
 static twill_status agree_options(struct twill_bench_run *run, int argc, char **argv,
                                   int32_t *outcome)
 {

@@ -78,11 +78,13 @@ size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t by
     return facts->vector ? bytes + bytes / 2 : bytes;
 }
 
+/* Return the bytes of an element. */
 static size_t element_of(const struct twill_bench_subject *subject)
 {
     return twill_type_size(subject->type);
 }
 
+/* Return whether this rank is the root, or the collective has none. */
 static bool is_root(const struct twill_bench_subject *subject)
 {
     return subject->rank == subject->root || !subject_facts(subject)->rooted;
@@ -105,6 +107,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
     return (struct twill_bench_pointers){dst, dst};
 }
 
+/* Return whether this rank has a shard in a buffer with these holders. */
 static bool subject_holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
                           int shard)
 {
@@ -129,6 +132,7 @@ static char *shard_at(const struct twill_bench_subject *subject, enum twill_benc
     return base + twill_bench_shard_first(subject, subject->rank, shard) * element_of(subject);
 }
 
+/* Return what the values of a rank are in a round, or with from = -1 the results. */
 static struct twill_bench_payload payload_of(const struct twill_bench_subject *subject, int from,
                                              unsigned round)
 {
@@ -152,8 +156,7 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
                              twill_bench_shard_count(subject, subject->rank, shard));
 }
 
-/* Return the rank whose values make up this shard of the result, or -1 for a reduction. Sets *first
- * to their first position. */
+/* Return the rank whose values are this shard of the result, from *first on, or -1 if reduced. */
 static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = subject_facts(subject);
@@ -201,6 +204,7 @@ void twill_bench_describe(const struct twill_bench_subject *subject,
      : form == TWILL_BENCH_NONBLOCKING ? twill_##name##_start(__VA_ARGS__, request)                \
                                        : twill_##name##_init(__VA_ARGS__, request))
 
+/* Make a call without vectors, as twill_bench_begin() does. */
 static twill_status even_start(const struct twill_bench_subject *s, twill_comm *comm,
                                struct twill_bench_pointers at, enum twill_bench_form form,
                                twill_request **request)

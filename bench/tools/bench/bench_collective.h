@@ -17,14 +17,12 @@ enum twill_bench_holder {
     TWILL_BENCH_OWN,
     TWILL_BENCH_ROOT
 };
-
 /* The properties of a collective, one constant for each. */
 struct twill_bench_facts {
     const char *name;
     bool reduces, rooted;
-    bool sharded; /* one shard per rank, and sizes are those of all shards together */
-    /* uneven shards, where every other one is half as large again and the rest half as large */
-    bool vector;
+    bool sharded;      /* one shard per rank, and sizes are those of all shards together */
+    bool vector;       /* every other shard is half as large again, and the rest half as large */
     bool out_of_place; /* has no in-place form */
     enum twill_bench_holder src, dst;
     enum {
@@ -34,15 +32,13 @@ struct twill_bench_facts {
         TWILL_BENCH_BUS_TWICE
     } bus;
 };
-
 /* Return the constant properties of a collective. */
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective);
 /* Return the collective with this name, or -1. */
 int twill_bench_find_collective(const char *name);
 /* Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it. */
 double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks);
-
-/* One call to measure. */
+/* A call to measure, as this rank makes it. */
 struct twill_bench_subject {
     enum twill_bench_collective collective;
     twill_type type;
@@ -55,44 +51,41 @@ struct twill_bench_subject {
     size_t offset; /* where the elements begin in the buffers, in bytes */
     bool in_place;
 };
-
-/* Return the number of elements of a shard, and its first element in a buffer of all shards. In
- * alltoallv the shard is what `rank` and rank `shard` exchange, and both get the same length. */
+/* Return the elements of a shard, in alltoallv of what `rank` and rank `shard` exchange. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
+/* Return the first element of this shard in a buffer of all shards. */
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the bytes that a buffer needs for a message of `bytes`. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
-
 /* Where the call reads and writes, given the two buffers. */
 struct twill_bench_pointers {
     char *src, *dst;
 };
+/* Return the addresses that the call reads and writes, given the two buffers. */
 struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subject *subject,
                                                  char *src, char *dst);
-/* Fill what the call reads, and return the number of wrong elements in what it has written. */
+/* Fill what the call reads with the values of a round. */
 void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twill_bench_pointers at,
                           unsigned round);
+/* Return the number of wrong elements in what the call of this round has written. */
 size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
                              struct twill_bench_pointers at, unsigned round);
 
 enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BENCH_PERSISTENT };
-/* Counts and offsets of a vector call, one entry per rank, filled once per subject. */
+/* Counts and offsets of a vector call in elements, one per rank, filled once per subject. */
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;
 };
 /* Fill the vectors for a call. */
 void twill_bench_describe(const struct twill_bench_subject *subject,
                           const struct twill_bench_vectors *vectors);
-/* Make the call. The forms other than BLOCKING set *request. */
+/* Make the call, or start it (NONBLOCKING) or set it up (PERSISTENT) as *request. */
 twill_status twill_bench_begin(const struct twill_bench_subject *subject, twill_comm *comm,
                                struct twill_bench_pointers at,
                                const struct twill_bench_vectors *vectors,
                                enum twill_bench_form form, twill_request **request);
-
-/* The values that twill-bench sends, and those that must arrive. Every value depends on rank,
- * position and round. The expected result is computed serially by the same rule, never received. */
-
-/* The values of one buffer or result. */
+/* The values of a buffer or result. Each depends on rank, position and round. The expected result
+ * is computed serially by the same rule, never received. */
 struct twill_bench_payload {
     twill_type type;
     twill_op op; /* of a reduction, else not read */
@@ -100,18 +93,15 @@ struct twill_bench_payload {
     int from; /* rank from which the values come, or -1 for a reduction over all ranks */
     unsigned round;
 };
-
 /* Number of operations that can be checked, the first ones. The last two, on pairs, cannot be. */
 enum { TWILL_BENCH_OPS = TWILL_MINLOC };
 _Static_assert(TWILL_MAXLOC == TWILL_BENCH_OPS + 1 && TWILL_OP_COUNT == TWILL_BENCH_OPS + 2,
                "a later operation needs its own place");
 /* Return whether an operation on a type can be checked. */
 bool twill_bench_op_takes(twill_op op, twill_type type);
-
 /* Write the contribution of a rank, from position `first` on. */
 void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint64_t first,
                       void *buffer, size_t count);
-
 /* Return how many elements from position `first` on are wrong, exactly unless f32 or f64 round. */
 size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64_t first,
                                const void *buffer, size_t count);

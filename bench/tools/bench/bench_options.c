@@ -264,6 +264,7 @@ static bool set_kernels(struct twill_bench_options *options, int argc, char **ar
     return optind + 2 >= argc;
 }
 
+/* Set what to measure from the words after the options. Returns false if they are wrong. */
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     if (options->calibration != NULL && optind == argc)
@@ -297,6 +298,7 @@ static bool combines(const struct twill_bench_options *options)
            twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
 }
 
+/* Return whether the options fit together. If not, print why if `speak` is set. */
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
     const char *mistake = NULL;

@@ -20,7 +20,6 @@
     TWILL_OPS_LOGICAL(TWILL_BENCH_NAME, )
 
 enum { TWILL_BENCH_BUCKETS_MOST = 32 };
-
 /* How the times of the ranks are combined into one, as by -a of nccl-tests. */
 enum twill_bench_average {
     TWILL_BENCH_RANK0,
@@ -28,20 +27,17 @@ enum twill_bench_average {
     TWILL_BENCH_MIN,
     TWILL_BENCH_MAX
 };
-
 /* Bytes of the calls, from the least to the most, by a step, or by a factor if it is above 1. */
 struct twill_bench_sizes {
     size_t min_bytes, max_bytes, step_bytes, step_factor;
     bool ranged; /* one of these four was given */
 };
-
 /* How often each size is measured and checked. */
 struct twill_bench_repeats {
     size_t iterations, warmups, aggregate;
     size_t cycles; /* 0 for ever */
     size_t checks; /* 0 for none */
 };
-
 /* How the timed calls are made, and on which memory. */
 struct twill_bench_calls {
     enum twill_bench_form form;
@@ -50,7 +46,6 @@ struct twill_bench_calls {
     size_t align;   /* bytes */
     size_t unalign; /* elements */
 };
-
 /* What is measured besides the time of the calls. */
 struct twill_bench_measures {
     bool verify;       /* check every form of the call */
@@ -63,33 +58,29 @@ struct twill_bench_measures {
     size_t delay;      /* delay of a reduction, in nanoseconds per KiB, or 0 */
     int narrow;        /* type of narrow sums, or -1 for none */
 };
-
 /* What is printed and written. */
 struct twill_bench_shown {
     enum twill_bench_average average;
-    bool each; /* statistics over iterations */
-    size_t each_skip;
+    bool each;          /* statistics over iterations */
+    size_t each_skip;   /* iterations left out of these */
     bool csv;           /* comma-separated values */
     const char *output; /* JSON file, or NULL */
 };
-
 /* Steps whose computing is played (--list with --overlap). */
 struct twill_bench_step_options {
     size_t batch, gflops;                     /* samples, and speed of what computes */
     bool device;                              /* that is a device, not the core of the rank */
-    bool priority;                            /* order of the buckets */
+    bool priority;                            /* the first layers' buckets first */
     size_t buckets[TWILL_BENCH_BUCKETS_MOST]; /* sizes to measure, SIZE_MAX for the default */
     size_t n_buckets;
     bool given; /* one of these was given */
 };
-
 /* Variables of the library for this run. */
 struct twill_bench_settings {
     size_t timeout;        /* TWILL_TIMEOUT in seconds, or 0 to keep it */
     const char *algorithm; /* TWILL_ALGORITHM, or NULL */
     const char *gradients; /* TWILL_GRADIENTS, or NULL */
 };
-
 /* All options of a run, set by twill_bench_parse(). */
 struct twill_bench_options {
     enum twill_bench_collective collective;
@@ -106,9 +97,7 @@ struct twill_bench_options {
     struct twill_bench_step_options played;
     struct twill_bench_settings settings;
 };
-
-/* Parse argv. Returns RUN, DONE if help or version were printed, or USAGE after an error that names
- * the argument. Errors are printed if `speak` is set, so that one rank of a job does. */
+/* Parse argv. Returns RUN, DONE after help or version, or USAGE, with a message if `speak`. */
 enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int argc, char **argv,
                                     bool speak);
 

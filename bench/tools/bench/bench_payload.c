@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Payloads and their expected results.
- *
  * Integers use all their bits, as wrap-around is exact (with avg they are too small to wrap).
  * Floating-point sums use integers, and products powers of two, so that every order of reduction
  * gives the same exact result in f32. 8- and 16-bit floats are also reduced in f32 and rounded
@@ -12,6 +11,7 @@
 
 #define PAYLOAD_BATCH 512
 
+/* What the values of a type can be, a constant for each type. */
 static const struct type_facts {
     bool integer, is_signed;
     unsigned bits;     /* of an element */
@@ -37,6 +37,7 @@ static const struct type_facts {
 };
 _Static_assert(sizeof(facts) / sizeof(*facts) == TWILL_TYPE_COUNT, "facts of each");
 
+/* Return whether an operation is bitwise or logical. */
 static bool is_bitwise(twill_op op)
 {
     return op >= TWILL_BAND && op <= TWILL_LXOR;
@@ -47,6 +48,7 @@ bool twill_bench_op_takes(twill_op op, twill_type type)
     return op <= TWILL_AVG || (is_bitwise(op) && facts[type].integer);
 }
 
+/* Return 64 random bits that depend only on round, rank and position. */
 static uint64_t mix_position(unsigned round, int rank, uint64_t position)
 {
     uint64_t x =
@@ -61,7 +63,7 @@ static bool is_reduction(const struct twill_bench_payload *payload)
     return payload->from < 0;
 }
 
-/* Truncate 64 bits to an integer type. */
+/* Return 64 bits cut to an integer type, as its value. */
 static int64_t wrap(const struct type_facts *fact, uint64_t bits)
 {
     unsigned unused = 64 - fact->bits;
@@ -85,8 +87,7 @@ static int64_t rank_value(const struct twill_bench_payload *payload, int rank, u
     return fact->is_signed ? v - fact->magnitude : v;
 }
 
-/* Return the bits of the float nearest to x (ties to even), for any layout. A value that is too
- * large becomes the largest pattern, which no check expects. */
+/* Return the bits of the float nearest to x, ties to even. No check expects those if too large. */
 static uint64_t encode_float(const struct type_facts *fact, double x)
 {
     int bias = (1 << (fact->exponent - 1)) - 1, exponent;
@@ -100,12 +101,14 @@ static uint64_t encode_float(const struct type_facts *fact, double x)
     return sign | (biased + units); /* the hidden bit adds one to the exponent */
 }
 
+/* Store the bits of an element as element i of a buffer. */
 static void store_bits(const struct type_facts *fact, void *buffer, size_t i, uint64_t bits)
 {
     size_t size = fact->bits / 8;
     memcpy((char *)buffer + i * size, &bits, size); /* little endian */
 }
 
+/* Return the bits of element i of a buffer. */
 static uint64_t load_bits(const struct type_facts *fact, const void *buffer, size_t i)
 {
     uint64_t bits = 0;
@@ -114,6 +117,7 @@ static uint64_t load_bits(const struct type_facts *fact, const void *buffer, siz
     return bits;
 }
 
+/* Return the real number that v means, which is its power of two in a product. */
 static double real_value(const struct twill_bench_payload *payload, int64_t v)
 {
     return is_reduction(payload) && payload->op == TWILL_PROD ? ldexp(1, (int)v) : (double)v;
@@ -174,7 +178,7 @@ static void expect_results(const struct twill_bench_payload *payload, uint64_t f
             want[i] = combine_operands(payload, want[i], rank_value(payload, rank, first + i));
 }
 
-/* Return the element for `want`, divided in the precision that the library guarantees. */
+/* Return the bits of the result, divided in the precision that the library guarantees. */
 static uint64_t result_element(const struct twill_bench_payload *payload, int64_t want)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -198,6 +202,7 @@ static bool is_exact(const struct twill_bench_payload *payload)
     return fact->integer || !sums || (double)fact->magnitude * payload->ranks <= ldexp(1, bits);
 }
 
+/* Return the value of a float with these bits, for any layout, or NAN if it is not finite. */
 static double decode_float(const struct type_facts *fact, uint64_t bits)
 {
     uint64_t biased = bits >> fact->mantissa & ((UINT64_C(1) << fact->exponent) - 1);

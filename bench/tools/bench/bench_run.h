@@ -11,44 +11,38 @@
 #include "bench/tools/bench/bench_options.h"
 
 struct json_object;
-
 /* A rank in the header and the JSON. Ranks exchange it as plain bytes. */
 struct twill_bench_place {
     int32_t rank, node, local_rank, pid;
     uint64_t boot_id; /* hash of the boot id of the kernel, equal where clocks can be compared */
     char host[64];
 };
-
-/* The buffers of a rank, and what is kept of each iteration. */
+/* The buffers of a rank, and what is kept of each iteration, until the end of the run. */
 struct twill_bench_memory {
     void *allocated[2];                 /* send, receive */
     char *buffers[2];                   /* aligned addresses in them */
     double *samples;                    /* one per iteration */
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
 };
-
-/* Sums of another kind than the timed one. */
+/* What --reproducible, --narrow and --reduce-delay need beside the timed communicator. */
 struct twill_bench_sums {
     twill_context *strict_context; /* with --reproducible, a second context of all ranks, which */
     twill_comm *strict;            /* has TWILL_REPRODUCIBLE=1 */
     twill_op narrow;               /* --narrow */
     twill_op slow;                 /* --reduce-delay */
-    double owed;                   /* seconds that it has not slept yet */
+    double owed;                   /* seconds that slow has not slept yet */
 };
-
-/* The state of --energy. */
+/* The state of --energy on a rank. */
 struct twill_bench_meters {
     struct twill_energy_meter *own; /* on the first rank of a machine that has counters */
     char says[1024];                /* what they are, or why there are none */
     size_t machines, count;         /* machines of the job, and those with counters */
 };
-
 /* The progress of the run. */
 struct twill_bench_work {
     size_t rows_done, rows; /* halves of rows, or steps; rows is 0 if unknown */
     struct twill_bench_progress progress;
 };
-
 /* Results so far. */
 struct twill_bench_results {
     size_t failures, measured; /* halves of rows with wrong values, and all halves */
@@ -56,7 +50,6 @@ struct twill_bench_results {
     struct json_object *json;  /* on rank 0 with -J */
     FILE *json_file;
 };
-
 /* The state of a run on one rank, on the stack of main(). */
 struct twill_bench_run {
     struct twill_bench_options options;
@@ -77,21 +70,19 @@ struct twill_bench_run {
     struct twill_bench_work work;
     struct twill_bench_results results;
 };
-
 /* Return a subject of `count` elements of a shard, out of place. */
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
                                                twill_op op, int root, size_t count);
 /* Return a row for a subject, without results. */
 struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject);
-
-/* Return the buffers of an iteration. */
+/* Return what an iteration reads and writes. Addresses shift with the iteration. */
 struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
                                               const struct twill_bench_subject *subject,
                                               size_t iteration);
 /* Make the call of an iteration, and a barrier after it with --blocking. */
 twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration);
-/* Combine the times of the ranks as -a says. */
+/* Combine n times over the ranks as -a says, and take the slowest group's. Collective. */
 twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n);
 /* Split the seconds into waiting for the last rank, for data, and the rest. The shares are averages
  * over the ranks in all calls since `before` was read. Collective. */
@@ -100,10 +91,10 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
 /* Compute the bandwidths from the seconds. */
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
                       struct twill_bench_timing *timing);
-/* Make a check in two parts. The first fills the buffers with values of this round, which must be
- * unique. After the call, the second adds the number of wrong elements to timing->wrong. */
+/* Fill the buffers for a check with the values of this round, which must be unique. */
 void twill_bench_prepare(const struct twill_bench_run *run,
                          const struct twill_bench_subject *subject, unsigned round);
+/* After the call, add the wrong elements of all ranks to timing->wrong. Collective. */
 twill_status twill_bench_count(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject, unsigned round,
                                struct twill_bench_timing *timing);
@@ -112,24 +103,20 @@ void twill_bench_clear(const struct twill_bench_run *run,
                        const struct twill_bench_subject *subject);
 /* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
-
-/* Measure one size and fill both halves of the row. */
+/* Measure and check one size, and fill both halves of the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
 /* Measure the barrier, which has one row. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
-
 /* Read the list on rank 0 and broadcast it. *outcome is an exit status, equal on all ranks. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
 /* Measure a step, which is all keys of the list, in place, last first. Results are in run->step. */
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
                                       int root);
-
 /* Gather where each rank is into `places`, and whether all share a clock. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
 /* Print on which host and node each rank is, for up to 64 ranks. */
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
-
 /* Find the counters of each machine (--energy). `places` must be known. Collective over world. */
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
 /* Read the counters before the barrier with which the timed calls begin. */
@@ -138,16 +125,17 @@ void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_r
 twill_status twill_bench_energy_end(struct twill_bench_run *run,
                                     const struct twill_energy_reading *from,
                                     struct twill_bench_energy *energy);
-
 /* Print which counters are read, on how many machines. */
 void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *run);
 /* Print the energy of a step. */
 void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy);
-
-/* Open the file of -J, add rows, and write it. Return false after a message on failure. */
+/* Create the file of -J and begin the JSON. Returns false after a message on failure. */
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);
+/* Add a row to the JSON, if there is one. */
 void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row);
+/* Add a step of --list and its keys, as reduced, to the JSON, if there is one. */
 void twill_bench_json_step(struct twill_bench_run *run);
+/* Write and close the JSON, if there is one. Returns false after a message on failure. */
 bool twill_bench_json_close(struct twill_bench_run *run);
 
 #endif

@@ -38,6 +38,7 @@
     }
 COLUMN_VALUES(COLUMN_VALUE)
 
+/* A column of the table. */
 struct column {
     const char *title, *unit, *csv;
     int width;
@@ -45,7 +46,7 @@ struct column {
     bool whole; /* a whole number */
 };
 
-/* Columns that appear together. */
+/* Columns that appear together, in a constant table. */
 struct column_group {
     int flag;    /* offset of a flag in struct twill_bench_columns, or -1 if always shown */
     bool halves; /* for both halves, else for the first only */
@@ -104,6 +105,7 @@ static bool is_shown(const struct column_group *group, const struct twill_bench_
 #define FOR_EACH_COLUMN(column, group)                                                             \
     for (const struct column *column = (group)->columns; column->value != NULL; column++)
 
+/* Print the values of a group for one half of a row. */
 static void print_group(FILE *out, const struct column_group *group,
                         const struct twill_bench_timing *timing)
 {

@@ -24,12 +24,13 @@ static struct json_object *string(const char *text)
     return json_object_new_string(text);
 }
 
-/* nccl-tests writes booleans as strings */
+/* Return "true" or "false" as a text, as nccl-tests writes booleans. */
 static struct json_object *truth(bool value)
 {
     return string(value ? "true" : "false");
 }
 
+/* Return the local time as a text. */
 static struct json_object *time_json(void)
 {
     char text[32];
@@ -39,7 +40,7 @@ static struct json_object *time_json(void)
     return string(text);
 }
 
-/* Return whether the value of a variable is a secret. The path of a key file is not. */
+/* Return whether the value of NAME=VALUE is a secret, by the `name` bytes of its name. */
 static bool is_secret(const char *entry, size_t name)
 {
     static const char *const words[] = {"KEY", "SECRET", "TOKEN", "PASS", "UUID"};
@@ -51,7 +52,7 @@ static bool is_secret(const char *entry, size_t name)
     return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
 }
 
-/* Return only the variables that control a run, as anyone may read the file. */
+/* Return an array of the variables that control a run. Anyone may read it, so keys are masked. */
 static struct json_object *environment(void)
 {
     static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
@@ -67,6 +68,7 @@ static struct json_object *environment(void)
     return list;
 }
 
+/* Return an object that describes this machine, also in the words of the library. */
 static struct json_object *run_machine_json(struct twill_bench_run *run)
 {
     struct json_object *object = json_object_new_object();
@@ -85,6 +87,7 @@ static struct json_object *run_machine_json(struct twill_bench_run *run)
     return object;
 }
 
+/* Return an array of all ranks and where they run. */
 static struct json_object *devices(const struct twill_bench_run *run)
 {
     struct json_object *list = json_object_new_array();
@@ -144,7 +147,7 @@ static struct json_object *config(const struct twill_bench_run *run)
     return object;
 }
 
-/* Create FILE, FILE.0, FILE.1, ..., whichever does not exist yet, as nccl-tests does. */
+/* Create and return FILE, FILE.0, FILE.1, ..., the first that is new. Returns NULL on failure. */
 static FILE *create_file(const char *path, char *taken, size_t bytes)
 {
     snprintf(taken, bytes, "%s", path);
@@ -182,6 +185,7 @@ bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv)
     return true;
 }
 
+/* Return an object with an energy, or NULL if it is unknown. */
 static struct json_object *energy_json(const struct twill_bench_energy *energy)
 {
     if (!energy->known)
@@ -200,6 +204,7 @@ static struct json_object *energy_json(const struct twill_bench_energy *energy)
     return object;
 }
 
+/* Return an object with the results of half a row, or NULL if there is no such half. */
 static struct json_object *half(const struct twill_bench_timing *timing, bool each)
 {
     if (timing->missing)
@@ -271,7 +276,6 @@ void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_
     add_result(run, object);
 }
 
-/* Add one result with the whole step, and its keys in the order of reduction. */
 void twill_bench_json_step(struct twill_bench_run *run)
 {
     if (run->results.json == NULL)

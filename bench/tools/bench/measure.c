@@ -71,6 +71,7 @@ twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, s
     return twill_allreduce(run->world, seconds, seconds, n, TWILL_F64, TWILL_MAX);
 }
 
+/* Time a first call and then the iterations, and combine the times over the ranks. */
 static twill_status time_iterations(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject,
                                     struct twill_bench_timing *timing)
@@ -110,7 +111,7 @@ static twill_status time_iterations(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* A persistent call is initialised once for all iterations and keeps its buffers. */
+/* Time the calls of a subject. A persistent call is set up once for all iterations. */
 static twill_status time_calls(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing)
@@ -124,8 +125,7 @@ static twill_status time_calls(struct twill_bench_run *run,
     return twill_request_free(&run->persistent);
 }
 
-/* Add up wrong elements over all ranks. The tested library sums them, so a rank counts at least its
- * own. */
+/* Add all ranks' wrong elements to timing->wrong, at least `mine`, as the tested library sums. */
 static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
                               struct twill_bench_timing *timing)
 {
@@ -158,6 +158,7 @@ void twill_bench_clear(const struct twill_bench_run *run, const struct twill_ben
     memset(place_buffer(run, subject, 1, 0), 0, bytes);
 }
 
+/* Make a call in this form and add the wrong elements of all ranks to timing->wrong. */
 static twill_status check_form(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing, enum twill_bench_form form)
@@ -167,6 +168,7 @@ static twill_status check_form(struct twill_bench_run *run,
     return twill_bench_count(run, subject, run->round, timing);
 }
 
+/* Check a call as often as -c says, until it is wrong. Zeroes the buffers. */
 static twill_status check_result(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
@@ -198,14 +200,14 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
         timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
 }
 
-/* One of two variants of a call that are compared, and its time. */
+/* One of two variants of a call that are compared, and its time, 0 at first. */
 struct compared_variant {
     twill_comm *comm;
     struct twill_bench_subject subject;
     double seconds;
 };
 
-/* Measure two variants alternately, so that both see the same state of the machine. */
+/* Add the seconds of two variants, measured alternately, so that both see the same machine. */
 static twill_status time_variants(struct twill_bench_run *run, struct compared_variant variants[2])
 {
     enum { TURNS = 5 };
@@ -223,7 +225,7 @@ static twill_status time_variants(struct twill_bench_run *run, struct compared_v
     return TWILL_OK;
 }
 
-/* Measure the call with and without TWILL_REPRODUCIBLE=1. */
+/* Time the call with and without TWILL_REPRODUCIBLE=1. */
 static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -236,7 +238,7 @@ static twill_status time_strict(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Count the bytes that all ranks send in a call, or copy if there are no messages. */
+/* Set *bytes to what all ranks send in a call, or copy if there are no messages. Collective. */
 static twill_status count_bytes(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject, double *bytes)
 {
@@ -251,7 +253,7 @@ static twill_status count_bytes(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Measure the call and a narrow sum of the same number of elements. */
+/* Time the call and a narrow sum of the same number of elements, and compare their bytes. */
 static twill_status time_narrow(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -285,12 +287,7 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
     return TWILL_OK;
 }
 
-/* --- --overlap, defined as in OSU's nonblocking benchmarks ------------------------------------ */
-
-/* The pure time comes first, where the call is started and waited for at once. Then the call is
- * started, the rank computes for that time, testing the call now and then, and waits. */
-
-/* Make one call, with `turns` of computing between start and wait. */
+/* Start a call, compute for `turns`, testing the call if asked to, and wait for it. */
 static twill_status overlap_once(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject, size_t iteration,
                                  size_t turns)
@@ -308,6 +305,7 @@ static twill_status overlap_once(struct twill_bench_run *run,
     return twill_wait(&request);
 }
 
+/* Set *seconds to the time of a call with `turns` of computing, combined over the ranks. */
 static twill_status time_overlapped(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject, size_t turns,
                                     double *seconds)
@@ -320,6 +318,7 @@ static twill_status time_overlapped(struct twill_bench_run *run,
     return twill_bench_combine(run, seconds, 1);
 }
 
+/* Measure as OSU's nonblocking benchmarks, first without, then with as long a computation. */
 static twill_status measure_overlap(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject,
                                     struct twill_bench_timing *timing)
@@ -338,6 +337,7 @@ static twill_status measure_overlap(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
+/* Measure and check a half of a row, and add it to the results of the run. */
 static twill_status measure_half(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
@@ -409,8 +409,7 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
     return facts->out_of_place ? TWILL_OK : measure_half(run, &subject, &row->in_place);
 }
 
-/* Check that no rank leaves a barrier before the last has entered, by letting one rank enter late.
- * Clocks of different hosts cannot be compared, so only ranks under one kernel are checked. */
+/* Count in timing->wrong ranks that leave a barrier before one that is late. Needs one clock. */
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where each rank runs, exchanged by the library under test, and the energy of the machines.
- *
  * With --energy, the first rank of each machine reads its counters before and after the timed
  * calls. Virtual nodes, and hosts that are namespaces, share the counters of their machine. */
 #include "bench/tools/bench/bench_run.h"
@@ -98,7 +97,7 @@ twill_status twill_bench_energy_open(struct twill_bench_run *run)
     return counts[2] > 0 ? TWILL_ERR_MEMORY : TWILL_OK;
 }
 
-/* Read the meter, if this rank has one. The first failure of a run is printed. */
+/* Read the meter, or set known to false without one. The first failure of a run is printed. */
 static void read_meter(struct twill_bench_run *run, struct twill_energy_reading *reading)
 {
     *reading = (struct twill_energy_reading){.known = false};

@@ -47,6 +47,7 @@ static const char *const names[][2] = {
     {"f8e5m2", "Float8_e5m2"},
 };
 
+/* Return PyTorch's name of a collective or type, or the name itself if it has none. */
 static const char *translate_name(const char *name)
 {
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
@@ -55,11 +56,13 @@ static const char *translate_name(const char *name)
     return name;
 }
 
+/* Return whether a line is of this kind and about this rank. */
 static bool is_line(const struct twill_info_line *line, const char *kind, const char *rank)
 {
     return twill_info_is(line, kind) && strcmp(line->field[LINE_RANK], rank) == 0;
 }
 
+/* Return the bytes of an element of a type such as "f32", or 1 if there is no such type. */
 static size_t element_bytes(const char *type)
 {
     for (int t = 0; t < 64; t++) {
@@ -70,7 +73,7 @@ static size_t element_bytes(const char *type)
     return 1;
 }
 
-/* Return [[elements]] for the bytes of an event. */
+/* Return the JSON array [[elements]] for the bytes of an event. The caller owns it. */
 static struct json_object *event_sizes(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array(), *one = json_object_new_array();
@@ -81,6 +84,7 @@ static struct json_object *event_sizes(const struct twill_info_line *event)
     return all;
 }
 
+/* Return the JSON array [type], with PyTorch's name of the type. The caller owns it. */
 static struct json_object *event_types(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array();
@@ -93,7 +97,7 @@ static void add_integer(struct json_object *object, const char *name, long long 
     json_object_object_add(object, name, json_object_new_int64(value));
 }
 
-/* Find the event in which a call ended. Returns the nanoseconds since then, or -1 without one. */
+/* Return how many ns ago the call ended that `begin`, line `index`, began, or -1 if it has not. */
 static long long find_end(const twill_job_view *view, size_t index,
                           const struct twill_info_line *begin)
 {
@@ -107,7 +111,7 @@ static long long find_end(const twill_job_view *view, size_t index,
     return -1;
 }
 
-/* Return the entry of a call that line `index` begins. `now` is in nanoseconds since the epoch. */
+/* Return the JSON entry of the call that `event`, line `index`, began. `now` is ns since 1970. */
 static struct json_object *make_entry(const twill_job_view *view, size_t index,
                                       const struct twill_info_line *event, long long now)
 {
@@ -144,7 +148,7 @@ static struct json_object *make_entry(const twill_job_view *view, size_t index,
     return entry;
 }
 
-/* Describe the communicators of a rank, with their ranks and the progress of this one. */
+/* Add the communicators of a rank to `root`, with their ranks and the progress of this one. */
 static void add_groups(const twill_job_view *view, const char *rank, struct json_object *root)
 {
     struct json_object *config = json_object_new_object(), *status = json_object_new_object();
@@ -178,6 +182,7 @@ static void add_groups(const twill_job_view *view, const char *rank, struct json
     json_object_object_add(root, "pg_status", status);
 }
 
+/* Write the calls of a rank to the file PREFIX and RANK. Returns 0, or 1 after a message. */
 static int write_rank(const twill_job_view *view, const char *rank, const char *prefix)
 {
     struct json_object *root = json_object_new_object(), *entries = json_object_new_array();

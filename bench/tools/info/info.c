@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info shows what twill finds on the machine, what it chose and why, its variables, and where
- * the pages of its memory are. */
+/* twill-info shows the machine, what twill chose and why, its variables, and where pages are. */
 #include "bench/tools/info/info.h"
 #include "bench/common/option_names.h"
 #include "bench/common/option_table.h"
@@ -66,11 +65,11 @@ static const char usage[] =
     "\n"
     "Exit status: 0 success, 1 a failure or misplaced pages, 2 a wrong command line.\n";
 
-/* The command line. */
+/* The command line, in main(). Strings are NULL if not given. */
 struct request {
-    bool environment, memory, why;
-    struct twill_job_options job; /* name is NULL if not requested */
-    bool elsewhere;               /* --why is about another world than this job */
+    bool environment, memory, why; /* --env, --memory and --why are given */
+    struct twill_job_options job;  /* name is NULL if not requested */
+    bool elsewhere;                /* --why is about another world than this job */
     size_t bytes;
     size_t threads; /* for --threads, 0 if not requested */
     const char *world, *topology, *machine;
@@ -100,7 +99,7 @@ static void print_environment(twill_context *context)
     }
 }
 
-/* Print "key: text" lines with the texts in one column, and other lines unchanged. */
+/* Print twill_context_describe() with the texts of "key: text" lines in one column. */
 static void print_description(twill_context *context)
 {
     enum { WIDEST = 24 };
@@ -120,7 +119,7 @@ static void print_description(twill_context *context)
     }
 }
 
-/* Print how soon an error names a rank that does not answer, by twill_comm_bounds(). */
+/* Print how soon an error names a rank that does not answer, if there are two or more ranks. */
 static void print_bounds(const twill_comm *comm)
 {
     twill_bounds bounds;
@@ -138,6 +137,7 @@ struct placement_request {
     bool user, library;
 };
 
+/* Return what TWILL_MEMORY of the context requests. The value is "?" if there is none. */
 static struct placement_request find_placement_request(twill_context *context)
 {
     struct placement_request placement_request = {"?", false, false};
@@ -163,6 +163,7 @@ static void print_pages(const struct twill_bench_pages *pages)
         printf("  absent        %10zu pages\n", pages->elsewhere);
 }
 
+/* Print whether pages are bound if `bind`, and present if `whole`. Returns 0 if so, else 1. */
 static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
 {
     if (!bind) {
@@ -175,6 +176,7 @@ static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool wh
     return good ? 0 : 1;
 }
 
+/* Print why pages could not be queried, with the text of an errno. Returns 1, an exit status. */
 static int fail_pages_query(int error)
 {
     fprintf(stderr, "twill-info: --memory: move_pages: %s (in a container, allow the call)\n",
@@ -182,8 +184,8 @@ static int fail_pages_query(int error)
     return 1;
 }
 
-/* Print where the shared memory of communicators is, which is that of this rank and, as mapped
- * here, of the other ranks of the node. */
+/* Print where the shared memory of communicators is, this rank's and that of the node's other ranks
+ * as mapped here. Returns 0, or 1 if the query fails or pages should be bound and are not. */
 static int check_shared_pages(const struct placement_request *placement_request)
 {
     struct twill_bench_pages pages;
@@ -199,6 +201,7 @@ static int check_shared_pages(const struct placement_request *placement_request)
     return judge_pages(&pages, placement_request->library, false);
 }
 
+/* Touch new memory, and print its place and that of shared memory. Returns 0, or 1 if wrong. */
 static int check_memory_pages(twill_context *context, size_t bytes)
 {
     struct placement_request placement_request = find_placement_request(context);
@@ -228,7 +231,7 @@ static int check_memory_pages(twill_context *context, size_t bytes)
     return result == 0 ? check_shared_pages(&placement_request) : result;
 }
 
-/* Append a word to the question, with a prefix, in quotation marks if it contains blanks. */
+/* Append a prefix and a word to the question, quoted if it has blanks, unless it is NULL or "". */
 static void add_word(struct request *request, const char *name, const char *value)
 {
     size_t used = strlen(request->question);
@@ -238,7 +241,7 @@ static void add_word(struct request *request, const char *name, const char *valu
                  mark, value, mark);
 }
 
-/* Append a word of the user, such as all_reduce, 8MB or fp32, translated to names of twill. */
+/* Append a user's word, such as 8MB, fp32 or, if `first`, all_reduce, as twill names it. */
 static void add_translated(struct request *request, const char *word, bool first)
 {
     char number[32];
@@ -255,7 +258,7 @@ static void add_translated(struct request *request, const char *word, bool first
     add_word(request, "", word);
 }
 
-/* Append the groups and units that TWILL_LAYOUT declares, whose entries are valid words. */
+/* Append to the question the entries groups= and units= of TWILL_LAYOUT, if it has any. */
 static void add_layout(struct request *request)
 {
     char copy[sizeof(request->question)], *rest = NULL;
@@ -266,7 +269,7 @@ static void add_layout(struct request *request)
             add_word(request, "", word);
 }
 
-/* Compose the question. Variables that shape this job shape the other world. Returns 0, or 2. */
+/* Compose the question of --why from its words and options. Returns 0, or 2 after a message. */
 static int compose_question(struct request *request, char **words)
 {
     const char *const named[][3] = {{"world", "world=", request->world},
@@ -303,6 +306,7 @@ static bool lacks_job(const struct twill_job_options *job)
     return true;
 }
 
+/* Note --memory with its size, which may be NULL. Returns false if the size is wrong or 0. */
 static bool read_memory(void *member, const char *text)
 {
     struct request *request = member;
@@ -335,7 +339,7 @@ static const struct twill_option info_options[] = {
 };
 /* clang-format on */
 
-/* Return -1 to continue, or the exit status. */
+/* Read the command line into *request. Returns -1 to continue, or the exit status. */
 static int parse_info(struct request *request, int argc, char **argv)
 {
     const struct twill_command command = {"twill-info", usage, info_options,
@@ -355,7 +359,7 @@ static int parse_info(struct request *request, int argc, char **argv)
     return optind < argc || any ? 2 : -1;
 }
 
-/* Print what was requested, on one rank. Transports are known only with a communicator. */
+/* Make a communicator, and print on rank 0 what was requested. Returns an exit status, 0 to 2. */
 static int show_context(twill_context *context, const struct request *request)
 {
     twill_comm *comm;

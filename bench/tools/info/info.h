@@ -10,66 +10,53 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A line of fields separated by tabs, as in descriptions of the library. Missing fields are "". */
 #define TWILL_INFO_FIELDS 17
+/* A line and its fields, which tabs separate. Missing ones are "". twill_info_cut() fills it. */
 struct twill_info_line {
     char text[4096];
     const char *field[TWILL_INFO_FIELDS];
 };
-/* Cut a line into fields. Returns false if the text is NULL. */
+/* Copy a line and cut it into fields. Returns false, with *line unchanged, if the text is NULL. */
 bool twill_info_cut(const char *text, struct twill_info_line *line);
 /* Return whether the line is of a kind, which is its first field. */
 bool twill_info_is(const struct twill_info_line *line, const char *kind);
 
-/* Where the kernel says that pages of memory are, as evidence for twill-info --memory. */
-
 enum { TWILL_BENCH_NODES = 64 };
-
-/* The pages of a range of memory, counted by place. */
+/* The pages of a range of memory, counted by NUMA node by twill_bench_pages_find(). */
 struct twill_bench_pages {
     size_t total, page_bytes;
     size_t on_node[TWILL_BENCH_NODES];
-    size_t elsewhere;  /* absent, or on a node beyond TWILL_BENCH_NODES */
-    size_t misplaced;  /* present, but not on an allowed node */
-    bool policy_known; /* the memory policy of the range could be read */
-    bool bound;        /* the policy is MPOL_BIND */
-    uint64_t allowed;  /* nodes of the policy, as a mask */
-    const char *policy;
+    size_t elsewhere;   /* absent, or on a node beyond TWILL_BENCH_NODES */
+    size_t misplaced;   /* present, but not on an allowed node */
+    bool policy_known;  /* the memory policy of the range could be read */
+    bool bound;         /* the policy is MPOL_BIND */
+    uint64_t allowed;   /* nodes of the policy, as a mask */
+    const char *policy; /* its name, a constant */
 };
-
-/* Query `bytes` at `memory`. Returns 0 or an errno. */
+/* Count the pages of `bytes` at `memory`, and read their policy. Returns 0 or an errno. */
 int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_pages *pages);
-
-/* Query all mappings of this process whose path begins with `name`, such as "/memfd:twill-comm",
- * and add them up. pages->policy is that of the first one that is not bound, if any. *ranges is the
- * number of files, one per rank. Returns 0 or an errno. */
+/* Add up all mappings of this process whose path begins with `name`. pages->policy is that of the
+ * first one that is not bound, if any, and *ranges the number of files. Returns 0 or an errno. */
 int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
                                  unsigned *ranges);
-
 /* Return whether the range is bound and every present page is on an allowed node. */
 bool twill_bench_pages_bound(const struct twill_bench_pages *pages);
-
-/* The activity of the ranks of a running job (twill-info --job). */
-
-/* The options that belong to --job. */
+/* The options that belong to --job, with strings of the command line. */
 struct twill_job_options {
     const char *name;     /* PID or program */
     bool json;            /* as JSON instead of text */
     const char *recorder; /* prefix of files in the format of the flight recorder, or NULL */
     size_t events;        /* last events of each rank to print */
 };
-/* Look at the job and print. Returns an exit status. */
+/* Print what the ranks of the job do, or record it. Returns 0, or 1 after a message. */
 int twill_job_print(const struct twill_job_options *options);
-
-/* Write a file for each rank, named PREFIX and the rank, as the flight recorder of PyTorch does
- * (flight_recorder.c). Returns an exit status. */
+/* Write a file for each rank, named PREFIX and the rank, as the flight recorder of PyTorch does.
+ * Returns 0, or 1 after a message at the first file that cannot be written. */
 int twill_job_record(const twill_job_view *view, const char *prefix);
-
-/* Print where the communication threads of a gradient set run, as a tree, rank after rank, on rank
- * 0 (--threads). Collective. Returns an exit status. */
+/* Print on rank 0, as a tree, where the communication threads of a gradient set of each rank run.
+ * Collective. Returns 0, or 1 after a message. */
 int twill_bench_print_threads(twill_comm *comm, int threads);
-
-/* Print why an algorithm is chosen (--why). Returns an exit status, 2 for an invalid question. */
+/* Print why an algorithm is chosen. Returns 0, or 2 after a message for an invalid question. */
 int twill_bench_print_why(twill_context *context, const char *question);
 
 #endif

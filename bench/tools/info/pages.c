@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+/* Read the policy of the memory at this address. It remains unknown if the kernel refuses. */
 static void read_policy(const void *memory, struct twill_bench_pages *pages)
 {
     static const char *const names[] = {
@@ -58,6 +59,7 @@ int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_
     return 0;
 }
 
+/* Add a range to the sum, which is bound only if all are. `first` is true for the first one. */
 static void add_pages(struct twill_bench_pages *sum, const struct twill_bench_pages *one,
                       bool first)
 {

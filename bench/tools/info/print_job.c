@@ -26,7 +26,7 @@ bool twill_info_is(const struct twill_info_line *line, const char *kind)
     return strcmp(line->field[0], kind) == 0;
 }
 
-/* Find the line of a rank, which has its PID and state, such as "4711" and "stopped". */
+/* Set *found to the line of a rank, with its PID and state, such as "4711" and "stopped". */
 static void find_rank(const twill_job_view *view, const char *rank, struct twill_info_line *found)
 {
     for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), found); i++)
@@ -94,6 +94,7 @@ static void print_text(const twill_job_view *view, bool events)
 }
 
 enum field_kind { FIELD_TEXT, FIELD_INTEGER, FIELD_DECIMAL };
+/* A member of a JSON object, and how its text is converted. Constant tables consist of them. */
 struct field_name {
     const char *name;
     enum field_kind kind;
@@ -114,6 +115,7 @@ static const struct field_name event_fields[] = {
     {"collective", FIELD_TEXT}, {"type", FIELD_TEXT},    {"operation", FIELD_TEXT},
     {"bytes", FIELD_INTEGER},   {"peer", FIELD_INTEGER}, {"detail", FIELD_INTEGER}};
 
+/* Return the JSON value of a field, which the caller owns, or NULL for "-". */
 static struct json_object *field_value(const char *text, enum field_kind kind)
 {
     if (strcmp(text, "-") == 0)
@@ -124,6 +126,7 @@ static struct json_object *field_value(const char *text, enum field_kind kind)
                                  : json_object_new_string(text);
 }
 
+/* Return an array of the lines of this kind, each an object of `count` members, to be owned. */
 static struct json_object *list_lines(const twill_job_view *view, const char *kind,
                                       const struct field_name *fields, int count)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --threads makes a gradient set, whose description says where its threads run. */
 #include "bench/tools/info/info.h"
-
 #include "lib/base/plural.h"
 #include "lib/twill_train.h"
 
@@ -12,7 +11,7 @@
 
 #define THREAD_LINE_BYTES 512u
 
-/* Make a set with a tensor for each thread. */
+/* Make and commit a set with a tensor for each thread. The caller destroys *set in any case. */
 static twill_status make_set(twill_gradients **set, twill_comm *comm, int threads)
 {
     twill_gradients_options options;
@@ -29,8 +28,8 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     return status == TWILL_OK ? twill_gradients_commit(*set) : status;
 }
 
-/* Print "WHAT, WHAT, WHAT; ENDPOINT" of a thread as a branch. The part that it shares with the
- * preceding line is not repeated. */
+/* Print a thread's line "thread N: WHAT, WHAT; ENDPOINT" as a branch, without the part that it
+ * shares with the preceding line `before`, which may be NULL. */
 static void print_branch(const char *line, const char *before)
 {
     int indent = 1;
@@ -51,6 +50,7 @@ static void print_branch(const char *line, const char *before)
            end != NULL ? " -> " : "", end != NULL ? end + 2 : "");
 }
 
+/* Print the branches of a rank's threads, from lines of THREAD_LINE_BYTES each. */
 static void print_rank(int rank, const char *lines, int threads)
 {
     const char *before = NULL;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Format a time in microseconds, with fewer decimals the larger it is. */
+/* Print picoseconds as microseconds into `text`, or "-" for UINT64_MAX. Returns `text`. */
 static const char *format_time(const char *picoseconds, char text[32])
 {
     double us = strtod(picoseconds, NULL) / 1e6;
@@ -26,6 +26,7 @@ static void print_call(const struct twill_info_line *l)
            l->field[4], l->field[6]);
 }
 
+/* Print the row of an algorithm with its times, and above the first one the titles. */
 static void print_candidate(const struct twill_info_line *l, bool first)
 {
     char price[32], cost[32];
@@ -60,6 +61,7 @@ static void print_factors(const struct twill_info_line *l)
            format_time(l->field[2], gathered), format_time(l->field[3], reduced), l->field[4]);
 }
 
+/* Return the title above the lines of this kind. */
 static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)
@@ -70,7 +72,7 @@ static const char *title_of(const char *kind)
     return strcmp(kind, "small") == 0 ? "not for this size or these buffers" : "no candidates";
 }
 
-/* Print a line below its title, which is printed when the kind of line changes. */
+/* Print a line, and above the first one of its kind a title. */
 static void print_listed(const struct twill_info_line *l, bool first)
 {
     char price[32];

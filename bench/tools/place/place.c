@@ -25,33 +25,34 @@ enum {
 enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
 enum { PLACE_KINDS = 3 };
 
-/* The command line. */
+/* The command line. Bytes are those of each array of a rank, threads are those of a rank. */
 struct place_options {
     size_t bytes, repeats, threads;
     const char *plot; /* file, or NULL */
 };
 
-/* One kind of memory with its results. Rates are in GB/s, 0 if not measured. */
+/* A kind of memory from open_kind() to close_kind(). Rates are in GB/s, 0 if not measured. */
 struct memory_kind {
     const char *name, *title, *memory; /* "ddr", "DDR", and the setting TWILL_MEMORY=... */
     twill_context *context;
-    twill_comm *comm;
-    void *array[PLACE_ARRAYS];
+    twill_comm *comm;          /* NULL if not open */
+    void *array[PLACE_ARRAYS]; /* from twill_alloc() */
     double rates[PLACE_WORKS];
     int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
 };
 
-/* The state of a run on one rank. */
+/* The state of a run on one rank. There is one, in main(), which frees what it has. */
 struct place_run {
     struct place_options options;
     const struct twill_kernels *kernels;
     twill_comm *comm; /* of the first kind, for messages of the ranks themselves */
     int rank, size;
-    void *plain[2]; /* from malloc, sent and received in the columns that place only one thing */
-    double *samples;
-    int64_t wrong; /* elements over all ranks */
+    void *plain[2];  /* from malloc, sent and received in the columns that place only one thing */
+    double *samples; /* seconds of each repetition */
+    int64_t wrong;   /* wrong elements so far, of all ranks */
 };
 
+/* Compute a = b + 3c on the arrays of the kind, as STREAM does. Returns TWILL_OK. */
 static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -66,6 +67,7 @@ static twill_status triad(const struct place_run *run, const struct memory_kind 
     return TWILL_OK;
 }
 
+/* Copy the array PLACE_LEFT of the kind to PLACE_RESULT with memcpy(). Returns TWILL_OK. */
 static twill_status copy(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -81,7 +83,7 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Sum two arrays of floats with the kernel of twill, as a collective does. */
+/* Sum two arrays of floats with the kernel of twill, as a collective does. Returns TWILL_OK. */
 static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -92,17 +94,19 @@ static twill_status reduce(const struct place_run *run, const struct memory_kind
     return TWILL_OK;
 }
 
-/* Return what an allreduce sends, which is in memory of the kind or in plain memory. */
+/* Return the buffer that an allreduce sends, which is memory of the kind or from malloc(). */
 static void *sent_of(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return work == PLACE_RECEIVE || work == PLACE_SCRATCH ? run->plain[0] : kind->array[PLACE_LEFT];
 }
 
+/* Return the buffer that an allreduce fills, which is memory of the kind or from malloc(). */
 static void *result_of(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return work == PLACE_SEND || work == PLACE_SCRATCH ? run->plain[1] : kind->array[PLACE_RESULT];
 }
 
+/* Call the allreduce of column `work` and return its status. */
 static twill_status sum_up(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return twill_allreduce(work == PLACE_SEND || work == PLACE_RECEIVE ? run->comm : kind->comm,
@@ -113,19 +117,20 @@ static twill_status sum_up(const struct place_run *run, const struct memory_kind
 static const char *const work_names[PLACE_WORKS] = {"triad", "copy",    "reduce", "allreduce",
                                                     "send",  "receive", "scratch"};
 
+/* How a column of the table is measured, in a constant table. */
 static const struct place_work {
     twill_status (*run)(const struct place_run *run, const struct memory_kind *kind, int work);
     double traffic; /* bytes moved per byte of an array, as STREAM counts them */
 } works[PLACE_WORKS] = {{triad, 3},  {copy, 2},   {reduce, 3}, {sum_up, 1},
                         {sum_up, 1}, {sum_up, 1}, {sum_up, 1}};
 
-/* Return a small integer that is exact in float and different from its neighbours. */
+/* Return element i of an input, a small integer times `factor`, which is exact in float. */
 static double input_value(size_t i, int factor)
 {
     return (double)(1 + i % 7) * factor;
 }
 
-/* Fill the inputs. Each thread first touches what it will use. */
+/* Fill the inputs, and the result with -1. Each thread first touches what it will use. */
 static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     double *a = kind->array[PLACE_RESULT], *b = kind->array[PLACE_LEFT],
@@ -149,6 +154,7 @@ static void fill_inputs(const struct place_run *run, const struct memory_kind *k
     }
 }
 
+/* Check the result of column `work` and add all ranks' wrong elements to run->wrong. Collective. */
 static twill_status check_work(struct place_run *run, const struct memory_kind *kind, int work)
 {
     int64_t wrong = 0;
@@ -166,7 +172,7 @@ static twill_status check_work(struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Run once untimed, then take the median of the times of the slowest rank. */
+/* Store the rate of a column by the median of the slowest rank's times, and check its result. */
 static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
 {
     size_t repeats = run->options.repeats;
@@ -187,6 +193,7 @@ static twill_status measure_work(struct place_run *run, struct memory_kind *kind
     return check_work(run, kind, work);
 }
 
+/* Allocate the arrays, measure all columns, or three if alone, and add up fallbacks. Collective. */
 static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
 {
     twill_counters counters;
@@ -204,6 +211,7 @@ static twill_status measure_kind(struct place_run *run, struct memory_kind *kind
 #define PLOT_TOP    40.0
 #define PLOT_HEIGHT 240.0
 
+/* Return the rate of a kind over that of DDR, or 0 if that of DDR was not measured. */
 static double ratio_of(const struct memory_kind *kinds, size_t kind, int work)
 {
     double base = kinds[0].rates[work];
@@ -232,6 +240,7 @@ static void draw_bars(FILE *out, const struct memory_kind *kinds, size_t count, 
                 PLOT_LEFT + 90 * (double)k, colours[k], kinds[k].name);
 }
 
+/* Replace a file by an SVG of the ratios. Returns false after a message on failure. */
 static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t count)
 {
     double most = 1;
@@ -265,6 +274,7 @@ static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t
     return good;
 }
 
+/* Free the arrays and destroy the communicator and context, as far as they exist. */
 static void close_kind(struct memory_kind *kind)
 {
     for (int i = 0; kind->context != NULL && i < PLACE_ARRAYS; i++)
@@ -275,6 +285,7 @@ static void close_kind(struct memory_kind *kind)
     kind->context = NULL;
 }
 
+/* Create the context and communicator of a kind. If `bootstrap` is NULL, the job's is used. */
 static twill_status open_kind(struct memory_kind *kind, const struct place_run *run,
                               const twill_bootstrap *bootstrap)
 {
@@ -287,8 +298,8 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
     return twill_comm_create(&kind->comm, kind->context);
 }
 
-/* Find out whether all ranks have this kind. Each rank tries it in a context of one rank, so that
- * no rank waits for another that lacks it. */
+/* Set *found to whether all ranks have this kind, with a message if not. Each rank tries it in a
+ * context of one rank, so that no rank waits for another that lacks it. Collective. */
 static twill_status find_kind(const struct place_run *run, const struct memory_kind *kind,
                               bool *found)
 {
@@ -333,6 +344,7 @@ static void print_header(const struct place_run *run)
     printf("\n");
 }
 
+/* Print the row of a kind, with its ratios to `base`, on rank 0. */
 static void print_kind(const struct place_run *run, const struct memory_kind *kind,
                        const struct memory_kind *base)
 {
@@ -355,6 +367,7 @@ static void print_kind(const struct place_run *run, const struct memory_kind *ki
     fflush(stdout);
 }
 
+/* Print why a call with this kind of memory failed. Returns 1, an exit status. */
 static int kind_fail(const struct memory_kind *kind, twill_status status)
 {
     fprintf(stderr, "twill-place: %s: %s\n", kind->name,
@@ -408,6 +421,7 @@ static const char usage[] =
     "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command\n"
     "line.\n";
 
+/* Parse a size from 4K into a size_t, down to 64 bytes. Returns false if it is no such size. */
 static bool read_bytes(void *member, const char *text)
 {
     size_t *bytes = member;
@@ -422,6 +436,7 @@ static bool read_bytes(void *member, const char *text)
 #define PLACE_THREADS 1, "1, and this twill was built without OpenMP"
 #endif
 
+/* Return 0 to continue, or 2 after a message. Exits with 0 after --help and --version. */
 static int parse_place(struct place_options *options, int argc, char **argv)
 {
 #define PLACE_AT(member) offsetof(struct place_options, member)

@@ -22,12 +22,13 @@ void event_heap_free(struct event_heap *heap)
     free(heap->place);
 }
 
+/* Return whether event a is before b, by time, then by order. */
 static bool earlier(const struct pending_event *a, const struct pending_event *b)
 {
     return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-/* Store an event, of which there is none in the heap now, at this place or above or below it. */
+/* Store an event of a slot without one at the free place `at`, then move it where it belongs. */
 static void sift(struct event_heap *heap, uint32_t at, struct pending_event event)
 {
     struct pending_event *events = heap->events;

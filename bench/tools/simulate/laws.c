@@ -26,6 +26,7 @@ double random_normal(struct random_source *source)
     return radius * cos(2 * M_PI * random_unit(source));
 }
 
+/* Read the numbers of a file into the law. Returns false and the fault in *wrong on failure. */
 static bool read_samples(struct law *law, const char *path, const char **wrong)
 {
     FILE *file = fopen(path, "r");
@@ -50,7 +51,7 @@ static bool read_samples(struct law *law, const char *path, const char **wrong)
     return whole;
 }
 
-/* Parse exactly this many numbers, separated by commas. Returns false if they are not. */
+/* Parse exactly `count` numbers, none negative, separated by commas. Returns false if not so. */
 static bool parse_numbers(struct law *law, const char *text, int count)
 {
     double *numbers[] = {&law->a, &law->b};

@@ -25,6 +25,7 @@ static double rate_of_each(const struct shared_link *link)
     return fair < link->most ? fair : link->most;
 }
 
+/* Let the messages in progress receive what they get until this time. */
 static void advance(struct shared_link *link, double now)
 {
     if (link->flows.count > 0)

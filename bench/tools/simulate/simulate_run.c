@@ -12,7 +12,7 @@
 
 #define SIMULATE_AT(member) offsetof(struct simulation_setup, member)
 
-/* Members of the setup. Except for the laws, the tool has checked the numbers. */
+/* A member of the setup that NAME=VALUE sets. Values other than laws are checked before. */
 static const struct simulate_member {
     const char *name;
     enum { MEMBER_LAW, MEMBER_REAL, MEMBER_WORD, MEMBER_LONG, MEMBER_TRUTH } kind;
@@ -43,13 +43,14 @@ static const struct simulate_member {
     {"noise", MEMBER_REAL, SIMULATE_AT(problem.noise)},
 };
 
+/* Print what is wrong with a word of the command line. Returns STATUS_USAGE. */
 static int refuse(const char *word, const char *wrong)
 {
     fprintf(stderr, "twill-simulate: '%s': %s\n", word, wrong);
     return STATUS_USAGE;
 }
 
-/* Set the member of NAME=VALUE. Returns an exit status. */
+/* Set a member by NAME=VALUE. Returns STATUS_GOOD, or STATUS_USAGE after a message. */
 static int set_member(struct simulation_setup *setup, const char *word)
 {
     const char *wrong = "no member of a setup", *value = strchr(word, '=') + 1;
@@ -96,7 +97,7 @@ static void print_result(const char *mode, const struct simulation_setup *setup,
     printf("\n");
 }
 
-/* Simulate `runs` times, with consecutive seeds. Returns an exit status. */
+/* Simulate with `runs` consecutive seeds and print each. Returns STATUS_GOOD or STATUS_FAILED. */
 static int run_mode(struct simulation_setup *setup, const char *mode, size_t runs)
 {
     struct simulation_result *result = malloc(sizeof(*result));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The simulation handles events of workers, messages and links in the order of time.
- *
  * An actor (a worker, or a group in step) computes a gradient, sends a message for each shard to
  * the server, and computes the next gradient when it has all shards back. A message has a latency,
  * crosses the incoming link of the server, and is served after those that came before it. The reply
@@ -14,17 +13,20 @@
 
 enum message_phase { MESSAGE_IDLE, MESSAGE_OUT, MESSAGE_SERVED, MESSAGE_AGGREGATED, MESSAGE_BACK };
 
-struct simulated_exchange { /* of an actor and a shard, with index actor * shards + shard */
+/* The messages between an actor and a shard, with index actor * shards + shard. */
+struct simulated_exchange {
     enum message_phase phase;
     uint64_t version; /* of the shard, when the actor read it */
 };
 
+/* A worker, or a group of workers in step. Times are in seconds. */
 struct simulated_actor {
     double duration, pushed; /* of the gradient that is computed, and when it was sent */
     uint32_t going, coming;  /* shards whose message is not yet at the server, and not yet back */
     uint64_t clock;          /* gradients that the server has received */
 };
 
+/* A shard of the parameters at the simulated server. */
 struct simulated_shard {
     struct learning_range range;
     uint64_t version;
@@ -33,6 +35,7 @@ struct simulated_shard {
     uint32_t *waits;  /* which actors */
 };
 
+/* A simulation in progress. simulation_run() has it on its stack and frees its parts. */
 struct simulation {
     const struct simulation_setup *setup;
     struct simulation_result *result;
@@ -48,12 +51,12 @@ struct simulation {
     struct simulated_actor *actors;
     struct simulated_exchange *messages;
     struct simulated_shard *shard;
-    /* bounded staleness */
-    uint32_t *held, held_count; /* actors that are too far ahead */
+    uint32_t *held, held_count; /* actors too far ahead, with bounded staleness */
     uint64_t lowest_clock;      /* of all actors */
     uint32_t at_lowest;         /* how many actors have it */
 };
 
+/* Schedule the next end of a message on a link, or cancel it if none is in progress. */
 static void schedule_link(struct simulation *s, const struct shared_link *link)
 {
     uint32_t slot = s->rules.actors * (s->shards + 1) + (link == &s->out);
@@ -74,6 +77,7 @@ static void schedule_message(struct simulation *s, uint32_t message, double time
     event_heap_set(&s->events, s->rules.actors + message, time, order);
 }
 
+/* Schedule the end of an actor's next gradient, for which its slowest worker decides. */
 static void begin_gradient(struct simulation *s, uint32_t actor)
 {
     double longest = 0;
@@ -136,7 +140,7 @@ static void cancel(struct simulation *s, uint32_t actor)
     reply_all(s, actor);
 }
 
-/* Note the data for the curve and the floor after an update of the first shard. */
+/* After an update of the first shard, note the loss, and begin or end to measure if it is time. */
 static void note_update(struct simulation *s, uint64_t update)
 {
     const struct simulation_setup *setup = s->setup;
@@ -160,6 +164,7 @@ static void note_update(struct simulation *s, uint64_t update)
     }
 }
 
+/* Update a shard by its gradients, and reply to who waits, or cancel the work of all actors. */
 static void update_shard(struct simulation *s, uint32_t number)
 {
     struct simulated_shard *shard = &s->shard[number];
@@ -179,7 +184,8 @@ static void update_shard(struct simulation *s, uint32_t number)
     shard->waiting = 0;
 }
 
-/* Let an actor whose gradient the server has continue, unless it is too far ahead of others. */
+/* Let an actor whose gradient the server has continue, unless it is too far ahead of others. If it
+ * was the last of the slowest, let the actors that were held continue. */
 static void advance_clock(struct simulation *s, uint32_t actor)
 {
     uint64_t clock = ++s->actors[actor].clock;
@@ -203,6 +209,7 @@ static void advance_clock(struct simulation *s, uint32_t actor)
         reply_all(s, s->held[i]);
 }
 
+/* Count a gradient that is used, with its staleness, if the simulation is measuring. */
 static void note_gradient(struct simulation *s, uint32_t actor, uint64_t staleness)
 {
     struct simulation_result *result = s->result;
@@ -217,7 +224,7 @@ static void note_gradient(struct simulation *s, uint32_t actor, uint64_t stalene
     result->busy += s->actors[actor].duration * s->rules.members / s->shards;
 }
 
-/* Account for a gradient of a shard that the server has aggregated. */
+/* Add a gradient that a shard has received, or drop it if late, and update or reply if due. */
 static void aggregate(struct simulation *s, uint32_t actor, uint32_t number)
 {
     struct simulated_shard *shard = &s->shard[number];

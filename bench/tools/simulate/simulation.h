@@ -7,15 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A binary heap of pending events, with at most one event for each slot, so that an event can be
- * moved or cancelled in O(log n). */
-
+/* An event of a heap, at a time in simulated seconds. The slot says whose event it is. */
 struct pending_event {
     double time;
     uint64_t order; /* events of equal time come in ascending order of it */
     uint32_t slot;
 };
-
+/* A binary heap of pending events, with at most one for each slot, so that one can be moved or
+ * cancelled in O(log n). event_heap_create() makes the arrays, event_heap_free() frees them. */
 struct event_heap {
     struct pending_event *events; /* `count` of them, the first of which is the earliest */
     uint32_t *place;              /* of each slot in `events`, or EVENT_NONE */
@@ -24,18 +23,16 @@ struct event_heap {
 
 #define EVENT_NONE UINT32_MAX
 
-/* Make an empty heap for slots 0 to slots - 1, or return false. Free it in any case. */
+/* Make an empty heap of slots below `slots`. Returns false if out of memory. Always free it. */
 bool event_heap_create(struct event_heap *heap, uint32_t slots);
 void event_heap_free(struct event_heap *heap);
-/* Schedule the event of a slot, replacing the one that it has. */
+/* Schedule the event of a slot, replacing the one that it has. `order` decides at equal times. */
 void event_heap_set(struct event_heap *heap, uint32_t slot, double time, uint64_t order);
 /* Cancel the event of a slot, if there is one. Returns whether there was one. */
 bool event_heap_remove(struct event_heap *heap, uint32_t slot);
-
 /* A link that messages share, which is all endpoints of a server in one direction. Messages in
  * progress get equal rates, as with TCP and max-min fairness, and none gets more than the link of
  * its worker has. At most `credits` messages are in progress. Others wait in order of arrival. */
-
 struct shared_link {
     double capacity, most;   /* bytes per second of all messages together, and of one */
     double length;           /* bytes of a message, equal for all */
@@ -44,33 +41,27 @@ struct shared_link {
     double last;             /* time of `served` */
     struct event_heap flows; /* messages in progress, by the value of `served` at which they end */
     struct event_heap queue; /* messages without a credit, by their arrival */
-    uint64_t arrivals;
+    uint64_t arrivals;       /* number of messages sent so far */
 };
-
-/* Make a link for messages 0 to messages - 1, or return false. Free it in any case. */
+/* Make the heaps of a link for `messages` messages, or return false. Free it in any case. */
 bool shared_link_create(struct shared_link *link, uint32_t messages);
 void shared_link_free(struct shared_link *link);
 /* Send a message at this time. It is queued while there is no credit for it. */
 void shared_link_send(struct shared_link *link, uint32_t message, double now);
-/* Take a message off the link, wherever it is. */
+/* Take a message off the link, wherever it is, or do nothing if it is not there. */
 void shared_link_cancel(struct shared_link *link, uint32_t message, double now);
 /* Return the time at which the next message will have crossed, INFINITY if there is none. */
 double shared_link_next(const struct shared_link *link);
-/* Return the message that has crossed at this time, which is that of shared_link_next(). */
+/* Remove and return the message that has crossed at `now`, which is shared_link_next(). */
 uint32_t shared_link_take(struct shared_link *link, double now);
-
-/* Laws of probability from which times are drawn, and their exact properties. */
-
-/* A generator of random numbers (splitmix64). */
+/* A generator of random numbers (splitmix64). Its state begins as the seed. */
 struct random_source {
     uint64_t state;
 };
-
 /* Return a random number of 64 bits. */
 uint64_t random_word(struct random_source *source);
 /* Return a number of the normal law of mean 0 and variance 1. */
 double random_normal(struct random_source *source);
-
 /* X(NOUN, name, how many numbers, which numbers) */
 #define LAW_KINDS(X)                                                                               \
     X(CONSTANT, "const", 1, "TIME")                                                                \
@@ -86,15 +77,13 @@ enum law_kind {
 #undef X
         LAW_KIND_COUNT
 };
-
-/* A law, set by law_parse(). */
+/* A law of probability of times, set by law_parse() and freed by law_free(). */
 struct law {
     enum law_kind kind;
     double a, b;     /* the numbers of its text */
     double *samples; /* of LAW_MEASURED, drawn with replacement */
-    size_t count;
+    size_t count;    /* number of samples */
 };
-
 /* Parse "exp:1", "uniform:0.5,1.5" or "list:FILE" (numbers separated by blanks or lines). Returns
  * false and the fault in *wrong if that is no law of times. Free the law in any case. */
 bool law_parse(struct law *law, const char *text, const char **wrong);
@@ -110,7 +99,6 @@ double law_mean(const struct law *law);
 double law_order_statistic(const struct law *law, uint32_t k, uint32_t n);
 /* Return H_n - H_(n-k) = 1/n + ... + 1/(n-k+1). */
 double harmonic_difference(uint32_t k, uint32_t n);
-
 /* X(NOUN, name, parameter, help). */
 #define SIMULATION_MODES(X)                                                                        \
     X(SYNC, "sync", "", "an update needs the gradients of all workers")                            \
@@ -129,14 +117,12 @@ enum simulation_mode {
 #undef X
         SIMULATION_MODE_COUNT
 };
-
-/* A mode with its parameter. */
+/* A mode with its parameter, which is 0 if the mode has none. */
 struct simulation_choice {
     enum simulation_mode mode;
     uint32_t parameter;
 };
-
-/* The rules of a mode for some number of workers. */
+/* The rules of a mode for some number of workers, set by simulation_rules_of(). */
 struct simulation_rules {
     uint32_t actors;  /* actors that push, which are workers or groups of them */
     uint32_t members; /* workers of an actor */
@@ -145,10 +131,8 @@ struct simulation_rules {
     bool cancels;     /* an update cancels the work of the others */
     uint32_t bound;   /* gradients that an actor may be ahead, UINT32_MAX for any number */
 };
-
 /* The weight of a gradient, by the rules of twill_server_rate. */
 enum simulation_rate { RATE_FIXED, RATE_STALENESS, RATE_DISTANCE };
-
 /* The function that is minimised. It is the sum of h[i] * w[i]^2 / 2, with h between 1 / condition
  * and 1 in equal ratios. A worker sees its gradient plus noise. w begins as 1 everywhere. */
 struct simulation_problem {
@@ -156,12 +140,10 @@ struct simulation_problem {
     double condition;
     double noise; /* standard deviation in each dimension of the gradient of one worker */
     double rate;  /* learning rate */
-    /* for RATE_DISTANCE, whose factor is min(c / distance, most) */
-    double distance_c, distance_most;
+    double distance_c, distance_most; /* for RATE_DISTANCE, factor min(c / distance, most) */
     enum simulation_rate rule;
 };
-
-/* What is simulated. */
+/* What is simulated. The caller sets all of it. Times are in seconds. */
 struct simulation_setup {
     struct simulation_choice choice;
     uint32_t workers, shards;
@@ -173,8 +155,7 @@ struct simulation_setup {
     uint32_t endpoints, credits;
     uint32_t slow_workers;
     double slow_factor;
-    /* nothing is cancelled, and late gradients are pushed and dropped by the server */
-    bool late_pushes;
+    bool late_pushes;          /* nothing is cancelled, and the server drops late gradients */
     uint64_t updates, skipped; /* of a run, and those before measuring begins */
     uint64_t seed;
     struct simulation_problem problem;
@@ -183,11 +164,11 @@ struct simulation_setup {
 #define SIMULATION_STALENESS 4096 /* the last count has all larger ones */
 #define SIMULATION_POINTS    101
 
+/* The loss of the minimised function at a time in simulated seconds. */
 struct simulation_point {
     double time, loss;
 };
-
-/* The result of simulation_run(). */
+/* The result of simulation_run(), for the updates after the skipped ones. Times are in seconds. */
 struct simulation_result {
     double elapsed;         /* time of the measured updates */
     uint64_t updates;       /* number of measured updates */
@@ -203,8 +184,7 @@ struct simulation_result {
     uint64_t diverged;       /* the update at which the loss exceeded all bounds, or 0 */
     struct simulation_point curve[SIMULATION_POINTS]; /* at equal distances in updates */
 };
-
-/* Parse a mode such as "k-sync:4". Returns false and the fault in *wrong if it is not a mode. */
+/* Parse a mode such as "k-sync:4". Returns false and the fault in *wrong if it is none. */
 bool simulation_parse_choice(struct simulation_choice *choice, const char *text,
                              const char **wrong);
 /* Set the rules of a mode for this number of workers, or return false and the reason in *wrong. */
@@ -216,32 +196,30 @@ double simulation_closed_form(const struct simulation_setup *setup);
  * staleness and the squared distance of its parameters from those that it changes. */
 double simulation_factor(const struct simulation_problem *problem, uint64_t staleness,
                          double distance);
-/* Run a simulation, whose result depends only on the setup. Returns false if out of memory. */
+/* Simulate the setup into *result. Returns false for an impossible mode or without memory. */
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
-
-/* The parameters of the simulated server and workers, and the function that they minimise. */
-
+/* The parameters of the simulated server and workers, and the function that they minimise.
+ * learning_create() makes the arrays, learning_free() frees them. */
 struct learning {
     const struct simulation_problem *problem;
     /* [dimensions] each; sums are of gradients times rates so far */
     double *curvature, *values, *sums;
     double *copies; /* [actors][dimensions] values when they were read */
 };
-
+/* The parameters from `first` to `end` - 1. */
 struct learning_range {
     uint32_t first, end;
 };
-
-/* Make the initial state, or return false. Free it in any case. The problem must outlive it. */
+/* Make all parameters 1. Returns false if out of memory. Always free it, before the problem. */
 bool learning_create(struct learning *learning, const struct simulation_problem *problem,
                      uint32_t actors);
 void learning_free(struct learning *learning);
-/* Let an actor read these values. */
+/* Copy the present values of a range to those that an actor has read. */
 void learning_read(struct learning *learning, uint32_t actor, struct learning_range range);
 /* Add a gradient of an actor, the mean of `members` workers, to the next update of a range. */
 void learning_add(struct learning *learning, uint32_t actor, struct learning_range range,
                   uint32_t members, uint64_t staleness, struct random_source *random);
-/* Update a range by the mean of this many added gradients. */
+/* Subtract the mean of this many added gradients from a range, and forget them. */
 void learning_update(struct learning *learning, struct learning_range range, uint32_t gradients);
 /* Return the loss with the present values. */
 double learning_loss(const struct learning *learning);

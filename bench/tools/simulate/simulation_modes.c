@@ -84,8 +84,7 @@ bool simulation_rules_of(struct simulation_rules *rules, struct simulation_choic
     }
 }
 
-/* Return the time of an update for workers that never wait, which is K renewals of P renewal
- * processes, whatever the law. */
+/* Return the time of an update by workers that never wait, which is exact for any law. */
 static double renewals(const struct law *compute, uint32_t needed, uint32_t workers)
 {
     return needed * law_mean(compute) / workers;

@@ -16,8 +16,7 @@
 
 /* The state of a calibration on one rank. */
 struct twill_bench_calibration {
-    /* that of the environment, which answers queries and carries the exchange */
-    twill_context *context;
+    twill_context *context; /* of the environment, answers queries and carries the exchange */
     twill_comm *comm;
     int rank, size;
     size_t max_bytes;
@@ -52,6 +51,7 @@ static bool is_calibrated(size_t collective)
            !twill_bench_facts((enum twill_bench_collective)collective)->vector;
 }
 
+/* Return the name of a collective. */
 static const char *name_of(size_t collective)
 {
     return twill_bench_facts((enum twill_bench_collective)collective)->name;
@@ -78,8 +78,8 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* Add the candidates of one size to the plan. The "candidate" lines are sorted by cost, but the
- * price decides here. `memory` says how memory of peers is used, or "" without peers. */
+/* Add the candidates of one size to the plan, by their prices, as the lines are sorted by cost.
+ * `memory` says how memory of peers is used, or is "" without peers. */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {
@@ -131,6 +131,7 @@ static void end_session(struct calibration_session *s)
     twill_context_destroy(s->context);
 }
 
+/* Make a context with TWILL_ALGORITHM=override, and buffers. Always end it. Prints a failure. */
 static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
                                   struct calibration_session *s)
 {
@@ -211,6 +212,7 @@ static struct twill_bench_subject call_of(const struct twill_bench_calibration *
 
 enum { CALIBRATE_LARGE = 1 << 20, BURST = 64, CALIBRATE_TURNS = 200 };
 
+/* Write a time of a link to the file, as a line of the model in picoseconds, on rank 0. */
 static void print_field(const struct twill_bench_calibration *c, const char *link,
                         const char *field, double seconds)
 {
@@ -219,7 +221,7 @@ static void print_field(const struct twill_bench_calibration *c, const char *lin
                 seconds > 0 ? seconds * 1e12 : 0.0);
 }
 
-/* Measure half a round trip between rank 0 and `other`. *seconds is 0 on the other ranks. */
+/* Set *seconds to half a round trip between rank 0 and `other`. It counts only on these two. */
 static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
                               size_t bytes, double *seconds)
 {
@@ -243,7 +245,7 @@ static twill_status ping_pong(struct twill_bench_calibration *c, int other, void
     return status;
 }
 
-/* Measure the time per message of the sender, in a burst of small ones. */
+/* Set *seconds to the time that the sender takes per message, in a burst of small ones. */
 static twill_status burst(struct twill_bench_calibration *c, int other, char *buffer,
                           double *seconds)
 {
@@ -262,7 +264,7 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
     return status;
 }
 
-/* Measure a link, so that h(8) = 2 o + L, and the rate of large messages. */
+/* Measure messages between rank 0 and `other`, and write overhead, latency and time per KiB. */
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
@@ -312,6 +314,7 @@ static twill_status measure_types(struct twill_bench_calibration *c)
     return status;
 }
 
+/* Measure and write links in a node and between nodes, and types. Prints failures. */
 static twill_status calibrate_links(struct twill_bench_calibration *c)
 {
     /* a rank on the node of rank 0, and the first rank on another node */
@@ -372,6 +375,7 @@ static bool is_measured(const struct twill_bench_calibration *c, size_t collecti
     return plan->selected[index][size] && some && (collective != TWILL_BENCH_BARRIER || size == 0);
 }
 
+/* Measure a candidate of a collective at its sizes and write the times. Prints a failure. */
 static twill_status measure_candidate(struct twill_bench_calibration *c,
                                       struct calibration_session *s, size_t collective,
                                       const struct plan *plan, size_t index)
@@ -421,6 +425,7 @@ static twill_status measure_together(struct twill_bench_calibration *c, const st
     return status;
 }
 
+/* Find the candidates of all collectives, measure them and write their times. */
 static twill_status measure_tables(struct twill_bench_calibration *c)
 {
     struct plan *plans = calloc(TWILL_BENCH_COLLECTIVE_COUNT, sizeof(*plans));
@@ -460,8 +465,7 @@ static const char *tuning_key(twill_context *context)
     return "";
 }
 
-/* Create a file, which must not exist, and write a text. If that fails nothing is left of it, and
- * it prints the reason and returns false. */
+/* Write a text to a new file. On failure prints why, leaves nothing new and returns false. */
 static bool create_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");
@@ -476,8 +480,7 @@ static bool create_file(const char *path, const char *text, size_t bytes)
     return false;
 }
 
-/* Begin the text of the file on rank 0, after a test whether the file can be written. It is written
- * when everything is measured. All ranks get the result. */
+/* Begin the text of the file on rank 0, if a test shows that it can be written. All get *good. */
 static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
 {
     *good = 1;

@@ -5,8 +5,7 @@
 
 #include <stddef.h>
 
-/* Measure links, and algorithms up to max_bytes, on all ranks, and let rank 0 write the file.
- * Returns an exit status. */
+/* Measure the job up to max_bytes, and write `path` on rank 0. Returns STATUS_GOOD or _FAILED. */
 int twill_bench_calibrate(const char *path, size_t max_bytes);
 
 #endif

@@ -12,6 +12,7 @@
 /* bytes of the buffers of a rank in each direction, at least one message */
 #define BUFFERED ((size_t)64 << 20)
 
+/* Print why a call of the channel or the job has failed. Returns STATUS_FAILED. */
 static int fail_fabric(const struct fabric_run *run, twill_status status)
 {
     const struct fabric_channel *channel = run->channel;
@@ -23,6 +24,7 @@ static int fail_fabric(const struct fabric_run *run, twill_status status)
     return STATUS_FAILED;
 }
 
+/* Allocate zeroed buffers for a window of the largest messages, of BUFFERED bytes at most. */
 static twill_status buffers_open(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -125,6 +127,7 @@ static void print_row(const struct fabric_run *run, const struct fabric_row *row
     fflush(stdout);
 }
 
+/* Create the file of --json and its lists. Returns false after a message on failure. */
 static bool open_json(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -143,6 +146,7 @@ static bool open_json(struct fabric_run *run)
     return true;
 }
 
+/* Return an object that describes a channel. */
 static struct json_object *channel_json(const struct fabric_channel *channel)
 {
     struct json_object *one = json_object_new_object();
@@ -169,6 +173,7 @@ static void add_json_row(const struct fabric_run *run, const struct fabric_row *
     json_object_array_add(run->json_rows, one);
 }
 
+/* Print why a channel cannot be opened, and add it to the JSON, if there is one. */
 static void print_absent(const struct fabric_run *run, const struct fabric_channel *channel)
 {
     if (run->json_absent != NULL)
@@ -178,6 +183,7 @@ static void print_absent(const struct fabric_run *run, const struct fabric_chann
                 channel->transport, channel->interface, channel->what);
 }
 
+/* Measure and report all sizes with the channel of the run. Adds wrong bytes to *wrong. */
 static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
 {
     const struct fabric_options *options = &run->options;
@@ -195,7 +201,7 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
     return TWILL_OK;
 }
 
-/* Measure with one channel. Returns the exit status. */
+/* Open a channel (`alone`: without the library), measure and close it. Returns an exit status. */
 static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
                            long long *wrong)
 {
@@ -224,6 +230,7 @@ static int measure_channel(struct fabric_run *run, const char *transport, bool a
     return outcome;
 }
 
+/* Measure each transport by each interface. Returns an exit status. */
 static int measure_all(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -238,7 +245,7 @@ static int measure_all(struct fabric_run *run)
     return wrong > 0 ? STATUS_FAILED : outcome;
 }
 
-/* Connect all ranks, and pair each of the first half with one of the second. */
+/* Connect all ranks, pair each of the first half with one of the second, and allocate samples. */
 static twill_status join_pairs(struct fabric_run *run)
 {
     TWILL_BENCH_TRY(twill_context_create(&run->context, NULL, NULL));

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench latency, bandwidth, ... measure messages between ranks, over each transport, with the
- * columns of the micro-benchmarks of OSU. */
+/* twill-bench latency, bandwidth, ... measure messages over each transport, with OSU's columns. */
 #ifndef TWILL_BENCH_FABRIC_H
 #define TWILL_BENCH_FABRIC_H
 
@@ -37,26 +36,21 @@ struct fabric_options {
     size_t iterations; /* 0 for fewer with larger messages */
     size_t warmups, window, timeout;
     bool check, placed, csv, pingpong;
-    bool calls, alone; /* --interface: the calls of the library, and the transports alone */
-    const char *output;
+    bool calls, alone;  /* --interface: the calls of the library, and the transports alone */
+    const char *output; /* JSON file, or NULL */
     char transport[FABRIC_MOST_TRANSPORTS][FABRIC_TRANSPORT_NAME];
-    size_t transports;
-    bool all; /* a transport that is missing is omitted instead of being an error */
+    size_t transports; /* number of them */
+    bool all;          /* a transport that is missing is omitted instead of being an error */
 };
-
 /* Return the measurement with this name, or a negative number. */
 int fabric_find(const char *name);
 /* Return the name of a measurement as on the command line. */
 const char *fabric_name(enum fabric_measurement measurement);
-/* Parse the command line, in which argv[1] is a measurement. Returns false if the program must end
- * with *status. Prints only if `speak` is set. */
+/* Parse argv from a measurement on. Returns false to end with *status, and says why if `speak`. */
 bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool speak, int *status);
 
-/* --- fabric_channel.c, fabric_transport.c: what carries the messages -------------------------- */
-
 struct fabric_channel;
-
-/* The operations of a channel. Messages between two ranks arrive in the order of their start. */
+/* The constant operations of a channel. Messages between two ranks arrive in order of start. */
 struct fabric_channel_ops {
     /* Start a message in a slot, which has none in progress. */
     twill_status (*send)(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
@@ -65,8 +59,7 @@ struct fabric_channel_ops {
                          int from);
     /* Wait for `count` slots from `first` on. */
     twill_status (*wait)(struct fabric_channel *channel, size_t first, size_t count);
-    /* Make progress once. */
-    twill_status (*test)(struct fabric_channel *channel, size_t slot);
+    twill_status (*test)(struct fabric_channel *channel, size_t slot); /* make progress once */
     /* Send or receive a message and wait for it. */
     twill_status (*send_now)(struct fabric_channel *channel, void *data, size_t bytes, int to);
     twill_status (*recv_now)(struct fabric_channel *channel, void *data, size_t bytes, int from);
@@ -75,8 +68,7 @@ struct fabric_channel_ops {
                   unsigned long long *hits);
     void (*close)(struct fabric_channel *channel);
 };
-
-/* A means of communication between all ranks of the job. */
+/* A means of communication between all ranks of the job, open until ops->close(). */
 struct fabric_channel {
     const struct fabric_channel_ops *ops;
     const char *transport; /* as named in --transport */
@@ -87,15 +79,13 @@ struct fabric_channel {
     twill_comm *world;      /* the communicator of the job, for exchanges besides the measurement */
     twill_context *context; /* its twill_alloc() has the buffers */
 };
-
-/* Open a channel with a separate context whose settings lead to this transport, or on the transport
- * without a library above it. Collective over `world`, and all ranks get the same status. */
+/* Open a channel by calls of the library, in a context whose settings lead to the transport.
+ * Collective over `world`. On failure channel->what says why. Always close the channel. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
+/* Do the same on the transport without the library above it. */
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
-
-/* --- fabric_measure.c ------------------------------------------------------------------------- */
 
 #define FABRIC_COLUMNS 5
 
@@ -107,7 +97,6 @@ struct fabric_column {
 };
 /* Return the columns of a measurement, at most FABRIC_COLUMNS. A title of NULL ends them. */
 const struct fabric_column *fabric_columns(enum fabric_measurement measurement);
-
 /* The results for one size. */
 struct fabric_row {
     size_t bytes, iterations;
@@ -115,8 +104,7 @@ struct fabric_row {
     long long wrong; /* bytes of all ranks, negative if not checked */
     double pingpong; /* of fi_pingpong, in microseconds or MB/s, or 0 if there is none */
 };
-
-/* The state of a run on one rank. */
+/* The state of a run on one rank, in fabric_main(). */
 struct fabric_run {
     struct fabric_options options;
     twill_context *context;
@@ -132,7 +120,6 @@ struct fabric_run {
     struct twill_json_file json; /* on rank 0 with --json */
     struct json_object *json_rows, *json_absent;
 };
-
 /* Measure one size. Collective. Values are set on every rank. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
 /* Return the number of slots that the measurement needs on a rank. */
@@ -144,9 +131,6 @@ struct fabric_flow {
 };
 /* Return the flow of this rank. */
 struct fabric_flow fabric_flow(const struct fabric_run *run);
-
-/* --- fabric.c --------------------------------------------------------------------------------- */
-
 /* Run twill-bench with a measurement as its first argument. Returns the exit status. */
 int fabric_main(int argc, char **argv, bool speak);
 

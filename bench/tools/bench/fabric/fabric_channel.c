@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A channel by calls of the library, made and freed with the channel. */
 struct calls {
     twill_context *context;
     twill_comm *comm;
@@ -91,7 +92,7 @@ static void describe_calls(struct fabric_channel *channel, const struct calls *c
             snprintf(channel->what, sizeof(channel->what), "%.240s", line + 11);
 }
 
-/* Create the context. Every rank is a virtual node, or with shared memory on its host. */
+/* Create the context. Ranks are virtual nodes, but with shm on one host, else TWILL_ERR_FABRIC. */
 static twill_status connect_calls(struct fabric_channel *channel, struct calls *calls,
                                   const struct fabric_options *options)
 {

@@ -43,6 +43,7 @@ const struct fabric_column *fabric_columns(enum fabric_measurement measurement)
     return columns[measurement];
 }
 
+/* Return the iterations at a size, which are fewer above 8 KiB unless -n was given. */
 static size_t iterations_of(const struct fabric_options *options, size_t bytes)
 {
     if (options->iterations > 0)
@@ -73,6 +74,7 @@ size_t fabric_slots(const struct fabric_options *options, int size)
     return (peers + 1) * (options->window + 1);
 }
 
+/* Return the buffer of a slot, of those from `base` on, which slots share if there are too few. */
 static unsigned char *buffer_of(unsigned char *base, const struct fabric_run *run, size_t slot)
 {
     return base + slot % run->buffers * run->stride;
@@ -115,6 +117,7 @@ static twill_status senders_seconds(struct fabric_run *run, double mine, double 
     return TWILL_OK;
 }
 
+/* Time windows of messages, and store their rates in the row, on every rank. */
 static twill_status measure_windows(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     const struct fabric_options *options = &run->options;
@@ -143,6 +146,7 @@ static twill_status measure_windows(struct fabric_run *run, size_t bytes, struct
     return TWILL_OK;
 }
 
+/* Send a message to the peer and receive one, or the reverse on the second rank of the pair. */
 static twill_status pingpong(struct fabric_run *run, size_t bytes)
 {
     struct fabric_channel *channel = run->channel;
@@ -171,6 +175,7 @@ static twill_status measure_latency(struct fabric_run *run, size_t bytes, struct
     return twill_broadcast(run->world, row->value, row->value, FABRIC_COLUMNS, TWILL_F64, 0);
 }
 
+/* Return byte `at` of the message that rank `from` sends from a slot in a check. */
 static unsigned char pattern(int from, size_t slot, size_t at)
 {
     return (unsigned char)(at * 31 + at / 251 + slot * 7 + (size_t)from * 101 + 1);
@@ -202,7 +207,7 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
     return TWILL_OK;
 }
 
-/* Start a message in each direction, compute, and wait. */
+/* Start a message in each direction, compute for `turns`, and wait. */
 static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t turns)
 {
     struct fabric_channel *channel = run->channel;
@@ -249,7 +254,7 @@ static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct
     return TWILL_OK;
 }
 
-/* Send one message of the pair, and its answer. */
+/* Send a message to the second rank of the pair, and an answer back, and set the seconds. */
 static twill_status send_there(struct fabric_run *run, void *memory, size_t bytes, double *seconds)
 {
     struct fabric_channel *channel = run->channel;
@@ -266,9 +271,7 @@ static twill_status send_there(struct fabric_run *run, void *memory, size_t byte
     return TWILL_OK;
 }
 
-/* Send twice from new memory, and set the seconds of both. If calls of the library are measured,
- * twill_register() gets the memory. Only the first message can need a registration with the
- * network. */
+/* Send twice from new memory, registered with the library if used, and set the seconds of both. */
 static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double *first,
                                     double *next)
 {
@@ -316,8 +319,7 @@ static twill_status measure_registration(struct fabric_run *run, size_t bytes,
 
 #define HOST_BYTES 256
 
-/* Return the provider for fi_pingpong, which is the one that twill's tcp resembles, or that of the
- * channel. Returns NULL if there is none. */
+/* Return the provider for fi_pingpong, for tcp the one that is most like it, or NULL if none is. */
 static const char *provider_of(const struct fabric_run *run)
 {
     const char *name = run->channel->transport;
@@ -330,8 +332,7 @@ static const char *provider_of(const struct fabric_run *run)
     return strcmp(name, "tcp") == 0 || strcmp(name, "default") == 0 ? "tcp;ofi_rxm" : name;
 }
 
-/* Return the last us, or MB/s, of a table with bytes, sent, acknowledged, total, time, MB/s and us.
- * Returns 0 if the program has failed. */
+/* Close a pipe and return the last us, or MB/s, of its table, or 0 if the program has failed. */
 static double read_table(FILE *file, bool latency)
 {
     char line[512];

@@ -64,6 +64,7 @@ const char *fabric_name(enum fabric_measurement measurement)
     return measurements[measurement].name;
 }
 
+/* Add a transport by its name. Returns false if it is unknown, too long or one too many. */
 static bool add_transport(struct fabric_options *options, const char *name, size_t length)
 {
     bool known = (length == 3 && strncmp(name, "shm", 3) == 0) ||
@@ -132,6 +133,7 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
+/* Return what is wrong with the options together, or NULL. */
 static const char *check_options(const struct fabric_options *options)
 {
     if (options->min_bytes > options->max_bytes)

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A channel by a transport alone, made and freed with the channel. */
 struct alone {
     struct twill_oob *oob;
     struct twill_world world;
@@ -21,6 +22,7 @@ struct alone {
     uint64_t patience; /* nanoseconds without progress after which it is an error */
 };
 
+/* Copy the message of a failure to channel->what. Returns `status`. */
 static twill_status alone_failed(struct fabric_channel *channel, twill_status status)
 {
     const struct alone *alone = channel->own;
@@ -28,6 +30,7 @@ static twill_status alone_failed(struct fabric_channel *channel, twill_status st
     return status;
 }
 
+/* Start a message in a slot. On failure channel->what says why. */
 static twill_status alone_post(struct fabric_channel *channel, size_t slot,
                                enum twill_transfer_kind kind, void *data, size_t bytes, int peer)
 {
@@ -59,8 +62,7 @@ static twill_status alone_recv(struct fabric_channel *channel, size_t slot, void
     return alone_post(channel, slot, TWILL_TRANSFER_RECV, data, bytes, from);
 }
 
-/* Poll once. *idle counts polls without progress. After some of them it yields and looks at the
- * clock, and fails once that has lasted too long. */
+/* Poll once. After many idle ones, counted in *idle, yields, or fails with TWILL_ERR_TIMEOUT. */
 static twill_status alone_poll(struct fabric_channel *channel, uint64_t *idle, uint64_t *since)
 {
     struct alone *alone = channel->own;
@@ -155,7 +157,7 @@ static const struct fabric_channel_ops alone_ops = {.send = alone_send,
                                                     .count = alone_count,
                                                     .close = alone_close};
 
-/* Share memory with all ranks, which must be on one host. */
+/* Share memory with all ranks, and set the label of each one's node. Fails on several hosts. */
 static twill_status share_node(struct alone *alone, uint32_t *label)
 {
     struct twill_oob_batch batch = {.oob = alone->oob};
@@ -171,6 +173,7 @@ static twill_status share_node(struct alone *alone, uint32_t *label)
                        : TWILL_FAIL(error, TWILL_ERR_FABRIC, "ranks share no memory: %s", why);
 }
 
+/* Connect all ranks by the transport of the channel. On failure alone->error says why. */
 static twill_status connect_alone(struct fabric_channel *channel, struct alone *alone)
 {
     struct twill_error *error = &alone->error;

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Arrays of one kernel, up to 16, each for `count` elements. */
+/* The arrays of a kernel, up to 16, each for `count` elements, in the memory of the run. */
 struct kernel_arrays {
     unsigned char *array[16];
     unsigned used;
@@ -109,6 +109,7 @@ struct array_use {
     unsigned moves;
 };
 
+/* Append `count` arrays to the first `used` ones. Returns the new number of arrays. */
 static unsigned add_arrays(struct array_use *uses, unsigned used, unsigned count, double bytes,
                            unsigned moves)
 {
@@ -212,6 +213,7 @@ static void fill_type(unsigned char *memory, twill_type type, size_t count)
     }
 }
 
+/* Fill with quantized blocks of a code for `count` elements. */
 static void fill_blocks(unsigned char *memory, twill_type code, size_t count)
 {
     float values[TWILL_BLOCK_DEFAULT];
@@ -222,7 +224,7 @@ static void fill_blocks(unsigned char *memory, twill_type code, size_t count)
                        NULL, 1, TWILL_BLOCK_DEFAULT, 1);
 }
 
-/* Fill the second moments of Adam and LAMB, or the sums of Adagrad, which are positive. */
+/* Fill `count` second moments of Adam and LAMB, or sums of Adagrad, which are positive. */
 static void fill_positive(unsigned char *memory, size_t count)
 {
     const float value = 0.25f;
@@ -353,7 +355,7 @@ KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=5
 #endif
 #endif
 
-/* The state of a run. */
+/* The state of twill-bench kernels, on the stack of twill_bench_kernels(), which frees it. */
 struct kernel_run {
     const struct twill_bench_options *options;
     const struct twill_kernels *kernels, *scalar;
@@ -378,6 +380,7 @@ static void print_head(const struct kernel_run *run)
            "ns/elem", "GB/s", "/scalar", "/triad", "equal");
 }
 
+/* Create the file of -J and begin the JSON. Returns false after a message on failure. */
 static bool open_json(struct kernel_run *run, const char *path)
 {
     static const char *const names[] = {"l1_bytes", "l2_bytes", "l3_bytes"};
@@ -393,14 +396,14 @@ static bool open_json(struct kernel_run *run, const char *path)
 
 /* The results of a kernel at one size. */
 struct kernel_row {
-    const char *name, *level; /* "L2", "L3", "memory", or "" for a requested size */
-    size_t elements, bytes;   /* bytes of all arrays together */
-    /* medians of a pass, for the triad with the bytes that a pass moves */
-    double seconds, scalar, triad;
-    double moved; /* bytes that a pass loads and stores */
-    bool equal;   /* the result of the scalar kernel has the same bits */
+    const char *name, *level;      /* "L2", "L3", "memory", or "" for a requested size */
+    size_t elements, bytes;        /* bytes of all arrays together */
+    double seconds, scalar, triad; /* medians of a pass, that of the triad for as many bytes */
+    double moved;                  /* bytes that a pass loads and stores */
+    bool equal;                    /* the result of the scalar kernel has the same bits */
 };
 
+/* Return a / b, or 0 if b is not above 0. */
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
@@ -429,6 +432,7 @@ static void print_kernel(const struct kernel_run *run, const struct kernel_row *
     json_object_array_add(run->json_rows, one);
 }
 
+/* Run the triad once, with three arrays of `bytes` together, in the widest registers. */
 static void run_triad(const struct kernel_run *run, size_t bytes)
 {
     size_t count = bytes / (3 * sizeof(float));
@@ -444,7 +448,7 @@ static void run_triad(const struct kernel_run *run, size_t bytes)
     __asm__ volatile("" : : "r"(a) : "memory");
 }
 
-/* One of the three that are timed. */
+/* What is timed, which is a kernel, its scalar version or a triad. */
 struct contender {
     const struct kernel_run *run;
     const struct kernel_case *one;
@@ -454,6 +458,7 @@ struct contender {
     size_t passes; /* passes between two readings of the clock */
 };
 
+/* Make one pass of a kernel or the triad. */
 static void pass(const struct contender *c)
 {
     if (c->kernels)
@@ -490,6 +495,7 @@ static void set_passes(struct contender *c)
     c->passes = seconds >= TURN_SECONDS ? 1 : 1 + (size_t)(TURN_SECONDS / (seconds + 1e-9));
 }
 
+/* Time all three in turns, and set the median seconds of a pass of each. */
 static void time_contenders(struct kernel_run *run, const struct contender *contenders,
                             double *medians)
 {
@@ -505,7 +511,7 @@ static void time_contenders(struct kernel_run *run, const struct contender *cont
         medians[i] = twill_bench_statistics(run->samples[i], turn).median;
 }
 
-/* Return a hash (FNV-1a) of what a pass of a table of kernels leaves in the arrays. */
+/* Return a hash (FNV-1a) of the arrays after a pass with these kernels, 0 if they do not fit. */
 static uint64_t hash_of_pass(const struct kernel_run *run, const struct kernel_case *one,
                              const struct twill_kernels *kernels, size_t count)
 {
@@ -520,6 +526,7 @@ static uint64_t hash_of_pass(const struct kernel_run *run, const struct kernel_c
     return hash;
 }
 
+/* Time, check and print a kernel at one size. TWILL_ERR_ARGUMENT means that it is too small. */
 static twill_status time_kernel(struct kernel_run *run, const struct kernel_case *one,
                                 const char *level, size_t bytes)
 {
@@ -556,6 +563,7 @@ static twill_status time_kernel(struct kernel_run *run, const struct kernel_case
     return TWILL_OK;
 }
 
+/* Time a kernel at the sizes of the command line or, without any, at those of the caches. */
 static twill_status time_sizes(struct kernel_run *run, const struct kernel_case *one)
 {
     static const char *const levels[LEVELS] = {"L2", "L3", "memory"};
@@ -575,8 +583,7 @@ static twill_status time_sizes(struct kernel_run *run, const struct kernel_case 
     return status;
 }
 
-/* Choose as working sets half of L2, eight times L2 if L3 holds twice that, and twice L3. An
- * unknown level is omitted. */
+/* Choose as working sets half of L2, eight times L2 or less if L3 holds that, and twice L3. */
 static void choose_sizes(struct kernel_run *run)
 {
     static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,
@@ -591,6 +598,7 @@ static void choose_sizes(struct kernel_run *run)
     run->bytes[2] = twill_max(2 * l3, (size_t)64 << 20);
 }
 
+/* Choose sizes and allocate memory, which the caller frees. Returns false if out of memory. */
 static bool prepare(struct kernel_run *run)
 {
     const struct twill_bench_options *options = run->options;
@@ -613,6 +621,7 @@ static bool prepare(struct kernel_run *run)
     return good;
 }
 
+/* Time the kernels whose name has the requested text in it. Returns an exit status. */
 static int time_all(struct kernel_run *run)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {

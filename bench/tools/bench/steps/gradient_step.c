@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reductions of back-propagation (--list). A step reduces every tensor of a model in place,
- * that of the last layer first, as its gradient is known first. */
+/* The reductions of back-propagation (--list), of all tensors in place, last layer first. */
 #include "bench/tools/bench/bench_run.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Broadcast the list, and allocate it on the other ranks. */
+/* Broadcast *keys and the list from rank 0, and allocate it elsewhere. No keys mean a failure. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
     TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
@@ -52,6 +51,7 @@ twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcom
     return TWILL_OK;
 }
 
+/* Return the call that reduces a key in place, otherwise as `like`. */
 static struct twill_bench_subject key_of(const struct twill_bench_run *run,
                                          const struct twill_bench_subject *like, size_t key)
 {
@@ -92,6 +92,7 @@ static twill_status time_steps(struct twill_bench_run *run, const struct twill_b
     return twill_bench_combine(run, seconds, keys + 1);
 }
 
+/* Time the steps of the list, and store the times of its keys and of a step in run->step. */
 static twill_status time_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     const struct twill_bench_options *options = &run->options;
@@ -144,6 +145,7 @@ static twill_status check_once(struct twill_bench_run *run, const struct twill_b
     return TWILL_OK;
 }
 
+/* Check steps as often as -c says, until one is wrong. Zeroes the buffers. */
 static twill_status check_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;

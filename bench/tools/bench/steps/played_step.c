@@ -29,6 +29,7 @@ const char *twill_bench_played_mistake(const struct twill_bench_options *options
     return NULL;
 }
 
+/* Print the message of the set if `status` is an error. Returns `status`. */
 static twill_status fail_set(struct twill_bench_step *play, twill_status status)
 {
     const char *message = twill_gradients_message(play->set);
@@ -83,8 +84,7 @@ static int test_set(void *of)
     return play->status != TWILL_OK;
 }
 
-/* Note the hidden time when the device has done the backward pass. The time that this rank has
- * spent in the library until then was hidden, except the time by which it is late. */
+/* Note the time hidden until the device has done the backward pass, less what this rank is late. */
 static twill_status note_hidden(struct twill_bench_step *play)
 {
     twill_gradients_counters counters;
@@ -94,6 +94,7 @@ static twill_status note_hidden(struct twill_bench_step *play)
     return TWILL_OK;
 }
 
+/* Make the backward pass and, if `way` has them, reductions in it or after it. */
 static twill_status run_backward(struct twill_bench_step *play, enum twill_bench_way way)
 {
     bool overlaps = way >= TWILL_BENCH_OVERLAPPED;
@@ -115,6 +116,7 @@ static twill_status run_backward(struct twill_bench_step *play, enum twill_bench
                : twill_gradients_wait_all(play->set);
 }
 
+/* Make the forward pass and, if `way` is by tensor, wait in it for each reduction. */
 static twill_status run_forward(struct twill_bench_step *play, enum twill_bench_way way)
 {
     played_launch(&play->compute);
@@ -168,6 +170,7 @@ static twill_status count_step(struct twill_bench_step *play, struct twill_bench
     return TWILL_OK;
 }
 
+/* Time steps in all ways, alternately, and store the medians in the row. */
 static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     struct twill_bench_run *run = play->run;
@@ -186,7 +189,7 @@ static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_
     return TWILL_OK;
 }
 
-/* Fill all tensors, make an overlapped step, and count the wrong elements. */
+/* Fill all tensors, make an overlapped step, and set timing->wrong to all ranks' wrong elements. */
 static twill_status check_values(struct twill_bench_step *play, twill_type type, twill_op op,
                                  struct twill_bench_timing *timing)
 {
@@ -248,8 +251,7 @@ static void print_played(FILE *out, const struct twill_bench_played *row)
     fflush(out);
 }
 
-/* Return whether a step delivers the sums of its gradients, which are then neither compressed nor
- * one step late. The settings override the options of the set. */
+/* Return whether a step delivers plain sums, as TWILL_GRADIENTS neither compresses nor delays. */
 static bool delivers_sums(const struct twill_bench_options *options)
 {
     const char *text = options->settings.gradients != NULL ? options->settings.gradients
@@ -258,6 +260,7 @@ static bool delivers_sums(const struct twill_bench_options *options)
                             strstr(text, "late=") == NULL);
 }
 
+/* Measure, check and report steps with this bucket size. Collective. */
 static twill_status measure_bucket(struct twill_bench_step *play, twill_type type, twill_op op,
                                    size_t bucket)
 {
@@ -282,6 +285,7 @@ static twill_status measure_bucket(struct twill_bench_step *play, twill_type typ
     return TWILL_OK;
 }
 
+/* Allocate what the caller frees, and set how long the layers compute. */
 static twill_status allocate_play(struct twill_bench_step *play)
 {
     const struct twill_bench_run *run = play->run;

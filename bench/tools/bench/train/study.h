@@ -11,8 +11,6 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* The formulas of a scaling study. Pure functions, tested in tests/unit/bench. */
-
 /* A step of n ranks, with times in seconds. In weak scaling every rank has `batch` samples. In
  * strong scaling all have them together, and a rank has its share, rounded up. */
 struct twill_study_step {
@@ -21,13 +19,12 @@ struct twill_study_step {
     double seconds; /* T(n) */
     double alone;   /* T(1) with this batch, below 0 if unknown */
 };
-
-/* Return the samples of a rank, and of all ranks together, in a step. */
+/* Return the samples of a rank in a step. */
 size_t twill_study_rank_batch(bool strong, size_t ranks, size_t batch);
+/* Return the samples of all ranks together in a step. */
 size_t twill_study_total_batch(bool strong, size_t ranks, size_t batch);
 /* Return how many steps, and synchronisations, an epoch of `samples` has. */
 size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
-
 /* Return the samples per second. */
 double twill_study_throughput(const struct twill_study_step *step);
 /* Compute T(1) / T(n) in strong scaling, n T(1) / T(n) in weak scaling, and the efficiency, which
@@ -38,27 +35,21 @@ bool twill_study_speedup(const struct twill_study_step *step, double *speedup, d
 bool twill_study_overhead(const struct twill_study_step *step, double *seconds);
 /* Return the difference of two times in percent of the larger one, or 0 if both are 0. */
 double twill_study_apart(double one, double other);
-/* Return the share of a step that is exposed communication, and the factor by which the step would
- * be faster without it, 1 / (1 - share). */
+/* Return the share of a step that is exposed communication, or 0 if `seconds` is 0. */
 double twill_study_share(double exposed, double seconds);
+/* Return how many times faster the step is without that, or 0 if it is nothing else. */
 double twill_study_limit(double exposed, double seconds);
-
-/* A bucket of a predicted step, with the time in the backward pass at which its reduction may
- * start, and the time that it takes. */
+/* A predicted bucket, ready at this time of the backward pass, and its seconds of reduction. */
 struct twill_study_bucket {
     double ready, seconds;
 };
-
-/* Return the time of the buckets, reduced one after the other, that the backward pass of `backward`
- * seconds does not hide. */
+/* Return the seconds by which buckets, reduced one after the other, outlast the backward pass. */
 double twill_study_predict_exposed(const struct twill_study_bucket *buckets, size_t n,
                                    double backward);
-
-/* Return the bytes that the root sends and receives in a step for gradients of `bytes`. They are 2
- * bytes (P - 1) if it sends all parameters to each rank and receives their gradients, as
- * DataParallel of PyTorch does. The second function is for an allreduce that sends the least, which
- * sends and receives 2 bytes (P - 1) / P each. */
+/* Return the bytes that a root sends and receives in a step, 2 bytes (P - 1), if it sends all
+ * parameters to each rank and receives their gradients of `bytes`. */
 double twill_study_root_bytes(double bytes, size_t ranks);
+/* Return what a rank sends and receives in the cheapest allreduce, 2 bytes (P - 1) / P. */
 double twill_study_ring_bytes(double bytes, size_t ranks);
 
 enum { TWILL_STUDY_MOST = 32 }; /* values of an option */
@@ -67,11 +58,9 @@ enum { TWILL_STUDY_MOST = 32 }; /* values of an option */
 struct twill_study_values {
     size_t value[TWILL_STUDY_MOST], n;
 };
-
 /* The ranks that reduce. They are all ranks, with a gradient set, or a root, which broadcasts
  * parameters before and reduces gradients after computing, as DataParallel of PyTorch does. */
 enum twill_study_pattern { TWILL_STUDY_ALLREDUCE, TWILL_STUDY_ROOT, TWILL_STUDY_PATTERNS };
-
 /* The command line, set by twill_study_parse(). */
 struct twill_study_options {
     const char *list, *machine, *sysfs, *output, *plot, *algorithm;
@@ -79,13 +68,11 @@ struct twill_study_options {
     struct twill_study_values batches;
     struct twill_study_values compute_us; /* if none, computed from gflops */
     size_t gflops, samples, iterations, warmups;
-    /* ranks of a node beyond the job, or 0 for those of the fullest node of the job */
-    size_t per_node;
+    size_t per_node; /* ranks of a node beyond the job, 0 for as many as its fullest node has */
     bool scaling[2]; /* weak, strong */
     bool pattern[TWILL_STUDY_PATTERNS];
     bool core, csv, energy;
 };
-
 /* The phases of a row whose energy is measured, each as often as the others. They are the step, its
  * computing alone, and its communication alone. */
 enum twill_study_phase {
@@ -94,8 +81,7 @@ enum twill_study_phase {
     TWILL_STUDY_COMMUNICATION,
     TWILL_STUDY_PHASES
 };
-
-/* One line of the report. Times are in seconds. */
+/* A line of the report. Times are in seconds. Rank 0 keeps the lines until the end. */
 struct twill_study_row {
     enum twill_study_pattern pattern;
     struct twill_study_step step;
@@ -111,12 +97,10 @@ struct twill_study_row {
                              receives (ROOT), below 0 if unknown */
     struct twill_bench_energy energy[TWILL_STUDY_PHASES];
 };
-
 /* The state of a study on each rank. Used by one thread. */
 struct twill_study {
     struct twill_study_options options;
-    /* the job, the list and the meters; run.comm has the measured ranks */
-    struct twill_bench_run run;
+    struct twill_bench_run run;   /* job, list and meters; run.comm has the measured ranks */
     struct twill_bench_step play; /* the step of the measured ranks */
     void *model;        /* memory of the pattern with a root, for parameters, then gradients */
     bool linear;        /* its root exchanges with each rank directly */
@@ -127,32 +111,28 @@ struct twill_study {
     struct twill_study_row *rows;
     size_t n_rows;
 };
-
-/* Run the command (study_train.c). Errors of the command line are printed if `speak` is set.
- * Returns an exit status. */
+/* Run twill-bench train. Prints errors of the command line if `speak`. Returns an exit status. */
 int twill_study_train(int argc, char **argv, bool speak);
-
-/* Parse the arguments after "train" (study_options.c). */
+/* Parse the words after "train". Returns RUN, DONE after help, or USAGE, with why if `speak`. */
 enum twill_parsed twill_study_parse(struct twill_study_options *options, int argc, char **argv,
                                     bool speak);
-
-/* Open the first `ranks` ranks of the job as study->run.comm, and their set (study_measure.c). */
+/* Make the first `ranks` ranks of the job study->run.comm, with a set, and close those before. */
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
+/* Destroy the set, memory and communicator of the open ranks, if there are any. */
 void twill_study_close(struct twill_study *study);
 /* Measure all rows of the open ranks, or let the price model predict them if `ranks` is beyond the
  * job. Collective over the job. Rows are kept on rank 0. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
-
-/* Set row->model by the price model and, if the row is predicted, what follows from it, on one rank
- * (study_predict.c). Uses the buckets of study->play.set and the times of study->play.forward. */
+/* Set row->model by the price model and, if the row is predicted, what follows from it, on one
+ * rank. Uses the buckets of study->play.set and the times of study->play.forward. */
 void twill_study_predict(struct twill_study *study, struct twill_study_row *row);
 /* Return the ranks per node of jobs larger than this one. */
 size_t twill_study_per_node(const struct twill_study *study);
-
-/* Write the results on rank 0 (study_report.c). The last two return whether the file was written,
- * after a message if not. twill_study_json() closes it. */
+/* Print the rows and, except with --csv, the settings. */
 void twill_study_print(const struct twill_study *study, FILE *out);
+/* Write the rows to the JSON and close it. Returns false after a message on failure. */
 bool twill_study_json(struct twill_study *study);
+/* Draw the rows as SVG by gnuplot. Returns false after a message on failure. */
 bool twill_study_plot(const struct twill_study *study, const char *path);
 
 #endif

@@ -5,11 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return whether this rank is one of the open ranks. */
 static bool takes_part(const struct twill_study *study)
 {
     return study->play.set != NULL;
 }
 
+/* Return whether the pattern with a root was requested. */
 static bool has_root(const struct twill_study *study)
 {
     return study->options.pattern[TWILL_STUDY_ROOT];
@@ -47,7 +49,7 @@ twill_status twill_study_open(struct twill_study *study, size_t ranks)
     return TWILL_OK;
 }
 
-/* Divide the computing of a rank in a step among the tensors. The forward pass is a third of it. */
+/* Divide the computing of a rank in a step among the tensors. A third is the forward pass. */
 static void divide_compute(struct twill_study *study, struct twill_study_row *row)
 {
     const struct twill_bench_list *list = &study->run.list;
@@ -66,8 +68,7 @@ static void divide_compute(struct twill_study *study, struct twill_study_row *ro
     }
 }
 
-/* A call of the pattern with a root, with its time by the clock and by the counter of the library,
- * and the bytes that this rank sends. */
+/* A call with a root, with seconds by the clock and the library's counter, and bytes sent. */
 struct root_call {
     double seconds, counted, sent;
 };
@@ -96,6 +97,7 @@ struct made {
     double seconds, exposed, bytes[2];
 };
 
+/* Broadcast, compute if `computes`, and reduce, and set *made to it. */
 static twill_status make_root_step(struct twill_study *study, bool computes, struct made *made)
 {
     struct root_call calls[2] = {{0}};
@@ -111,6 +113,7 @@ static twill_status make_root_step(struct twill_study *study, bool computes, str
     return TWILL_OK;
 }
 
+/* Make a step with the set, without computing unless `computes`, and set *made to it. */
 static twill_status make_set_step(struct twill_study *study, bool computes, struct made *made)
 {
     twill_gradients_counters before, after;
@@ -129,8 +132,7 @@ static twill_status make_set_step(struct twill_study *study, bool computes, stru
     return TWILL_OK;
 }
 
-/* Find the bytes at the root in a step of `bytes` on this rank. It receives what the others send in
- * the reduction, if each of them sends to it. */
+/* Set row->root to the bytes at the root in a step, or -1 unless all ranks send to it directly. */
 static twill_status find_root_bytes(struct twill_study *study, struct twill_study_row *row,
                                     const double bytes[2])
 {
@@ -142,6 +144,7 @@ static twill_status find_root_bytes(struct twill_study *study, struct twill_stud
     return TWILL_OK;
 }
 
+/* Make a step, or only a phase of it, and set *made to it. */
 static twill_status make_phase(struct twill_study *study, const struct twill_study_row *row,
                                enum twill_study_phase phase, struct made *made)
 {
@@ -176,6 +179,7 @@ static twill_status time_steps(struct twill_study *study, struct twill_study_row
     return find_root_bytes(study, row, made.bytes);
 }
 
+/* Append the row to those of the study, on rank 0. */
 static twill_status keep(struct twill_study *study, const struct twill_study_row *row)
 {
     if (study->run.world_rank != 0)
@@ -189,6 +193,7 @@ static twill_status keep(struct twill_study *study, const struct twill_study_row
     return TWILL_OK;
 }
 
+/* Warm up, and store the times of a phase, and its energy if requested. Collective. */
 static twill_status measure_phase(struct twill_study *study, struct twill_study_row *row,
                                   enum twill_study_phase phase)
 {
@@ -215,6 +220,7 @@ static twill_status measure_row(struct twill_study *study, struct twill_study_ro
     return measure_phase(study, row, TWILL_STUDY_STEP);
 }
 
+/* Measure or predict a row, and keep it. Collective. */
 static twill_status make_row(struct twill_study *study, struct twill_study_row *row)
 {
     divide_compute(study, row);

@@ -37,7 +37,7 @@ static const char usage[] =
     "      --plot FILE         draw FILE, an SVG, by gnuplot; replaces it\n"
     "  -h, --help  -V, --version\n";
 
-/* Parse a list such as "1,2,4". */
+/* Parse a list such as "1,2,4". Returns false unless all, 32 at most, are from 1 to `most`. */
 static bool read_values(struct twill_study_values *values, const char *text, size_t most)
 {
     char one[24];
@@ -68,7 +68,7 @@ static bool read_numbers(void *member, const char *text)
     return read_values(member, text, 1u << 30);
 }
 
-/* Parse one of two words, or "both". */
+/* Set chosen[] by one of two words, or "both". Returns false if it is none of them. */
 static bool read_choice(bool *chosen, const char *text, const char *one, const char *other)
 {
     bool both = strcmp(text, "both") == 0;
@@ -115,6 +115,7 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
+/* Return RUN, or USAGE, with a message if `speak`, if a list is missing or a word too many. */
 static enum twill_parsed check_options(const struct twill_study_options *options, int argc,
                                        char **argv, bool speak)
 {

@@ -10,7 +10,7 @@ size_t twill_study_per_node(const struct twill_study *study)
     return study->options.per_node > 0 ? study->options.per_node : study->fullest;
 }
 
-/* Return the cost of a candidate by measured times (TWILL_TUNING), or -1 if there are none. */
+/* Return the seconds of a candidate as measured (TWILL_TUNING), or -1 if it was not. */
 static double measured_cost(twill_context *context, const char *question, const char *candidate)
 {
     const char *line = NULL;
@@ -44,8 +44,7 @@ static double price(const struct twill_study *study, const struct twill_study_ro
     return cost >= 0 ? cost : strtod(picoseconds, NULL) * 1e-12;
 }
 
-/* Read the bytes of a bucket and its first tensor, the last to be ready, or return false at the
- * end. */
+/* Read the bytes and first tensor of a bucket. Returns false after the last bucket. */
 static bool read_bucket(twill_gradients *set, size_t index, size_t *bytes, size_t *key)
 {
     const char *line = twill_gradients_describe(set, index + 1);
@@ -56,7 +55,7 @@ static bool read_bucket(twill_gradients *set, size_t index, size_t *bytes, size_
            sscanf(name, ", '%zu", key) == 1;
 }
 
-/* Return how long the backward pass takes until the gradient of a tensor is there. */
+/* Return the seconds of the backward pass until the gradient of a tensor is there. */
 static double backward_until(const struct twill_study *study, size_t key)
 {
     double seconds = 0;
@@ -80,6 +79,7 @@ static double predict_set(struct twill_study *study, const struct twill_study_ro
     return twill_study_predict_exposed(buckets, n, backward_until(study, 0));
 }
 
+/* Return the seconds of a broadcast and a reduction to a root, or -1 without a price. */
 static double predict_root(const struct twill_study *study, const struct twill_study_row *row)
 {
     size_t bytes = (size_t)study->run.list.total * sizeof(float);

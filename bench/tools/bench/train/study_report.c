@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The report of a scaling study as a table, comma-separated values, JSON, and a plot by gnuplot.
- * The lines above the table have everything that makes rows comparable, which is the model,
- * precision, batch, device, machine, and the meaning of T(1). */
+ * The lines above the table have all that makes rows comparable. */
 #include "bench/tools/bench/train/study.h"
 #include "lib/base/plural.h"
 
@@ -15,7 +14,7 @@ static const char *const bases[] = {"measured", "predicted"};
 
 enum { STUDY_VALUES = 40 };
 
-/* A value, NAN if unknown. */
+/* A value of a row, NAN if unknown. */
 struct study_value {
     const char *name;    /* of its column, NULL if it is not in the table */
     const char *key;     /* in JSON, in seconds and bytes, NULL if it is not there */
@@ -27,6 +26,7 @@ struct study_values {
     size_t n;
 };
 
+/* Append a value, which is NAN unless it is known. */
 static void add_value(struct study_values *values, const char *name, const char *key, bool known,
                       double value, double scale, int decimals)
 {
@@ -82,6 +82,7 @@ static void add_energy(struct study_values *values, const struct twill_study_row
     }
 }
 
+/* Return all values of a row, those in the table and those in the JSON. */
 static struct study_values values_of(const struct twill_study *study,
                                      const struct twill_study_row *row)
 {
@@ -144,8 +145,7 @@ static void print_row(const struct twill_study *study, const struct twill_study_
     fprintf(out, "\n");
 }
 
-/* Print in how many rows the overhead and the counter of the library agree within 10 %. Rows where
- * less than a twentieth of the step is exposed do not count, as steps vary by more than that. */
+/* Print in how many rows overhead and exposed time, 5 % of a step or more, agree within 10 %. */
 static void print_agreement(const struct twill_study *study, FILE *out)
 {
     size_t compared = 0, agree = 0;
@@ -282,6 +282,7 @@ static bool same_curve(const struct twill_study_row *one, const struct twill_stu
            one->predicted == other->predicted;
 }
 
+/* Return whether a row is the first of its curve. */
 static bool is_first(const struct twill_study *study, size_t row)
 {
     for (size_t i = 0; i < row; i++)
@@ -290,6 +291,7 @@ static bool is_first(const struct twill_study *study, size_t row)
     return true;
 }
 
+/* Write the points of the curve of a row as data of gnuplot. */
 static void write_curve(const struct twill_study *study, size_t row, FILE *out)
 {
     fprintf(out, "$c%zu << EOD\n", row);
@@ -303,6 +305,7 @@ static void write_curve(const struct twill_study *study, size_t row, FILE *out)
     fprintf(out, "EOD\n");
 }
 
+/* Write the plot of all curves, of column 2, the speed-up, or 3, the efficiency. */
 static void write_panel(const struct twill_study *study, int column, FILE *out)
 {
     fprintf(out, "plot %s with lines lc rgb '#999999' dt 3 title 'ideal'",

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Print why a call has failed. Returns STATUS_FAILED. */
 static int fail_study(const struct twill_study *study, twill_status status)
 {
     const struct twill_bench_run *run = &study->run;
@@ -13,6 +14,7 @@ static int fail_study(const struct twill_study *study, twill_status status)
     return STATUS_FAILED;
 }
 
+/* Make the context and communicator of the job, and note its nodes, places and meters. */
 static twill_status connect_study(struct twill_study *study)
 {
     const struct twill_study_options *options = &study->options;
@@ -39,6 +41,7 @@ static twill_status connect_study(struct twill_study *study)
     return options->energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
+/* Allocate what release_study() frees, and prepare the played step. */
 static twill_status allocate_study(struct twill_study *study)
 {
     size_t keys = study->run.list.keys, n = study->options.iterations;
@@ -67,8 +70,7 @@ static void choose_ranks(struct twill_study *study)
     ranks->value[ranks->n++] = size;
 }
 
-/* Check numbers that depend on the job. Predictions are for full nodes, and in strong scaling each
- * rank needs a sample. Returns the fault, or NULL. */
+/* Return why rows of so many ranks cannot be measured or predicted, or NULL if they can. */
 static const char *find_mistake(const struct twill_study *study, size_t ranks)
 {
     const struct twill_study_options *options = &study->options;
@@ -81,6 +83,7 @@ static const char *find_mistake(const struct twill_study *study, size_t ranks)
     return NULL;
 }
 
+/* Return whether all numbers of ranks are possible. If not, rank 0 prints why. */
 static bool check_ranks(const struct twill_study *study)
 {
     const char *mistake = NULL;
@@ -93,6 +96,7 @@ static bool check_ranks(const struct twill_study *study)
     return mistake == NULL;
 }
 
+/* Set the time and exposed time of one rank, as predicted if the row is. */
 static void relate(struct twill_study_row *row, const struct twill_study_row *one)
 {
     row->step.alone = row->predicted ? one->model : one->step.seconds;
@@ -113,6 +117,7 @@ static void relate_rows(struct twill_study *study)
         }
 }
 
+/* Measure or predict the rows of all numbers of ranks. Collective. */
 static twill_status measure_all(struct twill_study *study)
 {
     const struct twill_study_values *ranks = &study->options.ranks;
@@ -128,7 +133,7 @@ static twill_status measure_all(struct twill_study *study)
     return TWILL_OK;
 }
 
-/* Create the file of -J on rank 0, before anything is measured. *outcome is equal on all ranks. */
+/* Create the file of -J on rank 0. *outcome is an exit status, equal on all ranks. Collective. */
 static twill_status create_json(struct twill_study *study, int32_t *outcome)
 {
     const char *path = study->options.output;
@@ -139,6 +144,7 @@ static twill_status create_json(struct twill_study *study, int32_t *outcome)
     return TWILL_OK;
 }
 
+/* Print the rows on rank 0, and write the JSON and plot. Returns an exit status. */
 static int report(struct twill_study *study)
 {
     bool good = true;

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The timing loop and main() of every program of twill-compare. A program fills in struct
  * peer_program and calls peer_main(). For C and C++.
- *
  * In a turn a program allocates buffers, checks values once, and runs batches of calls, each after
  * a barrier of the library. Batches of 1 call, then of more, are not counted until one takes the
  * ordered time. A sample is the mean time of a call in a batch on this rank. The driver takes that
  * of the slowest rank.
- *
  * Arguments are LINK, MEMORY and those of the program. MEMORY is plain (mmap, as malloc does for
  * large blocks), huge (as plain, with madvise for huge pages), heap (aligned_alloc) or own (the
  * allocator of the program). */
@@ -18,19 +16,17 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-/* A separate cache line. */
+/* A counter in a separate cache line. */
 struct peer_line {
     uint64_t value;
     char rest[56];
 };
-
 /* Memory of all ranks of a host, with a line that two write alternately and rank 0's counts. */
 struct peer_shared {
     struct peer_line ping __attribute__((aligned(128)));
     uint64_t calls, batches;
 };
-
-/* The state of a program on one rank. */
+/* The state of a program on one rank, in peer_main(). */
 struct peer {
     int rank, size;
     struct peer_link link;
@@ -42,12 +38,10 @@ struct peer {
     uint64_t pings;                     /* writes to the line so far */
     const char *memory;
     char **arguments; /* those of the program, NULL-terminated */
-    void *own;
-    /* current buffers */
-    float *buffer[2];
+    void *own;        /* state of the program */
+    float *buffer[2]; /* current buffers, or NULL */
     size_t bytes[2];
 };
-
 /* One call to time. */
 struct peer_call {
     enum twill_compare_collective collective;
@@ -55,7 +49,6 @@ struct peer_call {
     float *dst;
     size_t count; /* elements, of one shard where there are shards */
 };
-
 /* Part of a program for TWILL_COMPARE_BY_TENSOR. Functions return 0, or 1 after peer_say(). */
 struct peer_steps {
     /* called before the first reduction and after the last, or NULL */
@@ -68,7 +61,6 @@ struct peer_steps {
     int (*wait)(struct peer *peer); /* wait for all of them */
     int (*test)(struct peer *peer); /* advance them, or NULL if a thread does */
 };
-
 /* The functions of a program. They return 0, or non-zero after peer_say(). */
 struct peer_program {
     int (*begin)(struct peer *peer); /* sets rank and size */
@@ -84,10 +76,8 @@ struct peer_program {
     /* Return 0 for an unsupported collective. If NULL, the common ones are supported. */
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
     const struct peer_steps *steps; /* NULL if it plays no steps */
-    /* 1 if it only moves bytes, so that there are no values to check */
-    int bytes_only;
+    int bytes_only; /* 1 if it only moves bytes, so that there are no values to check */
 };
-
 /* Return whether the collective is a call of one rank with itself. */
 static inline int twill_compare_is_self(enum twill_compare_collective what)
 {
@@ -133,8 +123,7 @@ static inline void peer_name(struct peer *peer, const char *name, const char *ve
              TWILL_COMPARE_TEXT - 32, version);
 }
 
-/* Make an allgather through the driver, for programs that need one before they can communicate.
- * Post, then test until it returns 1. It returns 0 while data are missing, -1 if it fails. */
+/* Begin an allgather of `bytes` of each rank through the driver. Returns non-zero on failure. */
 static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t bytes)
 {
     if (bytes > TWILL_COMPARE_EXCHANGE)
@@ -142,6 +131,7 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
     return peer_link_send(&peer->link, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
 }
 
+/* Return 1 if the allgather is done and in `all`, 0 if it is not yet, or -1 on failure. */
 static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
     bytes *= (size_t)peer->size;
@@ -150,7 +140,7 @@ static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
     return peer_link_receive(&peer->link, TWILL_COMPARE_POSTED, all, bytes) == 0 ? 1 : -1;
 }
 
-/* Post, and wait for all. Returns 0, or non-zero on failure. */
+/* Gather `bytes` of each rank in `all` through the driver. Returns 0, or non-zero on failure. */
 static inline int peer_exchange(struct peer *peer, const void *mine, void *all, size_t bytes)
 {
     return peer_exchange_post(peer, mine, bytes) != 0 ||
@@ -193,8 +183,7 @@ static inline void peer_free(const struct peer_program *program, struct peer *pe
     peer->bytes[which] = 0;
 }
 
-/* Make the buffer `which` exactly `bytes` long, with zeros if it is new. Returns 0 unless it
- * fails. */
+/* Make buffer `which` `bytes` long, with zeros if it is new. Returns 0, or 1 after peer_say(). */
 static inline int peer_alloc(const struct peer_program *program, struct peer *peer, int which,
                              size_t bytes)
 {
@@ -293,7 +282,7 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
     }
 }
 
-/* Make one call with known values. Buffers are zero afterwards, so repeated sums do not grow. */
+/* Make a call with known values, count wrong ones, zero the buffers. Returns 0 unless it fails. */
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
@@ -359,7 +348,7 @@ static inline double peer_batch(const struct peer_program *program, struct peer 
     return (twill_compare_now() - from) / (double)calls;
 }
 
-/* Give all ranks the counts of rank 0. The barrier keeps it from setting them anew too early. */
+/* Give all ranks the counts of rank 0, with a barrier. Returns 0 unless it fails. */
 static inline int peer_agree_counts(const struct peer_program *program, struct peer *peer)
 {
     uint64_t counts[2] = {peer->result.calls, peer->result.batches};
@@ -384,7 +373,7 @@ static inline int peer_agree_counts(const struct peer_program *program, struct p
     return 0;
 }
 
-/* Choose the calls per batch. Rank 0 decides by the previous batch. */
+/* Let rank 0 choose calls and batches by batches that do not count. Returns 0 unless it fails. */
 static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
                                      const struct peer_call *call)
 {
@@ -442,11 +431,9 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     return failed;
 }
 
-/* A step is a backward pass, the reduction of its gradients, and a forward pass, with the computing
- * played (played_compute.h). In a turn, gradients are reduced once with known values. Then the
- * computing alone and a step are made `least` times, each after a barrier. */
-
-/* The state of a program in a turn. */
+/* A turn of played steps, in peer_play(). A step is a backward pass, the reduction of its
+ * gradients, and a forward pass. Gradients are reduced once with known values. Then the computing
+ * alone and a step are made `least` times, each after a barrier. */
 struct peer_play {
     const struct peer_program *program;
     struct peer *peer;
@@ -455,7 +442,6 @@ struct peer_play {
     int by_tensor;
     struct played_compute compute;
 };
-
 /* Let communication progress between slices of computing, as the test of struct played_compute. */
 static inline int peer_play_test(void *of)
 {
@@ -472,7 +458,7 @@ static inline float *peer_gradient(const struct peer_play *play, uint32_t tensor
     return play->peer->buffer[0] + play->model->tensor[tensor].first;
 }
 
-/* Make the backward pass, the reductions unless `reduces` is 0, and the forward pass. */
+/* Make both passes and, unless `reduces` is 0, the reductions. Returns 0, or 1 on failure. */
 static inline int peer_play_step(struct peer_play *play, int reduces)
 {
     const struct peer_steps *steps = play->program->steps;
@@ -497,7 +483,7 @@ static inline int peer_play_step(struct peer_play *play, int reduces)
     return 0;
 }
 
-/* Make a step with known values, and count the wrong sums. All gradients are zero afterwards. */
+/* Make a step with known values, count wrong sums, zero gradients. Returns 0 unless it fails. */
 static inline int peer_check_step(struct peer_play *play)
 {
     struct peer *peer = play->peer;
@@ -517,7 +503,7 @@ static inline int peer_check_step(struct peer_play *play)
     return play->program->barrier(peer);
 }
 
-/* Measure the computing alone and a step alternately, in even and odd elements of seconds[]. */
+/* Time computing alone and steps in even and odd seconds[] elements. Returns 0 unless it fails. */
 static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
 {
     struct peer *peer = play->peer;
@@ -535,7 +521,7 @@ static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
     return play->program->barrier(peer);
 }
 
-/* Execute an order of steps. */
+/* Execute an order of steps. Returns 0 unless it fails. */
 static inline int peer_play(const struct peer_program *program, struct peer *peer)
 {
     struct peer_play play;
@@ -563,7 +549,7 @@ static inline int peer_play(const struct peer_program *program, struct peer *pee
     return failed;
 }
 
-/* Send the result to the driver and clear it, except for the name of the library. */
+/* Stop the alarm, send the result to the driver, and clear all but the name of the library. */
 static inline void peer_done(struct peer *peer, int failed)
 {
     int rank = peer->rank >= 0 && peer->size > 0 ? peer->rank : peer_launched_rank();
@@ -576,7 +562,7 @@ static inline void peer_done(struct peer *peer, int failed)
     memcpy(peer->result.library, library, sizeof(library));
 }
 
-/* Execute an order. A failure is reported, and what the program does not support has no result. */
+/* Execute an order, or nothing if the program does not support it. Returns whether it failed. */
 static inline int peer_turn(const struct peer_program *program, struct peer *peer)
 {
     enum twill_compare_collective what = (enum twill_compare_collective)peer->order.collective;
@@ -587,14 +573,13 @@ static inline int peer_turn(const struct peer_program *program, struct peer *pee
     return peer_measure(program, peer);
 }
 
-/* Let SIGALRM end this rank if it hangs and the driver cannot kill it, on another host or because
- * the driver was killed. */
+/* Let SIGALRM end this rank if it hangs for 5 s more than the driver waits before it kills. */
 static inline void peer_hurry(const struct peer *peer)
 {
     alarm(peer->welcome.patience + 5);
 }
 
-/* Sleep until there is an order, and execute it. */
+/* Sleep until there is an order and execute it, until one quits. Returns 1 if the driver ends. */
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
     for (;;) {

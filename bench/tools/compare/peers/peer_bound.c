@@ -2,13 +2,11 @@
 /* The bound of twill-compare, which is what cores and memory allow when nothing is copied. All
  * ranks see all buffers. A call is a barrier, the part of the work of each rank directly from
  * source to destination, and a barrier.
- *
  *   allreduce       rank r reduces range r of all sources and stores it to range r of all results
  *   broadcast       rank r copies range r of the buffer of the root to that of all others
  *   allgather       rank r copies its source to shard r of all results
  *   reduce_scatter  rank r reduces shard r of all sources and stores it to its result
  *   barrier         one barrier: a cache line per rank, written by it, read by all
- *
  * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores. No
  * implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
  * "stream", those that bypass the caches. The faster variant is the bound. */
@@ -45,6 +43,7 @@ struct bound_state {
     struct bound_reduction reduction; /* of the call that is prepared */
 };
 
+/* Reduce elements lo .. hi-1 one by one. */
 static inline __attribute__((always_inline)) void
 reduce_elements(const struct bound_reduction *reduction, size_t lo, size_t hi)
 {
@@ -168,6 +167,7 @@ static struct bound_state *of(struct peer *peer)
     return (struct bound_state *)peer->own;
 }
 
+/* Map the flags and buffers of all ranks. Returns 0, or 1 after peer_say(). */
 static int map_memory(struct peer *peer, struct bound_state *state)
 {
     size_t flags = TWILL_COMPARE_RANKS * sizeof(struct peer_line);
@@ -182,6 +182,7 @@ static int map_memory(struct peer *peer, struct bound_state *state)
     return 0;
 }
 
+/* Note rank and size, and map the memory of all ranks. Returns 0, or 1 on failure. */
 static int begin(struct peer *peer)
 {
     struct bound_state *state = calloc(1, sizeof(*state));
@@ -199,6 +200,7 @@ static void end(struct peer *peer)
     free(peer->own);
 }
 
+/* Wait until all ranks have entered this barrier. Returns 0. */
 static int barrier(struct peer *peer)
 {
     struct bound_state *state = of(peer);
@@ -213,6 +215,7 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
+/* Return buffer 0 or 1 of a rank. */
 static float *buffer_of(struct peer *peer, int rank, int which)
 {
     struct bound_state *state = of(peer);
@@ -229,6 +232,7 @@ static void own_lines(const struct peer *peer, size_t n, struct bound_reduction 
     reduction->hi = reduction->lo + each < n ? reduction->lo + each : n;
 }
 
+/* Fill a list with buffer `which` of each rank, from element `offset` on. */
 static void add_all(struct peer *peer, float **list, int which, size_t offset)
 {
     for (int rank = 0; rank < peer->size; rank++)
@@ -269,6 +273,7 @@ static void plan(struct peer *peer, const struct peer_call *call, struct bound_r
     }
 }
 
+/* Plan this rank's part of a call, with streaming stores if requested. Returns 0. */
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
     struct bound_reduction *reduction = &of(peer)->reduction;
@@ -281,6 +286,7 @@ static int prepare(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
+/* Make a barrier, this rank's part of the call that prepare() got, and a barrier. Returns 0. */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct bound_state *state = of(peer);
@@ -291,6 +297,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return barrier(peer);
 }
 
+/* Return this rank's buffer `which`, or NULL if it is shorter than `bytes`. */
 static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;

@@ -31,6 +31,7 @@ namespace
 
 struct step_queue;
 
+/* What the program has of Gloo, from begin() to end(). */
 struct gloo_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::Algorithm> persistent;
@@ -57,6 +58,7 @@ class ExchangeStore : public gloo::rendezvous::Store
     {
     }
 
+    /* Set a key on this rank, and all ranks' keys of this turn. Throws if the exchange fails. */
     void set(const std::string &key, const std::vector<char> &data) override
     {
         const size_t capacity = 16384;
@@ -101,6 +103,7 @@ gloo_state *of(struct peer *peer)
     return static_cast<gloo_state *>(peer->own);
 }
 
+/* Connect all ranks. Returns 0, or 1 after peer_say(). */
 int begin(struct peer *peer)
 {
     if (peer_launched(peer) != 0)
@@ -145,7 +148,7 @@ int barrier(struct peer *peer)
     return 0;
 }
 
-/* Objects of the older interface are created once for many calls. */
+/* Make objects of the older interface once for many calls. Returns 0, or 1 after peer_say(). */
 int prepare(struct peer *peer, const struct peer_call *call)
 {
     gloo_state *own = of(peer);
@@ -171,7 +174,7 @@ void release(struct peer *peer)
     of(peer)->persistent.reset();
 }
 
-/* The older interface works only in place, and the newer one has no reduce_scatter. */
+/* Return whether the way has this collective. The older interface works only in place. */
 int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     const std::string &way = of(peer)->way;
@@ -211,6 +214,7 @@ void allgather(gloo_state *own, const struct peer_call *call, size_t size)
     gloo::allgather(options);
 }
 
+/* Make a call. Returns 0, or 1 after peer_say(). */
 int run(struct peer *peer, const struct peer_call *call)
 {
     gloo_state *own = of(peer);
@@ -235,6 +239,7 @@ int run(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
+/* Make the calls of a queue in order, until it stops, as its thread does. */
 void make_queued_calls(struct peer *peer, step_queue *queue)
 {
     std::unique_lock<std::mutex> lock(queue->mutex);

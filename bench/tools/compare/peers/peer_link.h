@@ -48,7 +48,6 @@ enum twill_compare_collective {
     TWILL_COMPARE_SELF_MESSAGE, /* isend, irecv and waitall */
     TWILL_COMPARE_COLLECTIVES
 };
-
 /* How the gradients of a played training step are reduced. */
 enum twill_compare_step {
     TWILL_COMPARE_NO_STEP,
@@ -62,18 +61,15 @@ enum twill_compare_frame_kind {
     TWILL_COMPARE_WELCOME,        /* from the driver, when all are connected */
     TWILL_COMPARE_ORDERED,        /* from the driver, what to measure */
     TWILL_COMPARE_COUNTS, /* from rank 0, and from the driver to all others, calls and batches */
-    /* from a rank its contribution to an allgather, from the driver all of them */
-    TWILL_COMPARE_POSTED,
-    TWILL_COMPARE_MODEL, /* from the driver, after an order of steps */
-    TWILL_COMPARE_RESULT /* from a rank, after its start or a turn */
+    TWILL_COMPARE_POSTED, /* from a rank its part of an allgather, from the driver all parts */
+    TWILL_COMPARE_MODEL,  /* from the driver, after an order of steps */
+    TWILL_COMPARE_RESULT  /* from a rank, after its start or a turn */
 };
-
 /* The head of every message. */
 struct twill_compare_frame {
     uint32_t kind, rank;
     uint64_t bytes; /* of the payload that follows */
 };
-
 /* The payload of TWILL_COMPARE_HELLO. */
 struct twill_compare_hello {
     char token[40], boot_id[40], host[64], congestion[16];
@@ -81,16 +77,13 @@ struct twill_compare_hello {
     uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* CPUs that it may use */
     double turns_per_second;              /* of the core of rank 0, see played_compute.h */
 };
-
 /* The payload of TWILL_COMPARE_WELCOME. */
 struct twill_compare_welcome {
     int32_t ranks;
-    /* with `bind`, each rank binds itself to `core` before it starts the library */
-    uint32_t bind, core;
-    uint32_t patience; /* seconds in which the start and each turn must end */
-    uint64_t capacity; /* bytes of the largest buffer */
+    uint32_t bind, core; /* if `bind`, each rank binds itself to `core` before all else */
+    uint32_t patience;   /* seconds in which the start and each turn must end */
+    uint64_t capacity;   /* bytes of the largest buffer */
 };
-
 /* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. */
 struct twill_compare_order {
     uint32_t collective;
@@ -104,19 +97,18 @@ struct twill_compare_order {
     double batch_seconds; /* target for one batch of calls */
     double turn_seconds;  /* target for all batches together */
 };
-
-/* The model of played steps, with its tensors in forward order and what computes. */
+/* A tensor of the model. */
 struct twill_compare_tensor {
     uint64_t elements, first; /* floats, and the first among those of all tensors */
     double forward;           /* seconds of its layer; the backward pass takes twice as long */
 };
+/* The payload of TWILL_COMPARE_MODEL, with the tensors in forward order and what computes. */
 struct twill_compare_model {
     uint32_t tensors;
     uint32_t device;         /* 1 if a device computes, not the core of the rank */
     double turns_per_second; /* of the core, the same for all programs */
     struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
 };
-
 /* The payload of TWILL_COMPARE_RESULT. */
 struct twill_compare_result {
     uint32_t failed; /* if 1, see `message` */
@@ -126,13 +118,13 @@ struct twill_compare_result {
     char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
 
+/* The connection of a rank to the driver, open from peer_link_open() until the program ends. */
 struct peer_link {
     int socket;                 /* -1 if there is none yet */
     int local;                  /* all ranks are on the host of the driver */
     char here[INET_ADDRSTRLEN]; /* address of this host on the route to the driver */
     char path[256];             /* start of the names of files for this program, if local */
 };
-
 /* Send or receive all bytes, with at most `seconds` (if >= 0) between progress. Returns 0 or -1. */
 static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
 {
@@ -265,8 +257,7 @@ static inline int peer_link_greet(struct peer_link *link, int rank, const char *
 }
 
 /* Connect to the driver by "PORT:TOKEN:ADDRESS,ADDRESS...", or ":TOKEN:SOCKET" on its host. The
- * token distinguishes programs of this comparison from other connections and from each other, and
- * is not secret. Returns 0, or non-zero on failure. */
+ * token, no secret, names the program and comparison. Returns 0, or non-zero on failure. */
 static inline int peer_link_open(struct peer_link *link, const char *text, int rank,
                                  struct twill_compare_welcome *welcome)
 {

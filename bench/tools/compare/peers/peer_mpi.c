@@ -18,6 +18,7 @@ static int goes_to_twill(void)
            strstr(found.dli_fname, "libtwill-mpi") != NULL;
 }
 
+/* Initialise MPI, and note rank, size and library. Returns 0, or 1 after peer_say(). */
 static int begin(struct peer *peer)
 {
     int length = 0;
@@ -49,7 +50,7 @@ static int barrier(struct peer *peer)
     return MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* Send a message to this rank itself in the way that neighbours exchange it. */
+/* Send this rank itself a message, as neighbours exchange one. Returns whether that failed. */
 static int message(void)
 {
     int give = 1, take = 0;
@@ -62,7 +63,7 @@ static int message(void)
 #define PEER_MPI_FORM(Blocking, Nonblocking, ...)                                                  \
     (request != NULL ? MPI_##Nonblocking(__VA_ARGS__, request) : MPI_##Blocking(__VA_ARGS__))
 
-/* Make a blocking call, or a nonblocking one if `request` is set. */
+/* Make a call, or start it as *request unless that is NULL. Returns an MPI error code. */
 static int make_mpi_call(struct peer *peer, const struct peer_call *call, MPI_Request *request)
 {
     int n = (int)call->count;
@@ -99,6 +100,7 @@ static int make_mpi_call(struct peer *peer, const struct peer_call *call, MPI_Re
     }
 }
 
+/* Make a call, by a nonblocking one and a wait if requested. Returns 0, or non-zero on failure. */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -134,6 +136,7 @@ static struct {
     int started, complete; /* how many of the first ones are */
 } steps_state;
 
+/* Start an allreduce of a gradient in place. Returns 0, or an MPI error code. */
 static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
 {
     (void)peer;
@@ -142,7 +145,7 @@ static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint
                           &steps_state.request[steps_state.started++]);
 }
 
-/* Test the oldest that is not complete, which advances all. */
+/* Test the oldest that is not complete, which advances all. Returns 0, or 1 on failure. */
 static int steps_test(struct peer *peer)
 {
     int done = 1;

@@ -10,6 +10,7 @@
 namespace
 {
 
+/* What the program has of oneCCL, from begin() to end(). */
 struct oneccl_state {
     ccl::shared_ptr_class<ccl::kvs> store;
     ccl::communicator comm;
@@ -20,7 +21,7 @@ oneccl_state *of(struct peer *peer)
     return static_cast<oneccl_state *>(peer->own);
 }
 
-/* Create the store on rank 0. The others join it by its address. */
+/* Make the store on rank 0, join it on others, and make the communicator. Returns 0, or 1. */
 int connect(struct peer *peer)
 {
     ccl::init();
@@ -39,6 +40,7 @@ int connect(struct peer *peer)
     return 0;
 }
 
+/* Note rank and size, and connect all ranks. Returns 0, or 1 after peer_say(). */
 int begin(struct peer *peer)
 {
     if (peer_launched(peer) != 0)
@@ -61,6 +63,7 @@ void end(struct peer *peer)
     delete of(peer);
 }
 
+/* Make a call and wait for it. Returns 0, or 1 after peer_say(). */
 int run(struct peer *peer, const struct peer_call *call)
 {
     ccl::communicator &comm = of(peer)->comm;

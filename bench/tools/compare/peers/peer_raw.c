@@ -1,24 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bound of twill-compare between hosts, which is what TCP itself allows. Each rank of a host
  * has one connection to the rank of equal local index on the next host. Sockets are nonblocking and
- * no rank sleeps.
- *
- *   exchange  Each host sends to the next and receives from the previous one, at the same time,
- * what a collective must carry between hosts, divided among its ranks. Nothing is reduced. This is
- * the bound. window    As exchange, but data are received into a small window that stays in the
- * caches, as data that are reduced at once may. steps     As window, in steps of 128 KiB. The next
- * starts when this one has been received, which may be faster if congestion control paces the
- * sender. The best one counts. pingpong  A message between the first ranks of two hosts and back. A
- * call is one way.
- *
- * Arguments are exchange, window, steps or pingpong, and the number of hosts. Ranks are in blocks,
- * 0 .. L-1 on the first host. */
+ * no rank sleeps. Arguments are a mode and the number of hosts. Ranks are in blocks, 0 .. L-1 on
+ * the first host. In the mode exchange each host sends to the next and receives from the previous
+ * one, at the same time, what a collective must carry between hosts, divided among its ranks.
+ * Nothing is reduced. In window, data are received into a small window that stays in the caches, as
+ * data that are reduced at once may. In steps of 128 KiB, the next starts when this one has been
+ * received, which may be faster if congestion control paces the sender. The best of these three
+ * counts. In pingpong a message goes between the first ranks of two hosts and back, and a call is
+ * one way. */
 #include "bench/tools/compare/peers/peer.h"
 
 #include <stdbool.h>
 
 enum { CHUNK = 128 << 10 };
 
+/* The connections and receive buffer of a rank, from begin() to end(). */
 struct raw_state {
     int hosts, places; /* places is the number of ranks per host */
     int next, before;  /* sockets, which are the same between two hosts */
@@ -29,6 +26,7 @@ struct raw_state {
     size_t capacity;
 };
 
+/* Where a rank listens. Ranks exchange it as plain bytes. */
 struct raw_address {
     char host[INET_ADDRSTRLEN];
     int port;
@@ -39,6 +37,7 @@ static struct raw_state *of(struct peer *peer)
     return (struct raw_state *)peer->own;
 }
 
+/* Set the message of the result to `what` and the text of errno. Returns 1. */
 static int fail_peer(struct peer *peer, const char *what)
 {
     char text[128];
@@ -46,6 +45,7 @@ static int fail_peer(struct peer *peer, const char *what)
     return peer_say(peer, text);
 }
 
+/* Make a socket nonblocking, without delays of small messages. Returns it, or -1 on failure. */
 static int configure_socket(int link)
 {
     int one = 1;
@@ -55,6 +55,7 @@ static int configure_socket(int link)
     return link;
 }
 
+/* Listen on a free port, and store its address in *mine. Returns the socket, or -1. */
 static int listen_on(struct peer *peer, struct raw_address *mine)
 {
     struct sockaddr_in here = {.sin_family = AF_INET};
@@ -69,6 +70,7 @@ static int listen_on(struct peer *peer, struct raw_address *mine)
     return listener;
 }
 
+/* Connect to the ranks of the next and previous host. Returns 0, or 1 on failure. */
 static int connect_ring(struct peer *peer)
 {
     struct raw_state *state = of(peer);
@@ -92,6 +94,7 @@ static int connect_ring(struct peer *peer)
     return state->next < 0 || state->before < 0 ? fail_peer(peer, "connect") : 0;
 }
 
+/* Parse the arguments and connect this rank. Returns 0, or 1 after peer_say(). */
 static int begin(struct peer *peer)
 {
     struct raw_state *state = calloc(1, sizeof(*state));
@@ -132,6 +135,7 @@ static int count_moved(ssize_t n, size_t *moved)
     return n < 0;
 }
 
+/* Send what the socket takes after *sent. Returns as count_moved(), or 1 if nothing is left. */
 static int send_some(int link, const char *data, size_t bytes, size_t *sent)
 {
     return *sent == bytes
@@ -139,6 +143,7 @@ static int send_some(int link, const char *data, size_t bytes, size_t *sent)
                : count_moved(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
 }
 
+/* Receive what there is after *received. Returns as count_moved(), or 1 if nothing is left. */
 static int receive_some(int link, const struct raw_state *state, size_t bytes, size_t *received)
 {
     size_t at = *received % state->window, most = bytes - *received;
@@ -148,6 +153,7 @@ static int receive_some(int link, const struct raw_state *state, size_t bytes, s
     return count_moved(recv(link, state->landing + at, most, 0), received);
 }
 
+/* Make the receive buffer long enough for `bytes` or a window. Returns 0, or 1 on failure. */
 static int land_buffer(struct peer *peer, size_t bytes)
 {
     struct raw_state *state = of(peer);
@@ -162,7 +168,7 @@ static int land_buffer(struct peer *peer, size_t bytes)
     return state->landing != NULL ? 0 : peer_say(peer, "no memory for the receive buffer");
 }
 
-/* Send `out` bytes to one socket and receive `in` bytes from another. */
+/* Send `out` bytes to one socket and receive `in` from another. Returns 0, or 1 on failure. */
 static int move_links(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
     size_t sent = 0, received = 0;
@@ -179,7 +185,7 @@ static int move_links(struct peer *peer, int to, int from, const float *src, siz
     return 0;
 }
 
-/* Send `out` bytes to the next host and receive `in` bytes from the previous one. */
+/* Send `out` bytes to the next host and receive `in` from the one before. Returns 0, or 1. */
 static int shift(struct peer *peer, const float *src, size_t out, size_t in)
 {
     const struct raw_state *state = of(peer);
@@ -195,7 +201,7 @@ static int shift(struct peer *peer, const float *src, size_t out, size_t in)
     return 0;
 }
 
-/* Make a barrier. Every rank depends on all others once a byte has gone around. */
+/* Wait for all hosts, by a byte that goes around. Returns 0, or 1 on failure. */
 static int barrier(struct peer *peer)
 {
     static const float byte[1];
@@ -205,7 +211,7 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
-/* Exchange the part of this rank of what a host must at least send and receive. */
+/* Exchange this rank's part of what a host must at least send and receive. Returns 0, or 1. */
 static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
     const struct raw_state *state = of(peer);
@@ -234,6 +240,7 @@ static int exchange_call(struct peer *peer, const struct peer_call *call)
     }
 }
 
+/* Make an exchange, or one way of a ping-pong. Returns 0, or 1 on failure. */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct raw_state *state = of(peer);

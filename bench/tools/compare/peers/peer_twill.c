@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 
+/* What the program has of twill, from begin() to end(). */
 struct twill_peer_state {
     twill_comm *comm;
     twill_request *request;
@@ -18,6 +19,7 @@ static struct twill_peer_state *of(struct peer *peer)
     return (struct twill_peer_state *)peer->own;
 }
 
+/* Return 0 for TWILL_OK, or else 1 after peer_say(). */
 static int report_status(struct peer *peer, twill_status status)
 {
     if (status == TWILL_OK)
@@ -26,6 +28,7 @@ static int report_status(struct peer *peer, twill_status status)
     return peer_say(peer, why[0] != '\0' ? why : twill_strerror(status));
 }
 
+/* Initialise twill, and note rank, size and version. Returns 0, or 1 after peer_say(). */
 static int begin(struct peer *peer)
 {
     struct twill_peer_state *state = calloc(1, sizeof(*state));
@@ -50,10 +53,10 @@ static int barrier(struct peer *peer)
     return report_status(peer, twill_barrier(of(peer)->comm));
 }
 
-/* Make a blocking call, or a persistent one if `request` is set. */
 #define PEER_TWILL_FORM(name, ...)                                                                 \
     (request != NULL ? twill_##name##_init(__VA_ARGS__, request) : twill_##name(__VA_ARGS__))
 
+/* Make a call or, unless `request` is NULL, set up a persistent one as *request. */
 static twill_status twill_call_make(twill_comm *comm, const struct peer_call *call,
                                     twill_request **request)
 {
@@ -88,6 +91,7 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
     return !twill_compare_is_self(collective);
 }
 
+/* Set up the persistent call, if requested. Returns 0, or 1 after peer_say(). */
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
     struct twill_peer_state *state = of(peer);
@@ -101,6 +105,7 @@ static void release(struct peer *peer)
     twill_request_free(&of(peer)->request);
 }
 
+/* Make the call, or the persistent one that prepare() set up. Returns 0, or 1 on failure. */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct twill_peer_state *state = of(peer);
@@ -125,6 +130,7 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     twill_free(twill_comm_context(of(peer)->comm), memory);
 }
 
+/* Return 0 for TWILL_OK, or else 1 after peer_say() with the message of the set. */
 static int report_set(struct peer *peer, twill_status status)
 {
     if (status == TWILL_OK)
@@ -135,6 +141,7 @@ static int report_set(struct peer *peer, twill_status status)
     return why[0] != '\0' ? peer_say(peer, why) : report_status(peer, status);
 }
 
+/* Register and commit the tensors of a model. Returns 0, or 1 after peer_say(). */
 static int steps_open(struct peer *peer, const struct twill_compare_model *model)
 {
     struct twill_peer_state *state = of(peer);

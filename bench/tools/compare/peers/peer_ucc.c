@@ -5,6 +5,7 @@
 
 #include <ucc/api/ucc.h>
 
+/* What the program has of UCC, from begin() to end(). */
 struct ucc_state {
     struct peer *peer;
     ucc_lib_h lib;
@@ -19,11 +20,13 @@ static struct ucc_state *of(struct peer *peer)
     return (struct ucc_state *)peer->own;
 }
 
+/* Return 0, or 1 after peer_say() if `status` is an error. */
 static int report_status(struct peer *peer, ucc_status_t status)
 {
     return status < 0 ? peer_say(peer, ucc_status_string(status)) : 0;
 }
 
+/* Begin an allgather through the driver, as UCC asks for. *request is the state. */
 static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, void **request)
 {
     struct ucc_state *state = (struct ucc_state *)user;
@@ -33,6 +36,7 @@ static ucc_status_t exchange(void *mine, void *all, size_t bytes, void *user, vo
     return peer_exchange_post(state->peer, mine, bytes) == 0 ? UCC_OK : UCC_ERR_NO_RESOURCE;
 }
 
+/* Return UCC_OK if the allgather is done, UCC_INPROGRESS if not yet, or an error. */
 static ucc_status_t exchange_test(void *request)
 {
     struct ucc_state *state = (struct ucc_state *)request;
@@ -59,6 +63,7 @@ static ucc_oob_coll_t oob_of(struct ucc_state *state)
     return oob;
 }
 
+/* Make the library and the context of UCC, with the driver to exchange addresses. */
 static ucc_status_t make_context(struct ucc_state *state)
 {
     ucc_lib_params_t lib;
@@ -86,6 +91,7 @@ static ucc_status_t make_context(struct ucc_state *state)
     return status;
 }
 
+/* Make the team of all ranks, and wait until it is there. */
 static ucc_status_t make_team(struct ucc_state *state)
 {
     ucc_team_params_t team;
@@ -102,6 +108,7 @@ static ucc_status_t make_team(struct ucc_state *state)
     return status;
 }
 
+/* Note rank and size, and make context and team. Returns 0, or 1 after peer_say(). */
 static int begin(struct peer *peer)
 {
     struct ucc_state *state = (struct ucc_state *)calloc(1, sizeof(*state));
@@ -135,6 +142,7 @@ static ucc_coll_buffer_info_t ucc_buffer(const float *memory, size_t count)
     return info;
 }
 
+/* Set *args to what UCC needs for a call. Other collectives are as allreduce. */
 static void ucc_arguments(const struct peer *peer, const struct peer_call *call,
                           ucc_coll_args_t *args)
 {
@@ -168,6 +176,7 @@ static void ucc_arguments(const struct peer *peer, const struct peer_call *call,
     }
 }
 
+/* Make a call and wait for it. Returns 0, or 1 after peer_say(). */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     ucc_coll_args_t args;

@@ -19,11 +19,9 @@ struct played_compute {
     int device;              /* 1 if a device computes, 0 if this core does */
     double turns_per_second; /* of this core, from played_speed() */
     double due;              /* seconds at which a device will have done its work */
-    /* Called between slices of computing, unless NULL. Non-zero ends the computing. */
-    int (*test)(void *of);
+    int (*test)(void *of);   /* called between slices unless NULL; non-zero ends computing */
     void *of;
 };
-
 /* Return the seconds of a monotonic clock. */
 static inline double twill_compare_now(void)
 {
