@@ -173,8 +173,7 @@ struct twill_server {
     char line[400];         /* result of twill_server_describe() */
 };
 
-/* Return whether tensors may be cut into chunks of this size, a multiple of TWILL_SERVER_CHUNK_STEP
- * up to TWILL_SERVER_CHUNK_MOST, or TWILL_SERVER_WHOLE_TENSORS. */
+/* Return whether `bytes` is TWILL_SERVER_WHOLE_TENSORS, or a multiple of 1 KiB up to 1 GiB. */
 bool twill_server_is_chunk_size(size_t bytes);
 
 /* Decide which ranks serve and work, and set server->roles. Returns TWILL_ERR_ARGUMENT if the

@@ -50,6 +50,7 @@ static inline size_t twill_ring_slots(uint32_t keys)
     return slots;
 }
 
+/* Return the bytes of a worker's ring of orders for this many keys. */
 static inline size_t twill_ring_bytes(uint32_t keys)
 {
     return sizeof(struct twill_order_ring) +

@@ -215,6 +215,7 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
     }
 }
 
+/* Return unit `i` of the queue, counted from the commit on. */
 static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
 {
     return &queue->unit[i & (queue->units_most - 1)];

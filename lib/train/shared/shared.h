@@ -35,8 +35,7 @@ static inline uint64_t twill_hash_text(uint64_t hash, const char *text)
 twill_status twill_find_difference(twill_comm *comm, uint64_t *word, size_t n, size_t *found);
 
 /* --- options ---------------------------------------------------------------------------------- */
-/* Return TWILL_OK if the caller's options have the size that this library expects, and otherwise
- * TWILL_ERR_ARGUMENT. `defaults` names the function that sets it. */
+/* Return TWILL_OK if `bytes` is as expected, as `defaults`() sets it, else TWILL_ERR_ARGUMENT. */
 twill_status twill_options_check_bytes(size_t bytes, size_t expected, const char *defaults,
                                        struct twill_error *error);
 /* Return TWILL_OK if all three are valid (threshold may be 0), else TWILL_ERR_ARGUMENT. */
