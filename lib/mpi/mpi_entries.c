@@ -46,7 +46,7 @@ static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
     return atomic_load_explicit(&newer->function, memory_order_relaxed);
 }
 
-/* One end of a call with its counts as int. */
+/* One end of a call with its counts as int. Arrays lie in narrowed_call.memory or are NULL. */
 struct narrowed_end {
     int count;
     int *counts, *displs;

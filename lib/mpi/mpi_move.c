@@ -230,7 +230,7 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
 struct move_shape {
     bool gathers; /* shards are sent and the whole is received, not the reverse */
     bool rooted;  /* only the root has the whole */
-    bool vector;
+    bool vector;  /* shards have different lengths */
 };
 
 /* Return the offset in bytes of this rank's shard, in the memory if `direct`, else if packed. */

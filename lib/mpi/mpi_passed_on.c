@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-/* One row of a table. The sizes hold for communicators of at most `ranks` ranks. */
+/* A row of a constant table of sizes that the MPI is faster with, on up to `ranks` ranks. */
 struct threshold {
     enum twill_mpi_kind kind;
     int ranks; /* 0 ends the table */

@@ -145,7 +145,7 @@ static void each_adopted(void (*visit)(struct twill_mpi_comm *comm, void *user),
                 visit(c, user);
 }
 
-/* A notice with the rank in `shadow` that sent it. */
+/* A notice of a refused call, with the rank in MPI_COMM_WORLD that sent it. */
 struct received_notice {
     struct twill_mpi_notice notice;
     int from;

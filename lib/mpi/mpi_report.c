@@ -17,7 +17,7 @@
 struct form_row {
     uint64_t calls[WHY_COUNT];
     uint64_t ns[2]; /* of calls taken, of calls passed on */
-    uint64_t bytes;
+    uint64_t bytes; /* that ranks contributed */
 };
 /* What one rank counted, or the sums of all. The last three members are of MPI_Alloc_mem(). */
 struct sums {

@@ -202,16 +202,16 @@ class Backend : public Base
         return static_cast<int>(rank);
     }
 
-    /* Exchange equal parts of a tensor. Refuses one that cannot be divided by the ranks. */
+    /* Exchange equal parts of a tensor. Throws for one that cannot be divided by the ranks. */
     WorkRef alltoall_of_equal(at::Tensor &output, at::Tensor &input,
                               const c10d::AllToAllOptions &opts);
-    /* Add up sparse tensors of all ranks. Refuses other operations than SUM. */
+    /* Add up sparse tensors of all ranks. Throws for other operations than SUM. */
     WorkRef allreduce_of_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts);
     at::Tensor scratch(size_t bytes);
-    /* Refuse a list without one tensor for each rank, of the type (and size) of `like`. */
+    /* Throw for a list without one tensor for each rank, of the type (and size) of `like`. */
     void check_list(const char *call, const Tensors &list, const at::Tensor &like,
                     bool same_sizes) const;
-    /* Refuse a list of outputs that cannot take the inputs of all ranks. */
+    /* Throw for a list of outputs that cannot take the inputs of all ranks. */
     void check_gathered(const char *call, const Tensors &list, const Tensors &inputs) const;
     /* Return a new message of a tensor, to be submitted, with the group's time limit. */
     c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,

@@ -109,7 +109,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     static constexpr Milliseconds KEEP_THREAD{2000}; /* time without calls before the end */
     static constexpr Milliseconds END_THREADS{5000}; /* time for callbacks of futures */
 
-    /* Run a function within `seconds`, then `after` on success. Returns the exception or nullptr. */
+    /* Run a function within `seconds`, and `after` on success. Returns its exception or nullptr. */
     template <class Run, class After>
     std::exception_ptr attempt(double seconds, Run &&run, After &&after);
     /* Run a call, then `after`, and drop both. Returns the exception, or nullptr. */
@@ -136,7 +136,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call);
     /* Run and complete a call in this thread, which releases the lock meanwhile. */
     void run_here(std::unique_lock<std::mutex> &lock, const CallRef &call);
-    /* Provide a thread that serves, a spare or a new one, unless there is one. */
+    /* Provide a thread that runs calls, a spare or a new one, unless there is one. */
     void ensure_thread();
     /* Join the threads that have ended. */
     void reap();

@@ -72,8 +72,8 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     return c10::make_intrusive<Backend>(store_, std::move(group), rank, size, timeout_.load());
 }
 
-/* Make a group without some ranks, which may be dead. If the group has failed it is reconfigured.
- * Then its job ends, and the remaining ranks get a new one. */
+/* Return the backend of a group without some ranks, which may be dead. If `aborts`, its calls end.
+ * If the group has failed, its job ends, and the remaining ranks get a new one. */
 inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool aborts)
 {
     job()->check_forked();

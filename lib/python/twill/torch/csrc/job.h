@@ -109,7 +109,7 @@ using Mutex = std::recursive_mutex;
 /* State that a forked child has separately from its parent. */
 struct ForkState {
     Mutex *creation = new Mutex; /* a thread of the parent may hold the parent's mutex */
-    unsigned forks = 0;
+    unsigned forks = 0;          /* forks that led to this process */
 };
 
 /* Return this process's state. It is never destroyed, as groups may outlive static objects. */
@@ -218,7 +218,7 @@ struct Claim {
     int32_t size;    /* size of its job */
 };
 
-/* A group's communicator, job and number. Its CallQueue owns it. Constant once made. */
+/* A group's communicator, job and number. Its CallQueue owns it. Constant until the group ends. */
 struct Membership {
     std::shared_ptr<Job> job;
     twill_comm *comm = nullptr;

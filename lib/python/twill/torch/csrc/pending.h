@@ -98,10 +98,10 @@ class Pending : public c10d::Work
     Tensors results;
 
   protected:
-    /* Return when it is complete, or throw after the timeout. kNoTimeout means no limit. */
+    /* Return when this is complete, or throw after the timeout. kNoTimeout means no limit. */
     virtual void block(Milliseconds timeout) = 0;
 
-    /* Wait in the object that makes this progress, if that still exists. */
+    /* Wait for this work (`self`), with finish() of the object that runs it while that exists. */
     template <class Owner, class Self>
     void block_in(const std::weak_ptr<Owner> &in, Self *self, Milliseconds timeout)
     {
@@ -193,7 +193,7 @@ class Joined : public Pending
     {
     }
 
-    /* Complete it when all works are complete. Its maker calls this once. */
+    /* Complete this work when all those that it joins are complete. Its maker calls this once. */
     void watch()
     {
         if (works_.empty())

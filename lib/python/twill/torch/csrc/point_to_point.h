@@ -71,7 +71,7 @@ inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
     return receive(tensors, tag, others, "recvAnySource");
 }
 
-/* Start an empty message of the monitored barrier, to or from a rank. */
+/* Start an empty message of the monitored barrier, to or from a rank, and return its work. */
 inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
 {
     at::Tensor empty = at::empty({0}, at::TensorOptions().dtype(at::kByte));
@@ -85,7 +85,7 @@ inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
     return made;
 }
 
-/* Rank 0 waits for a message from each rank, and answers all once it has them. */
+/* Rank 0 waits for a message from each rank, and answers all once it has them, or throws. */
 inline void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     if (rank_ == 0 && opts.timeout.count() == 0)

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 /* The first 256 bytes of a message as they are sent, which describe it. */
 struct Frame {
     uint64_t group; /* number of the group */
-    uint64_t bytes;
+    uint64_t bytes; /* of all contents */
     int64_t tag;
     uint8_t contents[232];
 };
@@ -45,7 +45,7 @@ class Message : public Pending
                std::find(in_job.begin(), in_job.end(), from) != in_job.end();
     }
 
-    /* Return its name for error messages. */
+    /* Return the name of the message for errors. */
     std::string name() const
     {
         if (purpose != nullptr)
@@ -97,7 +97,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
     }
 
-    /* The thread may be the last owner, after callbacks of a future. */
+    /* Fail all messages and end the thread, which may itself be the last owner, after callbacks. */
     ~Messages()
     {
         {
@@ -131,7 +131,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     static constexpr std::chrono::microseconds LONGEST_NAP{500}, IDLE_NAP{200}, STAYS_AWAKE{20000},
         SLEEP{60000000};
 
-    /* Contents that arrived before they were wanted. */
+    /* Contents that arrived before they were wanted. Under the mutex of Messages. */
     struct Kept {
         Frame frame;
         int from; /* rank of the job */
@@ -140,7 +140,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         bool complete;
     };
 
-    /* The message that is arriving from a rank of the job. */
+    /* The message that is arriving from a rank of the job. Under the mutex of Messages. */
     struct Peer {
         Frame frame = {};
         twill_request *request = nullptr;

@@ -55,7 +55,7 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
         stored_in_all(flat, tensors));
 }
 
-/* Average 16-bit floats. Partial sums between nodes also have 16 bits. */
+/* Average 16-bit floats of all ranks in place. Partial sums between nodes also have 16 bits. */
 inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
 {
     static const char call[] = "average_narrow";
@@ -199,7 +199,7 @@ inline int64_t rows_of(const at::Tensor &tensor)
     return tensor.dim() > 0 ? tensor.size(0) : 1;
 }
 
-/* Refuse a tensor whose first dimension is not a multiple of `size`. */
+/* Throw for a tensor whose first dimension is not a multiple of `size`. */
 inline void check_divides(const char *call, const at::Tensor &tensor, int size)
 {
     if (rows_of(tensor) % size != 0)
@@ -207,7 +207,7 @@ inline void check_divides(const char *call, const at::Tensor &tensor, int size)
 }
 
 /* Return the bytes of each rank's part of a tensor that is split along its first dimension. Without
- * splits parts are equal. Refuses splits that do not fit. */
+ * splits parts are equal. Throws for splits that do not fit. */
 inline std::vector<size_t> parts_of(const char *call, const at::Tensor &tensor,
                                     const std::vector<int64_t> &splits, int size)
 {

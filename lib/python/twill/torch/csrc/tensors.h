@@ -50,7 +50,7 @@ inline bool find_type(at::ScalarType scalar, twill_type *type)
     return false;
 }
 
-/* Return type and count of a tensor's elements. Refuses types that twill does not reduce. */
+/* Return type and count of a tensor's elements. Throws for types that twill does not reduce. */
 inline Elements elements_of(const char *call, const at::Tensor &tensor)
 {
     twill_type type;
@@ -64,10 +64,10 @@ inline Elements elements_of(const char *call, const at::Tensor &tensor)
 class Operation
 {
   public:
-    /* Find the operation for a tensor. Refuses one that has no meaning for its type. */
+    /* Find the operation for a tensor. Throws for one that has no meaning for its type. */
     Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor);
 
-    /* Run a function with the operation. Returns its status. */
+    /* Run a function with the operation. Returns its status, or why there is no operation. */
     template <class Function>
     twill_status with(twill_comm *comm, twill_type type, Function &&function) const
     {
@@ -91,7 +91,7 @@ class Operation
                                const at::Tensor &tensor);
 
     /* Return the factor of PREMUL_SUM as a tensor of one element. It is a float for 8- and 16-bit
-     * floats, else of the tensor's type. Refuses a call without one. */
+     * floats, else of the tensor's type. Throws for a call without one. */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
                                 const at::Tensor &tensor);
 
@@ -174,7 +174,7 @@ inline at::Tensor Operation::factor_of(const char *call, const c10d::ReduceOp &o
                            : at::full({1}, supplement->double_factor, options);
 }
 
-/* Refuse tensors that twill cannot access, such as sparse ones or those on other devices. */
+/* Throw for tensors that twill cannot access, such as sparse ones or those on other devices. */
 inline void check_tensor(const char *call, const at::Tensor &tensor)
 {
     if (!tensor.defined())
@@ -191,7 +191,7 @@ inline void check_tensor(const char *call, const at::Tensor &tensor)
         refuse(call, "tensors must be on the CPU, not on " + tensor.device().str());
 }
 
-/* Refuse a tensor that twill cannot access, or that has another type than `other`. */
+/* Throw for a tensor that twill cannot access, or that has another type than `other`. */
 inline void check_alike(const char *call, const at::Tensor &tensor, const at::Tensor &other)
 {
     check_tensor(call, tensor);
@@ -201,7 +201,7 @@ inline void check_alike(const char *call, const at::Tensor &tensor, const at::Te
                          at::toString(other.scalar_type()));
 }
 
-/* Refuse tensors of one rank that differ in more than their values. */
+/* Throw for tensors of one rank that differ in more than their values. */
 inline void check_same(const char *call, const Tensors &tensors)
 {
     for (const at::Tensor &tensor : tensors) {
@@ -211,7 +211,7 @@ inline void check_same(const char *call, const Tensors &tensors)
     }
 }
 
-/* Return the only tensor of a list (`list` in messages, or nullptr). Refuses other lists. */
+/* Return the only tensor of a list (`list` in messages, or nullptr). Throws for other lists. */
 inline at::Tensor &only(const char *call, Tensors &tensors, const char *list = nullptr)
 {
     check_same(call, tensors);
@@ -260,7 +260,7 @@ class Flat
         return copy_.defined();
     }
 
-    /* Refuse a tensor that cannot take a result, because elements share memory or have none. */
+    /* Throw for a tensor that cannot take a result, because elements share memory or have none. */
     void check_written() const
     {
         if (copied() &&
