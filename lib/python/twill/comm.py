@@ -208,8 +208,7 @@ class Communicator(Objects, Recovery):
 
     @contextmanager
     def group(self) -> Iterator[None]:
-        """Open a block whose blocking calls run together at its end. Messages then cannot block each other, and small
-        allreduces are fused."""
+        """Open a block whose blocking calls run together at its end. Small allreduces are fused, messages never block."""
         self._check(lib.twill_group_start(self._handle))
         self._grouped = []
         try:
@@ -337,9 +336,8 @@ def made_by(function: Any, *arguments: Any, older: Optional[Context] = None) -> 
 def init(bootstrap: Optional[Bootstrap] = None, settings: Optional[dict[str, object]] = None) -> Communicator:
     """Return the communicator of all ranks of the job. Collective.
 
-    Ranks are found from the environment that twillrun, mpirun, srun or torchrun set. Without any of these there is one
-    rank. With `bootstrap`, ranks are found by the program's own means. `settings` are variables that override the
-    environment, such as {"TWILL_TIMEOUT": 10}."""
+    Ranks are found from the environment of twillrun, mpirun, srun or torchrun, or by the program's own `bootstrap`.
+    Otherwise there is one rank. `settings` override variables of the environment, such as {"TWILL_TIMEOUT": 10}."""
     if bootstrap is None:
         return made_by(lib.twill_init_with, None, settings_of(settings))
     exchanger = _Exchanger(bootstrap.exchange, bootstrap.size)

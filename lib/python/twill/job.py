@@ -8,9 +8,8 @@ from ._library import fail, lib, lines, text
 
 
 def job_view(name: str, events: int = 16) -> list[list[str]]:
-    """Return what is found about the job of a process. `name` is the PID of a rank or of the launcher, or the program's
-    name. Each line is a list of fields, the first of which names the kind of line (see twill_job_view_line()). The job
-    is neither stopped nor slowed."""
+    """Return what is found about the job of a process, as lines that are lists of fields (see twill_job_view_line()).
+    `name` is the PID of a rank or of the launcher, or the program's name. The job is neither stopped nor slowed."""
     opened, message = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
     status = lib.twill_job_view_open(ctypes.byref(opened), name.encode(), events, message, len(message))
     if status != 0:

@@ -48,8 +48,7 @@ class Recovery:
         return value.value
 
     def shrink(self: Communicator) -> Communicator:  # type: ignore[misc]
-        """Return a communicator of the live ranks, in the same context, whose arrays stay valid. It replaces this one,
-        which should leave()."""
+        """Return a communicator of the live ranks in the same context. It replaces this one, which should leave()."""
         made = ctypes.c_void_p()
         self._check(lib.twill_comm_shrink(ctypes.byref(made), self._handle))
         smaller = self._adopt(made)

@@ -81,8 +81,7 @@ class Server:
     workers push and pull, and ranks that only serve stay in serve() until all workers have left. Call free() at the end.
 
     Options are the members of twill_server_options, such as layout ("ncs"), mode ("k_sync"), k, servers, ranks, threads
-    and chunk_bytes (with WHOLE_TENSORS no tensor is cut). `optimizer` is a rule such as "sgd", and the dictionary
-    `hyper` has its hyperparameters."""
+    and chunk_bytes (WHOLE_TENSORS cuts none). `optimizer` is a rule such as "sgd", with hyperparameters `hyper`."""
 
     def __init__(self, comm: Communicator, *, optimizer: Union[OptimizerRule, str, None] = None,
                  hyper: Optional[dict[str, float]] = None, ranks: Optional[list[int]] = None, **options: Any) -> None:

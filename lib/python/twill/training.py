@@ -158,9 +158,8 @@ class GradientSet:
     def add(self, name: str, shape: Optional[Shape] = None, dtype: TypeLike = "float32", *,
             gradient: Optional[Buffer] = None, parameters: Optional[Buffer] = None, priority: Optional[int] = None,
             compress: bool = True) -> Tensor:
-        """Register a tensor, in the order of the forward pass, and return it. Shape and type are the given ones, or those
-        of the program's gradient or parameters. Without a gradient, the set has the memory and never copies. The default
-        priority is the tensor's index."""
+        """Register a tensor, in the order of the forward pass, and return it. Shape and type are given, or those of the
+        program's memory. Without a gradient the set has the memory, and never copies. Default `priority` is the index."""
         return self._add(name, shape, dtype, gradient, parameters, priority, compress, None)
 
     def add_dense(self, name: str, rows: int, columns: int, samples: int, *, gradient: Optional[Buffer] = None,
