@@ -111,7 +111,7 @@ static int choose_site(const struct twill_front *front, int rank)
     return places > 0 || (places > INT_MIN && front->options->oversubscribe) ? best : -1;
 }
 
-/* Start a new process as this rank. Returns its host, or -1 if there is no place. */
+/* Start a new process as this rank. Returns the index of its host, or -1 after a message. */
 static int start_again(struct twill_front *front, int rank)
 {
     int site = choose_site(front, rank);

@@ -35,7 +35,7 @@ void twill_front_end(struct twill_front *front, uint64_t grace_ns)
     }
 }
 
-/* Wait for ranks that were sent SIGTERM. Their host agents kill those that do not end. */
+/* Set when ranks that were sent SIGTERM must have ended. Their host agents kill the others. */
 static void await_hosts(struct twill_front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
@@ -65,7 +65,7 @@ static void lose_host(struct twill_front *front, struct twill_front_host *host, 
     twill_front_end(front, front->options->grace_ns);
 }
 
-/* Handle the end of an agent's output before its host was done. */
+/* Handle the end of an agent's output before its time: replace its ranks or end the job. */
 static void host_lost(struct twill_front *front, struct twill_front_host *host)
 {
     static const char *const during[] = {
@@ -97,7 +97,7 @@ static void broken(struct twill_front *front, struct twill_front_host *host)
     lose_host(front, host, "received data that is not from twillrun", "");
 }
 
-/* Check the version of a host agent, and send it its part of the job. */
+/* Check the version of a host agent and send it its part of the job, or give up the host. */
 static void hello(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {

@@ -158,7 +158,7 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
                          strlen(how));
 }
 
-/* Move the frames to descriptors without other output. Returns false after a message, else true. */
+/* Give the frames separate descriptors and queue the first ones. Returns false after a message. */
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;

@@ -37,7 +37,7 @@ void twill_hwloc_quieten(void)
 
 #define HEAP_LIBRARY "libtwill-heap.so"
 
-/* Write where the library is from this program. Returns false if LD_PRELOAD cannot use it. */
+/* Write the path of libtwill-heap.so in a folder beside this program. False if it is of no use. */
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];

@@ -54,7 +54,7 @@ struct twill_program {
     int ranks;
     char **words; /* with its arguments, NULL-terminated, in options' command */
 };
-/* The parsed command line, or the part of it that a host agent received. Constant once placed. */
+/* The parsed command line, or the part of it that a host agent got. Only place[] changes later. */
 struct twill_options {
     int ranks;
     int least, most; /* --elastic: ranks that suffice, ranks to keep; most 0: off */
@@ -96,7 +96,7 @@ struct twill_stream {
     char *line;
     size_t used, capacity;
 };
-/* A rank on this host. An element of struct twill_launch. */
+/* A rank on this host. An element of launch->child[]. */
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
     int rank;
@@ -230,7 +230,6 @@ char **twill_program_of(const struct twill_options *options, int rank);
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 /* Become twill-check, which checks the hosts. On failure, return the exit code after a message. */
 int twill_check_run(const struct twill_options *options);
-/* launcher_hosts.c: placement of ranks. */
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);
 /* Add the hosts of a file's lines. Returns false after a message, also if there are none. */
@@ -242,7 +241,6 @@ bool twill_sites_place(struct twill_options *options);
 bool twill_site_is_used(const struct twill_options *options, int site);
 /* Return the index of the only host that is used, or -1 if there are several. */
 int twill_sites_only(const struct twill_options *options);
-/* twillrun.c: setting up a job on this host. */
 /* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. Returns
  * false after a message. The caller closes it, also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
@@ -250,8 +248,7 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
 void twill_launch_close(struct twill_launch *launch);
 /* Listen at a free port of the address, for rank 0. Returns false after a message, else true. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
-/* Raise the limit of descriptors, as a rank whose output is labelled or forwarded needs two. The
- * limit before goes to options->files. */
+/* Raise the limit of descriptors of twillrun itself, and keep the former one in options->files. */
 void twill_files_allow(struct twill_options *options);
 /* Write a random TWILL_JOB, the key of a job, to job[]. Returns true, or false after a message. */
 bool twill_job_make(char job[TWILL_JOB_TEXT]);
@@ -335,8 +332,8 @@ uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
 /* Run a job from standard input on this host, as its agent. Returns the exit code, 0 or 1. */
 int twill_host_agent_run(void);
-/* Fill the entries that a host agent polls in addition to its ranks. */
 #define TWILL_HOST_AGENT_POLLS 3
+/* Fill the entries that a host agent polls in addition to its ranks. Elsewhere they are -1. */
 void twill_host_agent_polls(struct twill_launch *launch,
                             struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
 /* Handle the events of these entries: frames, queued frames, and input of rank 0. */
@@ -359,8 +356,8 @@ bool twill_stream_move(struct twill_stream *stream);
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
-/* A job, as the agent of one host parses it. It comes through standard input, as other users can
- * read command lines. Strings point into `bytes`. */
+/* A job, as the agent of one host parses it from its standard input, until twill_job_free().
+ * Strings point into `bytes`. */
 struct twill_host_job {
     struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */

@@ -16,7 +16,7 @@
 
 #define MOST_NAME 255
 
-/* Return whether it is a name, an address or user@name. A dash would make it an option. */
+/* Return whether a text is a name, an address or user@name. A dash would make it an option. */
 static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =

@@ -36,7 +36,7 @@ static void write_item(FILE *file, enum item item, const char *text)
     fputc('\0', file);
 }
 
-/* Write a number as such a string. */
+/* Write a number as write_item() writes a string. */
 static void put_number(FILE *file, enum item item, int number)
 {
     char text[16];

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Standard output or standard error of twillrun. */
+/* Standard output or standard error of twillrun, in a static array, used by its only thread. */
 struct output {
     struct twill_pipe pipe; /* only its output, with the queue and the descriptor */
     int lost;               /* errno after which it can no longer be written, or 0 */

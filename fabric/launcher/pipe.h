@@ -43,8 +43,7 @@ enum twill_frame_kind {
     /* A file was written (value 1) or removed (0), see elastic_folder.c. The data is its name, 0
      * and its contents. The front passes it on to the other hosts. */
     TWILL_FRAME_FILE,
-    /* A host agent sends it back, which shows that it handles frames and has reported everything
-     * that happened there before. */
+    /* A host agent sends it back. That shows that it has reported all that happened before. */
     TWILL_FRAME_PROBE,
     /* from a host agent */
     TWILL_FRAME_SAID, /* of the library in a rank: a line for sayings.c */
@@ -64,8 +63,7 @@ struct twill_pipe {
     size_t taken, in_used, in_capacity;  /* [taken, in_used) is unprocessed */
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
-/* Reallocate *buffer, and raise *capacity, if there is no space for `bytes` after the `used` ones.
- * Returns false if there is no memory, else true. */
+/* Enlarge *buffer and *capacity if `bytes` do not fit behind `used`. Returns false if it cannot. */
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. Returns false if there is no memory. */
 bool twill_pipe_append(struct twill_pipe *pipe, const void *data, size_t bytes);

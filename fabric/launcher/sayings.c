@@ -106,7 +106,7 @@ void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data
         print_saying(sayings, saying);
 }
 
-/* Return when a line is due to be printed, or UINT64_MAX if it is free. */
+/* Return when a line is due to be printed, or UINT64_MAX if the entry is free. */
 static uint64_t deadline_of(const struct twill_saying *saying)
 {
     return saying->count > 0 ? twill_min(saying->first_ns + TWILL_SAYING_MOST_NS,

@@ -23,7 +23,7 @@ bool twill_rank_socket_open(struct twill_launch *launch)
     return false;
 }
 
-/* Receive which ranks have called twill_init(), and their lines. */
+/* Note which ranks have called twill_init(), and take the lines that they have sent. */
 static void receive_from_ranks(struct twill_launch *launch)
 {
     struct twill_log_line line; /* or twill_launcher_entered, which also begins with the rank */

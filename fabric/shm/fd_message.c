@@ -28,6 +28,7 @@ bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t c
     return sendmsg(to, &message, MSG_NOSIGNAL) == (ssize_t)bytes;
 }
 
+/* Return whether a received message carries descriptors. */
 static bool has_descriptors(struct msghdr *message)
 {
     for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c != NULL; c = CMSG_NXTHDR(message, c))

@@ -183,6 +183,7 @@ static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
     return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);
 }
 
+/* Close those of two descriptors that are open, not -1. */
 static void close_both(const int fds[2])
 {
     for (int i = 0; i < 2; i++)

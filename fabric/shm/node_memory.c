@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Return a number of bytes, rounded up to whole pages. */
 static size_t page_round(size_t bytes)
 {
     return twill_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE));

@@ -95,7 +95,7 @@ struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
-/* Ticks that copying 64 KiB through SHARED takes a rank, 0 if unknown (lib/engine/staging.c). */
+/* Ticks that copying 64 KiB through SHARED takes its rank, 0 if unknown (lib/engine/staging.c). */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
@@ -213,7 +213,7 @@ uint32_t twill_node_sleep_begin(struct twill_node *node);
 void twill_node_sleep(struct twill_node *node, uint32_t word, uint64_t timeout_ns);
 /* Withdraw what twill_node_sleep_begin() announced. */
 void twill_node_sleep_end(struct twill_node *node);
-/* Return the value of a flag after SIGNAL step `ordinal` of instance `epoch`. Grows with both. */
+/* Return the value of a flag after SIGNAL step `ordinal` of an instance, which grows with both. */
 static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
     return epoch << 16 | ordinal;

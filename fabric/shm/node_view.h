@@ -6,7 +6,7 @@
 
 #include "fabric/shm/call_records.h"
 
-/* One view, made by twill_node_view_open() and freed by twill_node_view_close(). Constant. */
+/* A region mapped to read, from twill_node_view_open() to twill_node_view_close(). Constant. */
 struct twill_node_view {
     struct twill_node node;
     struct twill_node_area *area; /* node.area points to this */

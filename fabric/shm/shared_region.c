@@ -53,14 +53,13 @@ static void show_token(const struct twill_shm_region *region, uint64_t token)
 }
 
 /* Return whether two ranks are threads of one process. False if the pid namespace is unknown, as
- * containers then look alike. Such threads share like processes, and die with the first to
- * close. */
+ * containers then look alike. Such threads share like processes and die with the first to end. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
 }
 
-/* Return whether a rank has our label. */
+/* Return whether a rank has our label, so that it is to share memory with this rank. */
 static bool is_ours(const struct share *share, uint32_t rank)
 {
     return share->first[rank] == share->first[share->region->rank];
@@ -198,8 +197,8 @@ static enum twill_share_cause hold_life(struct share *share, int fd)
     return TWILL_SHARE_FINE;
 }
 
-/* Create the life file if this is the lowest rank of its label. Otherwise let the exchange ask that
- * rank for it, if this is the first rank of its process. Returns FINE or the cause. */
+/* Create the life file, whose locks show who lives, on the lowest rank of the label. Else let the
+ * first rank of each process ask for it in the exchange. Returns FINE or the cause. */
 static enum twill_share_cause begin_life(struct share *share)
 {
     uint32_t me = (uint32_t)share->region->rank;
@@ -340,7 +339,7 @@ static void group_ranks(struct share *share, const uint32_t *label)
             record_cause(share, r, info[r].cause);
 }
 
-/* Use the life file of this process's first of `users` ranks, and record whose lives it shows. */
+/* Use the life file of our process's first of `users` ranks, and note which peers have locks. */
 static void adopt_life(struct share *share, int64_t users)
 {
     struct twill_shm_region *region = share->region;
@@ -448,6 +447,7 @@ static void decide_labels(struct share *share, uint32_t *label, const char **why
     }
 }
 
+/* Free the state, which may be NULL, and close its sockets. */
 static void share_destroy(struct share *share)
 {
     if (share == NULL)
@@ -522,7 +522,8 @@ twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill
     return TWILL_OK;
 }
 
-/* Create this rank's memory, share it if its label can, and set own_result, or lack memory. */
+/* Create this rank's memory, share it if its label can, and fill in own_result. Fails only with
+ * TWILL_ERR_MEMORY. */
 static twill_status attach(struct share *share, const char *name,
                            const struct twill_shm_region_given *given, struct twill_error *error)
 {

@@ -3,9 +3,8 @@
  *
  * Each (from, to, lane) has a ring of slots with one producer and one consumer. A slot is a line
  * with its epoch (slot number + 1, never reset) and a chunk of data. Up to 48 bytes travel in the
- * line itself, with one cache miss per message. Longer messages stream through several slots.
- * Sender and receiver then work on different slots at the same time, and a receiver reduces
- * directly from the slot.
+ * line itself, with one cache miss per message. Longer messages stream through several slots, of
+ * which sender and receiver use different ones. A receiver reduces directly from the slot.
  *
  * Slots lie in the sender's region, and the count of consumed slots in the receiver's. So only its
  * owner writes to a region, pages are first touched by the rank that fills them, and a dead
@@ -49,7 +48,7 @@ _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundari
 struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
-/* An entry of shm->channel[]: one direction of a lane with one peer, a ring of slots both map. */
+/* One direction of a lane with one peer, by a ring of slots in shared memory. In shm->channel[]. */
 struct shm_channel {
     struct twill_transfer_queue queue;
     struct twill_line *line; /* [SLOTS] */
@@ -104,7 +103,6 @@ size_t twill_shm_pair_bytes(void)
     return DATA_AT + (size_t)TWILL_LANES * SLOTS * SLOT_BYTES;
 }
 
-/* --- messages that the receiver reads in place ------------------------------------------------ */
 /* Where single-copy access works, a message of TWILL_SHM_FETCH_LEAST bytes or more is not streamed
  * through slots but offered. The line carries its address, the receiver reads it from there, and
  * then counts the slot as consumed. So the message is copied once, and ranks that share a core need
@@ -258,7 +256,8 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits into the ring. Returns 0 if nothing moved, even at the receiver, or more. */
+/* Send as much as fits into the ring. Returns 0 if nothing moved, or more if data was sent or the
+ * receiver has read more of an offered message. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -444,8 +443,7 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
-/* Queue a request. Fails with TWILL_ERR_INTERNAL if no channel leads to its peer or a slot is
- * bad. */
+/* Queue a request. Fails with TWILL_ERR_INTERNAL if no channel leads to its peer or data is bad. */
 static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -493,6 +491,7 @@ static bool shm_reaches(const struct twill_transport_params *params, uint32_t fr
            params->world->node[from] == params->world->node[to];
 }
 
+/* Free the transport. The shared memory stays. */
 static void shm_close(struct twill_transport *transport)
 {
     struct shm *shm = (struct shm *)transport;
@@ -581,6 +580,7 @@ static twill_status shm_open(struct twill_transport **transport,
     return TWILL_OK;
 }
 
+/* Return a text about the transport, which it owns. */
 static const char *shm_describe(const struct twill_transport *transport)
 {
     return ((const struct shm *)transport)->text;

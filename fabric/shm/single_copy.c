@@ -145,6 +145,7 @@ static void open_methods(struct twill_single_copy *single_copy, uint32_t me,
     }
 }
 
+/* Free a negotiation, which may be NULL. */
 static void negotiation_destroy(struct negotiation *negotiation)
 {
     if (negotiation != NULL) {
@@ -154,6 +155,7 @@ static void negotiation_destroy(struct negotiation *negotiation)
     free(negotiation);
 }
 
+/* Return an empty negotiation, or NULL if out of memory. */
 static struct negotiation *negotiation_create(size_t ranks)
 {
     struct negotiation *made = calloc(1, sizeof(*made));

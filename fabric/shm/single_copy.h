@@ -54,9 +54,9 @@ twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       struct twill_error *error);
 /* Free an object, which may be NULL. */
 void twill_single_copy_close(struct twill_single_copy *single_copy);
-/* Return whether it can copy (cma). False for NULL. */
+/* Return whether this rank can copy from peers (cma). False for NULL. */
 bool twill_single_copy_fetches(const struct twill_single_copy *single_copy);
-/* Return whether it can map (xpmem). False for NULL. */
+/* Return whether this rank can map memory of peers (xpmem). False for NULL. */
 bool twill_single_copy_maps(const struct twill_single_copy *single_copy);
 /* Copy from address `from` of a peer. Returns 0 or an errno, ESRCH if its process has ended. */
 int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer, void *to,

@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* State of one object for this method, from cma_open() to cma_close(). */
+/* State of cross memory attach in one struct twill_single_copy, until cma_close(). */
 struct cma {
     pid_t *pid; /* [peers] */
 };

@@ -58,12 +58,12 @@ struct twill_region {
     unsigned char *at;
     unsigned users;
 };
-/* Access to one peer, and the pages of it that are mapped. */
+/* Access to one peer, and the pages of it that are mapped. An element of xpmem->peer[]. */
 struct xpmem_peer {
     apid_type apid; /* 0 if there is none */
     struct twill_region *regions;
 };
-/* State of one object for this method, from xpmem_open() to xpmem_close(). */
+/* State of XPMEM in one struct twill_single_copy, from xpmem_open() to xpmem_close(). */
 struct xpmem {
     struct xpmem_library library;
     segid_type segment; /* of this rank, 0 if there is none */
@@ -109,7 +109,7 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* Unmap the idle region of a peer used longest ago if the peer has over `most`. Returns success. */
+/* Unmap a peer's idle region used longest ago if it has over `most`. Returns whether it did. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;

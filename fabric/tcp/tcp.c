@@ -22,7 +22,7 @@
 #define POLLS_PER_CLOCK 64u
 #define CHANNEL_EVENTS  64
 
-/* Return how much the user or the settings prefer this transport, and write the reason to `why`. */
+/* Return TWILL_PRIORITY_NAMED if tcp is asked for, _NONE if another is, else _PLAIN, with `why`. */
 static uint32_t tcp_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     const char *what;
@@ -54,7 +54,7 @@ static bool has_bytes(const struct twill_tcp_channel *channel)
            (channel->records != NULL && twill_tcp_records_have(channel->records));
 }
 
-/* Return whether a read may find bytes. `direct` reads without an event of epoll. */
+/* Return whether to read: always if `direct`, else after an event of epoll or with bytes left. */
 static bool may_read(const struct twill_tcp_channel *channel, bool direct)
 {
     return direct || channel->readable || has_bytes(channel);

@@ -108,7 +108,7 @@ struct twill_tcp_peer {
     struct twill_clock_filter clock;
     struct twill_tcp_channel channels[TWILL_LANES];
 };
-/* Socket address of a listener. */
+/* Socket address of a listener, or of a connection that this rank opens. */
 struct twill_tcp_address {
     union {
         struct sockaddr any;
@@ -171,12 +171,11 @@ struct twill_tcp {
     bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */
     char description[576];
 };
-/* Return the number in the job, known beyond this communicator, of a rank of it. */
+/* Return the rank in the job of a rank of this communicator. */
 static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t rank)
 {
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
-/* tcp_shared.c: listener, addresses, unclaimed connections. */
 /* Set t->common to the context's common state. The first communicator creates it, collectively.
  * That fails if a rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
@@ -285,8 +284,7 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        struct twill_error *error);
 /* Return this rank's protection as one number, which ranks exchange to compare it. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
-/* Adapt the protection to another rank's number. Fails with TWILL_ERR_CONFIG if more than the
- * cipher differs. */
+/* Adapt to another rank's number. Fails with TWILL_ERR_CONFIG if more than the cipher differs. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
 /* Put bytes into records of a channel and send those. Returns how many of the bytes were taken, or

@@ -173,8 +173,7 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
 }
 
 /* Put off connecting until retry_at, without a descriptor, and return true. Returns false, with
- * only away_since changed, if `why` does not mean that the network is away or it is away for too
- * long. */
+ * only away_since changed, if the network is not away by `why`, or it is away for too long. */
 static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();

@@ -336,8 +336,8 @@ static void compact(struct twill_tcp_records *r)
     r->in.end = verified + arrived;
 }
 
-/* Read from the socket and set *last if that emptied it. Returns PROGRESSED, NOTHING at its end, or
- * -1 with errno. */
+/* Read from the socket and set *last if that emptied it. Returns PROGRESSED, NOTHING if the
+ * connection has ended, or -1 with errno. */
 static int fill(struct twill_tcp_records *r, bool *last)
 {
     if (r->in.begin == r->in.ready && r->in.raw == r->in.end)

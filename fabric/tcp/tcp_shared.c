@@ -21,7 +21,7 @@
 #define ACCEPTED       16   /* most connections accepted at a time */
 #define ADDRESSED      "tcp: cannot listen at %s: %s"
 
-/* A rank's part of the exchange when the common state is created. */
+/* What a rank sends to all others when the common state is created. */
 struct tcp_peer_info {
     uint32_t wire; /* version and byte order */
     int32_t status;
@@ -90,8 +90,8 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     return TWILL_OK;
 }
 
-/* Store a rank's address. Fails with TWILL_ERR_CONFIG if its settings differ from ours, as that
- * rank did, or with TWILL_ERR_FABRIC for a malformed address. */
+/* Store a rank's address. Fails as that rank did, with TWILL_ERR_CONFIG if its settings differ from
+ * ours, or with TWILL_ERR_FABRIC if the address is malformed. */
 static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
                                    const char *own, struct twill_error *error)
 {
@@ -249,7 +249,8 @@ static unsigned most_silent(void)
     return (unsigned)twill_max(twill_min(files.rlim_cur / SILENT_DIVISOR, SILENT), SPARE);
 }
 
-/* Create the common state, with all ranks, and put it in *place if that is not NULL. */
+/* Create the common state, with all ranks, and put it in *place if that is not NULL. Fails as
+ * exchange_ports(), or with TWILL_ERR_MEMORY. */
 static twill_status make_common(struct twill_tcp *t, struct twill_common **place,
                                 struct twill_error *error)
 {

@@ -146,8 +146,8 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 
 /* Results of a read besides errors: no byte, some until the socket was empty, or all asked for. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
-/* Read up to `bytes` and set *got to their number. Returns EMPTY if that is 0, SHORT, FULL or
- * fails. */
+/* Read up to `bytes` and set *got to their number. Returns EMPTY (none), SHORT (some), FULL (all)
+ * or a negative status. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {
@@ -267,8 +267,7 @@ static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_chann
     return 1;
 }
 
-/* Discard payload of a refused message. Returns EMPTY, SHORT or FULL by the bytes read, or
- * fails. */
+/* Discard payload of a refused message. Returns EMPTY, SHORT or FULL by the bytes read, or < 0. */
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         struct twill_error *error)
 {

@@ -60,12 +60,12 @@ struct preflight_link {
     int path_mtu;    /* as the kernel knows it; 0: not known */
     int64_t took_us; /* time to connect */
 };
-/* The results of two ranks of the test job, a < b, that exchanged messages of the library. */
+/* The times of messages between two ranks of the test job, a < b. An element of job->pair[]. */
 struct preflight_pair {
     int a, b;
     double round_trip_us, megabytes; /* MB/s */
 };
-/* The test job and its results. */
+/* The test job and its results. Part of struct preflight, which preflight_close() frees. */
 struct preflight_job {
     bool ran; /* all ranks have reported */
     char error[512];
@@ -144,8 +144,7 @@ struct preflight_request {
     struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Ask the hosts, run the test job, and store the results in *all. Returns false, after a message,
- * if no agent can be started, else true. */
+/* Ask the hosts, run the test job and fill in *all. Returns false after a message, else true. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
 /* Be the agent on a host, until standard input ends: answer the front. Returns the exit code. */
 int preflight_agent(const char *program);

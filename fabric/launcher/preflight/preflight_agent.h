@@ -19,7 +19,7 @@ void preflight_choice_find(char text[PREFLIGHT_TEXT], const char *path);
 void preflight_rank_find(struct preflight_rank *rank);
 
 struct preflight_attempt;
-/* The connections of an agent, those that it tries and those from other agents. */
+/* The connections that an agent tries, and those from other agents. Part of the agent. */
 struct preflight_links {
     int listener; /* or -1 */
     int *caller;  /* [callers] accepted connections */

@@ -646,7 +646,7 @@ static bool look_at_bandwidth(const struct look *look, const struct preflight_fa
     return report_outliers(look, true);
 }
 
-/* What each check looks at, in their order. Constant. */
+/* What one check looks at, and its function. A constant table in the order of the checks. */
 static const struct check_kind {
     enum { HOST, ANSWERED_HOST, JOB } of; /* what is looked at */
     bool (*look)(const struct look *look, const struct preflight_facts *facts);

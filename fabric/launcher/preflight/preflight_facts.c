@@ -111,7 +111,7 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Write the path at which execvp() would find a program. Returns 0, or an errno with its name. */
+/* Write the path at which execvp() would find a program, or its name. Returns 0 or an errno. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -140,7 +140,7 @@ static void find_program(struct preflight_facts *facts, const char *program)
         digest_file(facts->program_digest, facts->program_path);
 }
 
-/* Find out about keys. twillrun draws one for each job, and other launchers use the files. */
+/* Fill in where the key of the job comes from, and the digest or the fault of a key file. */
 static void find_key(struct preflight_facts *facts)
 {
     const char *job = getenv("TWILL_JOB"), *file = getenv("TWILL_KEY_FILE"), *home = getenv("HOME");

@@ -24,7 +24,7 @@ struct preflight_front {
     const struct preflight_request *request;
     struct preflight_program *program; /* [hosts] */
 };
-/* The arguments of a twillrun, each allocated. */
+/* The arguments of a twillrun, each allocated, until free_words(). */
 struct words {
     char **word; /* NULL-terminated */
     size_t count;
@@ -33,6 +33,7 @@ struct words {
 static void add_word(struct words *words, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Append a formatted word, or set words->failed if there is no memory. */
 static void add_word(struct words *words, const char *format, ...)
 {
     char *text = NULL, **more;

@@ -23,7 +23,8 @@ struct preflight_program {
 };
 /* Handle the object of a line from program `index`, by a rank of its job. Replies reduce `owed`. */
 typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_object *object);
-/* Start a program with these arguments, up to a NULL, and limit of open files. False with errno. */
+/* Start a program with these arguments, up to a NULL, and this limit of open files. Returns true,
+ * or false with errno set. */
 bool preflight_program_start(struct preflight_program *program, const char *const *word,
                              const struct rlimit *files);
 /* Write a command to its standard input. Gives up after a second. */

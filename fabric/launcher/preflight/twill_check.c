@@ -78,7 +78,7 @@ static bool enter_sites(struct preflight *all, const struct check_line *line)
     return true;
 }
 
-/* Print the page, JSON, or both. Returns the exit code. */
+/* Print the page, JSON, or both. Returns the exit code, 2 if that fails. */
 static int print_results(const struct preflight *all, const struct preflight_request *request)
 {
     FILE *file = stdout;
