@@ -23,7 +23,8 @@ struct twill_tuning;
 struct twill_waitable;
 
 /* --- properties ------------------------------------------------------------------------------- */
-/* Properties of a context. The pointers are valid as long as the context, and nothing changes. */
+/* Properties of a context, as twill_extend_process() returns them. They never change, and the
+ * pointers are valid as long as the context. */
 struct twill_extend_process {
     twill_context *context;
     const struct twill_log *log;
@@ -35,25 +36,27 @@ struct twill_extend_process {
     int threads;                        /* most OpenMP threads of a kernel (TWILL_TUNE=threads) */
     bool places_memory;                 /* whether TWILL_MEMORY names NUMA nodes */
 };
+/* Return the properties of a context. Any thread may call it. */
 struct twill_extend_process twill_extend_process(twill_context *context);
 /* Return whether this is a forked child of the process that has made the context. */
 bool twill_extend_is_forked(const twill_context *context);
-/* Properties of a communicator. The pointers are valid as long as the communicator, and the timeout
- * is the present one. Reading them does not claim the communicator. */
+/* Properties of a communicator, as twill_extend_comm() returns them. The pointers are valid as long
+ * as the communicator. Reading them does not claim it. */
 struct twill_extend_comm {
     const struct twill_world *world; /* which ranks are on which node */
     const struct twill_trace *trace; /* for twill_trace_emit_other() */
     const struct twill_error *error; /* error of its last call, for the thread that made it */
-    uint64_t timeout_ns;             /* timeout of waits */
+    uint64_t timeout_ns;             /* present timeout of waits */
     const char *timeout_name;        /* what has set the timeout, for messages */
 };
+/* Return the present properties of a communicator, without claiming it. */
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
 /* Do what twill_comm_dup() does and return its status, but give the new communicator network
  * endpoints and completion queues that no other uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
-/* Create a chooser of algorithms, whose prices the ranks of a node compute together. Free it with
- * twill_chooser_destroy() before the communicator ends, which must be in no call. Returns TWILL_OK
- * or the error. */
+/* Create *chooser, which selects algorithms by prices that the ranks of a node compute together.
+ * Free it with twill_chooser_destroy() before the communicator, which must be in no call, ends.
+ * Returns TWILL_OK or the error. */
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
                                   struct twill_error *error);
 
@@ -62,17 +65,17 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
  * once. Any thread may ask. Nothing is advanced or claimed. */
 bool twill_extend_has_ended(twill_request *request);
 /* Advance the communicator, and others of its context, until done(of) is true, or once if `done` is
- * NULL. The wait times out when the timeout has passed since *since (a twill_now()) without
- * progress. If there was progress, *since becomes 0. Returns TWILL_OK, or the error, which has
- * broken the communicator. */
+ * NULL. The wait times out when the timeout has passed without progress since *since (a
+ * twill_now(), or 0 for now). If there was progress, *since becomes 0. Returns TWILL_OK, also at
+ * once if the communicator is broken already, or the error, which has broken it. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
-/* Wait for something other than the communicator until `deadline` (a twill_now()), and return as
- * twill_await() does. Its sleeps also end when a rank of the node calls twill_extend_ring().
+/* Wait for something other than the communicator until `deadline` (a twill_now()), and return the
+ * status of twill_await(). Its sleeps also end when a rank of the node calls twill_extend_ring().
  * Neither of the two claims the communicator. */
 twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
                                 uint64_t deadline);
-/* End the sleep of a rank, or do nothing if the rank is on another node. */
+/* Wake a rank that sleeps in a wait, or do nothing if the rank is on another node. */
 void twill_extend_ring(twill_comm *comm, uint32_t rank);
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -85,24 +88,22 @@ enum twill_extend_failure {
                              has failed with a known cause */
 };
 /* Fail the public function `call` with `status` and a formatted message, with the effect of `what`.
- * Returns the status that it has failed with, which is another rank's if that failure was the
- * cause. */
+ * Returns the status that it has failed with, also if another rank's failure was the cause. */
 twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
                                twill_status status, const char *format, ...) TWILL_PRINTF(5, 6);
-/* Copy the failure that has broken the communicator, and return true. If `polls`, first find out
- * whether another rank has broken it. Returns false if it is not broken, if it has ended, or if a
- * thread is in a call on it, which then reports the failure. */
+/* Copy the failure that has broken the communicator to *failure, and return true. If `polls`, first
+ * find out whether another rank has broken it. Returns false if it is not broken, if it has ended,
+ * or if a thread is in a call on it, which then reports the failure. */
 bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *failure);
-/* Return whether a rank's process has ended or destroyed its context, or false if in doubt. Any
- * thread may ask. */
+/* Return whether a rank's process certainly ended or destroyed its context. Any thread may ask. */
 bool twill_extend_is_dead(twill_comm *comm, uint32_t rank);
-/* Describe a rank, or the communicator's endpoints, for a message. Returns text. */
-#define TWILL_EXTEND_TEXT 160
+#define TWILL_EXTEND_TEXT 160 /* bytes that a text of twill_extend_describe() may need */
 enum twill_extend_noun {
     TWILL_EXTEND_RANK,      /* "rank R", with its rank in the job */
     TWILL_EXTEND_DEAD_RANK, /* the same, and how its death is known */
     TWILL_EXTEND_ENDPOINTS  /* for each transport, whether it has an endpoint to itself */
 };
+/* Write the `noun` to text[bytes], for a message. Returns `text`. `rank` is of the communicator. */
 const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun, uint32_t rank,
                                   char *text, size_t bytes);
 /* Shorten the deadlines of a communicator that is about to be destroyed, if a wait for one of its
@@ -116,11 +117,11 @@ struct twill_extend_memory {
     unsigned char *base;
     size_t bytes; /* size of this rank's own memory, or 0 for another rank's */
 };
-/* Look up the shared memory of a rank of this node. Does not claim the communicator. */
+/* Return the memory that a rank of this node shares. Does not claim the communicator. */
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank);
 
 /* --- timelines and reports -------------------------------------------------------------------- */
-/* Name tensor number `index` in later events of timelines, without claiming the communicator. */
+/* Set the name of tensor `index` in later events of timelines. Does not claim the communicator. */
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name);
 /* Print where the time of the communicator's calls went, after the text `what`. It counts since the
  * last report, or since the communicator's creation if `all`. */

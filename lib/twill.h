@@ -154,11 +154,11 @@ TWILL_API twill_status twill_context_create(twill_context **context,
 /** \brief Free a context. Local. Destroy its communicators before: if one is left, the context is
  * kept and a warning is printed. \p context may be NULL. */
 TWILL_API void twill_context_destroy(twill_context *context);
-/** \brief Create the communicator of all ranks of the context. All of them call it. On failure it
- * sets *comm to NULL, and twill_context_message() has the reason. */
+/** \brief Create the communicator of all ranks of the context. All of them call it. \return
+ * ::TWILL_OK, or an error. Then *comm is NULL, and twill_context_message() has the reason. */
 TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *context);
-/** \brief Free a communicator. All its ranks call it, and wait unless it is broken. \p comm may be
- * NULL. */
+/** \brief Free a communicator, or NULL. All its ranks call it, and wait for each other unless it is
+ * broken. It is kept, with a warning, if another thread still uses it. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
 /** \brief Free a communicator without waiting for other ranks. Allowed if it is broken, if the last
  * call on it was a barrier that is complete, or where twill_comm_shrink() and twill_comm_grow() say
@@ -166,8 +166,8 @@ TWILL_API void twill_comm_destroy(twill_comm *comm);
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Create a context from the environment, and the communicator of all its ranks. All of them
- * call it, and twill_finalize() frees both. On failure *comm is NULL, and the reason is printed
- * unless TWILL_LOG=none. */
+ * call it, and twill_finalize() frees both. \return ::TWILL_OK, or an error. Then *comm is NULL,
+ * and the reason is printed unless TWILL_LOG=none. */
 TWILL_API twill_status twill_init(twill_comm **comm);
 /** \brief Do what twill_init() does, with the arguments of twill_context_create(). If \p message is
  * not NULL, it gets the reason of a failure, or "", in \p bytes bytes, and nothing is printed. */
@@ -180,7 +180,7 @@ TWILL_API void twill_finalize(twill_comm *comm);
 
 /** \defgroup twill_ranks Ranks and nodes
  * Local, and any thread may call them. Those that return an int return -1 if \p comm is NULL or
- * destroyed.
+ * destroyed. Nodes are numbered from 0.
  * @{ */
 TWILL_API int twill_comm_rank(const twill_comm *comm);  /**< \brief Return this rank, from 0. */
 TWILL_API int twill_comm_size(const twill_comm *comm);  /**< \brief Return the number of ranks. */
@@ -188,6 +188,7 @@ TWILL_API int twill_comm_node(const twill_comm *comm);  /**< \brief Return this 
 TWILL_API int twill_comm_nodes(const twill_comm *comm); /**< \brief Return the number of nodes. */
 /** \brief Return the index of this rank among the ranks of its node, from 0. */
 TWILL_API int twill_comm_local_rank(const twill_comm *comm);
+/** \brief Return the number of ranks on this rank's node. */
 /** \brief Return the number of ranks on this node. */
 TWILL_API int twill_comm_local_size(const twill_comm *comm);
 /** \brief Return the context of a communicator, or NULL if \p comm is NULL or destroyed. */
@@ -205,7 +206,7 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
  * @{ */
 /** \brief Colour of a rank that joins none of the new communicators and gets NULL in *made. */
 #define TWILL_COLOUR_NONE (-1)
-/** \brief Create a communicator of the same ranks in the same order. */
+/** \brief Create *made, a communicator of the same ranks in the same order. */
 TWILL_API twill_status twill_comm_dup(twill_comm **made, twill_comm *comm);
 /** \brief Create a communicator for each \p colour.
  *
@@ -431,7 +432,8 @@ typedef void (*twill_idle_fn)(void *user); /**< \brief Do other work, see twill_
  * must return soon and not call twill. No thread may be in a call on the context while it is set.
  * \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if the context has ended. */
 TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn idle, void *user);
-/** \brief Start a persistent request that is not in progress. The wait returns a later failure. */
+/** \brief Start a persistent request. \return ::TWILL_OK, a failure, or ::TWILL_ERR_ARGUMENT if it
+ * is in progress or not persistent. The wait returns a later failure. */
 TWILL_API twill_status twill_request_start(twill_request *request);
 /** \brief Set *done to 1 if the request is complete, NULL or not started, else to 0. A complete
  * nonblocking request is freed and set to NULL. Returns the status of a complete request. */
@@ -443,10 +445,13 @@ TWILL_API twill_status twill_wait(twill_request **request);
  * index is -1 if all are NULL or not started. The request is freed as by twill_test(), and its
  * status is returned. The communicators of the requests must belong to one context. */
 TWILL_API twill_status twill_wait_any(size_t count, twill_request **requests, int *index);
+/** \brief Wait for each of requests[0 .. count-1] as twill_wait() does, also after one has failed.
+ * \return ::TWILL_OK, or the first failure. */
 /** \brief Wait for each of requests[0 .. count-1] as twill_wait() does. \return ::TWILL_OK, or the
  * first failure. */
 TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
-/** \brief Free a persistent request that is not in progress, and set *request to NULL. */
+/** \brief Free a persistent request, and set *request to NULL. \return ::TWILL_OK, also for NULL,
+ * or ::TWILL_ERR_ARGUMENT if it is in progress or not persistent. */
 TWILL_API twill_status twill_request_free(twill_request **request);
 /** \brief Declare twill_X_start() and twill_X_init(), with twill_X()'s arguments and a request. */
 #define TWILL_FORMS(name, ...)                                                                     \
@@ -544,17 +549,18 @@ typedef struct twill_counters {
  * \p comm has ended or a pointer is NULL. */
 TWILL_API twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counters);
 /** \brief Return line \p index of what twill-info prints: machine, nodes, provider and interface
- * with the reason of their choice, memory kinds, kernels. */
+ * with the reason of their choice, memory kinds, kernels. NULL past the end. */
 TWILL_API const char *twill_context_describe(twill_context *context, size_t index);
-/** \brief Return line \p index of where the time of calls went since twill_comm_times_reset(). Line
- * 0 has the shares. Each further line has a rank that came last and what that cost here. Only one
- * in 64 calls that are shorter than some 6 us is split. */
+/** \brief Return line \p index of where the time of calls went since twill_comm_times_reset(), or
+ * NULL past the end. Line 0 has the shares. Each further line has a rank that came last and what
+ * that cost here. Only one in 64 calls that are shorter than some 6 us is split. */
 TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 /** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
 /** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), with what it has sent. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
-/** \brief Return variable \p index as a line: name, value, default, source and help, with tabs. */
+/** \brief Return variable \p index as a line: name, value, default, source, help, with tabs, or
+ * NULL. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
 /** \brief Return line \p index of the reasons for the algorithm chosen for a call.
  *

@@ -45,8 +45,8 @@ extern "C" {
 typedef void (*twill_lightgbm_reducer)(const char *input, char *output, int element_bytes,
                                        int32_t bytes);
 /** \brief Reduce block r of \p input of all ranks to \p output on rank r, as LightGBM's
- * ReduceScatterFunction does. The blocks follow each other, and contain whole elements of 1 to 4096
- * bytes. There is one block for each rank. */
+ * ReduceScatterFunction does. The blocks follow each other, one for each rank, and contain whole
+ * elements of 1 to 4096 bytes. A failure fills \p output with zeros. */
 TWILL_API twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *input,
                                                      int32_t input_bytes, int element_bytes,
                                                      const int32_t *block_start,
@@ -54,7 +54,7 @@ TWILL_API twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *inp
                                                      void *output, int32_t output_bytes,
                                                      const twill_lightgbm_reducer *reducer);
 /** \brief Gather \p input of rank r to block r of \p output on every rank, as LightGBM's
- * AllgatherFunction does. \p input may be the beginning of \p output. */
+ * AllgatherFunction does. \p input may begin \p output, which a failure fills with zeros. */
 TWILL_API twill_status twill_lightgbm_allgather(twill_comm *comm, void *input, int32_t input_bytes,
                                                 const int32_t *block_start,
                                                 const int32_t *block_bytes, int blocks,

@@ -185,8 +185,7 @@ typedef struct twill_outcome {
 /** \brief Store the findings of the last agreement in *outcome. Local. \return ::TWILL_OK, or
  * ::TWILL_ERR_ARGUMENT if there was none. */
 TWILL_API twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome *outcome);
-/** \brief Return the failed rank number \p index, from 0, that the last agreement found, or -1 past
- * the end. Local. */
+/** \brief Return failed rank number \p index, from 0, of the last agreement, else -1. Local. */
 TWILL_API int twill_comm_failed_rank(const twill_comm *comm, int index);
 /** @} */
 

@@ -185,8 +185,7 @@ TWILL_API twill_status twill_server_commit(twill_server *server);
 /** \brief Return whether this rank works, serves or both. Local. */
 TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
- * commit). Returns NULL for an unknown key, before the commit, or if this rank does not work.
- * Local. */
+ * commit), or NULL for an unknown key, before the commit, or if this rank does not work. Local. */
 TWILL_API void *twill_server_gradient(const twill_server *server, int key);
 /** \brief Return the parameter memory of a key, the caller's or the server's, or NULL in the cases
  * of twill_server_gradient(). Local. */

@@ -231,7 +231,7 @@ TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
  * an unknown index, before the commit, or without an optimizer. Any thread may call it. */
 TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index);
 /** \brief Take master weights from the parameters again at the next step. Local, on all ranks,
- * after the caller has changed f16 or bf16 parameters between steps. f32 ones need that only with
+ * after the caller has changed f16 or bf16 parameters between steps, or f32 ones with
  * options.late. */
 TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
 /** \brief Return in *bytes how many bytes twill_gradients_state_export() writes on this rank.
@@ -321,8 +321,7 @@ TWILL_API const char *twill_gradients_describe(twill_gradients *set, size_t inde
 /** \brief Return the last failure on the set as a sentence, or "" if there was none. The sentence
  * about a wrong argument is valid until the next call on the set, in any thread. */
 TWILL_API const char *twill_gradients_message(const twill_gradients *set);
-/** \brief Free a set, after its reductions. Collective after a commit unless broken. \p set may be
- * NULL. */
+/** \brief Free a set, or NULL, after its reductions. Collective after a commit unless broken. */
 TWILL_API void twill_gradients_destroy(twill_gradients *set);
 /** @} */
 

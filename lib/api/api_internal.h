@@ -39,12 +39,11 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
  * refused it, they continue. If not, the others find in this rank's call records, or later by the
  * signatures, that it has made another call. */
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
-/* Compute run->call_hash from run->summary. */
+/* Compute run->call_hash from run->summary, and run->bytes, the size of the larger buffer. */
 void twill_run_hash_call(struct twill_request *run);
 
 /* --- lib/api/point_to_point.c --- */
-/* Check the arguments of a point-to-point call, copy them into the request, and connect to its
- * peers. Returns TWILL_OK or the error. */
+/* Check and copy a message's arguments, and connect to its peers. Returns TWILL_OK or the error. */
 twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point);
 /* Post the messages of a prepared point-to-point request. Returns TWILL_OK or the error. */
 twill_status twill_point_begin(struct twill_request *request);
@@ -71,8 +70,8 @@ twill_status twill_point_init(struct twill_comm *comm, const struct twill_point 
                               struct twill_request **request, const char *name);
 
 /* --- lib/api/group.c --- */
-/* The calls between twill_group_start() and twill_group_end(). Allocated at a communicator's first
- * twill_group_start(), and freed with the communicator. */
+/* The calls between twill_group_start() and twill_group_end(). Made by a communicator's first
+ * twill_group_start(), freed by twill_group_close(), and used by the thread that holds it. */
 struct twill_call_group {
     bool open;
     struct twill_request *first, *last; /* recorded calls, linked by `recorded` */
@@ -84,9 +83,8 @@ static inline bool twill_group_is_open(const struct twill_call_group *group)
 {
     return group != NULL && group->open;
 }
-/* Check the arguments of a collective or of a message (the other one is NULL), and append it to the
- * open group. Returns TWILL_OK, or the error, which breaks the communicator unless all ranks refuse
- * the call alike. */
+/* Check a collective or a message (the other one is NULL), and append it to the open group. Returns
+ * TWILL_OK, or the error, which breaks the communicator unless all ranks refuse the call alike. */
 twill_status twill_group_record(struct twill_comm *comm, const struct twill_call *call,
                                 const struct twill_point *point);
 /* Free comm->group and its buffer. The engine frees the requests of the communicator. */
@@ -113,15 +111,16 @@ bool twill_elastic_joins(void);
 /* Return whether this process belongs to a job of twillrun --elastic whose ranks have all failed.
  * It is has_ended() of struct twill_join in a new process, and reads neither argument. */
 bool twill_elastic_is_over(void *user, uint32_t rank);
-/* Tell twillrun that the new process is a rank of the job now. */
+/* Mark the new process as a rank of the job for twillrun, by removing its file "joining". */
 void twill_elastic_joined(void);
 /* In a new process, wait for the handle by which it joins, and write it to
  * handle[TWILL_HANDLE_BYTES]. *deadline is a twill_now(), and TWILL_TIMEOUT from now replaces 0.
- * Returns TWILL_OK, TWILL_ERR_PEER if all ranks of the job have failed, TWILL_ERR_TIMEOUT, or
- * another error. */
+ * Returns TWILL_OK, TWILL_ERR_PEER if all ranks of the job have failed, TWILL_ERR_TIMEOUT at the
+ * deadline, or another error. */
 twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline, char *handle,
                                  struct twill_error *error);
-/* Tell twillrun that the job has started, so that it replaces ranks that die from now on. */
+/* In a job of twillrun --elastic, write the file by which twillrun knows that the job has started.
+ * It replaces ranks that die from then on. A failure is logged. */
 void twill_elastic_started(const struct twill_comm *comm);
 /* Make *larger, a communicator of the ranks of `comm` and the new processes that wait to join. All
  * ranks call it. If none waits, returns TWILL_OK and leaves *larger unchanged. Otherwise returns

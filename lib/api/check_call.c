@@ -9,6 +9,7 @@
 
 static const char *const side_names[TWILL_SIDES] = {"src", "dst"};
 
+/* Return TWILL_OK if the call's operation exists and takes its type, else TWILL_ERR_ARGUMENT. */
 static twill_status check_operation(struct twill_comm *comm, const struct twill_call *call)
 {
     const struct twill_operation *created = twill_context_operation(comm->context, call->op);
@@ -32,6 +33,7 @@ static twill_status check_operation(struct twill_comm *comm, const struct twill_
     return TWILL_OK;
 }
 
+/* Return TWILL_OK if the call's type, operation and root are valid, else TWILL_ERR_ARGUMENT. */
 static twill_status type_check(struct twill_comm *comm, const struct twill_call *call)
 {
     if (twill_type_size(call->type) == 0)
@@ -45,7 +47,8 @@ static twill_status type_check(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Copy the counts and offsets of a side, where offsets NULL are those of contiguous shards. */
+/* Copy the counts and offsets of a side into the request, with offsets of contiguous shards for
+ * NULL. Returns TWILL_OK, or TWILL_ERR_ARGUMENT if the counts are NULL or overflow memory. */
 static twill_status copy_counts(struct twill_request *request, unsigned side)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -69,12 +72,14 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     return TWILL_OK;
 }
 
+/* Return whether this rank's buffer has all shards, where `holder` says which ranks' buffers do. */
 static bool has_shards(const struct twill_request *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
            (holder == TWILL_HOLDS_ROOT && run->engine->rank == run->call.root);
 }
 
+/* Copy a vector call's counts, and set its count if they have it. Returns TWILL_OK or the error. */
 static twill_status take_counts(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -106,6 +111,7 @@ static twill_status take_counts(struct twill_request *request)
     return TWILL_OK;
 }
 
+/* Return TWILL_ERR_ARGUMENT if buffer i is NULL or exceeds the address space, else TWILL_OK. */
 static twill_status side_check(const struct twill_request *run, unsigned i)
 {
     struct twill_comm *comm = twill_comm_of(run->engine);

@@ -59,8 +59,7 @@ void twill_request_number_refused(struct twill_request *request, const struct tw
     shown.type = (twill_type)twill_min((unsigned)call->type, 0xffu);
     shown.op = (twill_op)twill_min((unsigned)twill_context_operation_kind(comm->context, call->op),
                                    0xffffu);
-    request->call_hash =
-        UINT64_MAX; /* the arguments may differ between ranks, and be wrong on all */
+    request->call_hash = UINT64_MAX; /* arguments may differ between ranks, and be wrong on all */
     twill_run_number(request);
     twill_engine_show(&comm->engine, &shown, request->sequence, twill_ticks());
     twill_node_leave_call(comm->node, request->sequence);
@@ -81,7 +80,7 @@ static twill_status refuse_call(struct twill_request *request, const struct twil
     return own.status;
 }
 
-/* Break the communicator, unless all ranks refuse the call alike. Returns the status to return. */
+/* Break the communicator, unless all ranks refuse the call alike. Returns the resulting status. */
 static twill_status fail_request(struct twill_request *request, twill_status status)
 {
     return request->refused_alike
@@ -145,6 +144,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     return TWILL_OK;
 }
 
+/* Run a blocking collective. Returns TWILL_OK, or the error, which breaks the communicator. */
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;
@@ -167,6 +167,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     return TWILL_OK;
 }
 
+/* Run a call, or record it in an open group. If comm->agrees, agree on it. Returns its status. */
 static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
@@ -230,6 +231,7 @@ twill_status twill_request_launch(struct twill_request *request)
     return moved < 0 ? twill_comm_fail(comm, (twill_status)moved, TWILL_CAUSE_ASKED) : TWILL_OK;
 }
 
+/* Start a collective and store its handle. Returns TWILL_OK, or why it has not started. */
 static twill_status start_call(struct twill_comm *comm, const struct twill_call *call,
                                struct twill_request **request)
 {
@@ -276,6 +278,7 @@ static bool queue_is_empty(const void *comm)
     return ((const struct twill_comm *)comm)->issue.queue == NULL;
 }
 
+/* Return whether a run has exchanged its buffers' addresses with the ranks of the node. */
 static bool is_collected(const void *run)
 {
     return twill_exchange_is_over(&((const struct twill_request *)run)->exchange);
@@ -305,6 +308,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     return call_run(comm, &barrier);
 }
 
+/* Check and plan a persistent collective, once no call is queued. Returns TWILL_OK or the error. */
 static twill_status prepare_request(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -321,6 +325,7 @@ static twill_status prepare_request(struct twill_request *request, const struct 
     return twill_run_reserve_slots(request);
 }
 
+/* Make a persistent request, not started, and store its handle. Returns TWILL_OK or the error. */
 static twill_status init(struct twill_comm *comm, const struct twill_call *call,
                          struct twill_request **request)
 {
@@ -337,8 +342,7 @@ static twill_status init(struct twill_comm *comm, const struct twill_call *call,
     }
     made->persistent = true;
     *request = made->handle.given;
-    twill_counter_set(&comm->usage.ticks,
-                      before + (twill_ticks() - ticks)); /* its barrier is part of it */
+    twill_counter_set(&comm->usage.ticks, before + (twill_ticks() - ticks)); /* with its barrier */
     return TWILL_OK;
 }
 

@@ -20,14 +20,15 @@
 
 #define MOST_TAKEN 256u
 
-/* New processes that wait to join the job, as rank 0 has found them, at most MOST_TAKEN. */
+/* New processes that wait to join, as rank 0 has found them. One is on the stack of a call. */
 struct elastic_waiting {
     const struct twill_elastic_job *job;
     size_t count;
     struct twill_elastic_process process[MOST_TAKEN];
 };
 
-/* Write a file so that readers see all of it or none. Returns false, with errno, on failure. */
+/* Write file `kind` of a process, or of the job if that is NULL. Readers see all of it or none.
+ * Returns false, with errno, on failure. */
 static bool write_file(const struct twill_elastic_job *job, const char *kind,
                        const struct twill_elastic_process *process, const char *text)
 {
@@ -69,8 +70,7 @@ void twill_elastic_started(const struct twill_comm *comm)
         twill_say(comm->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder, strerror(errno));
 }
 
-/* Read the handle that rank 0 has written for this process, and mark the process as joining.
- * Returns false if there is none yet. */
+/* Read rank 0's handle for this process, and mark it as joining. Returns false if there is none. */
 static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_HANDLE_BYTES])
 {
     char path[PATH_MAX];
@@ -161,6 +161,7 @@ static bool has_died(const struct twill_elastic_job *job,
     return file_exists(job, "ended", process) || file_exists(job, "ended", &all);
 }
 
+/* Return whether one of the processes of `user`, a struct elastic_waiting, has died. */
 static bool has_lost_one(const void *user)
 {
     const struct elastic_waiting *taken = user;
@@ -170,6 +171,7 @@ static bool has_lost_one(const void *user)
     return false;
 }
 
+/* Add live processes that wait and have no handle to *waiting, until it is full. */
 static void find_waiting(struct elastic_waiting *waiting)
 {
     DIR *list = opendir(waiting->job->folder);
@@ -184,7 +186,8 @@ static void find_waiting(struct elastic_waiting *waiting)
         closedir(list);
 }
 
-/* Make a handle and give it to the waiting processes. Returns their number, or 0 on failure. */
+/* Make a handle and give it to the waiting processes. Returns their number, or 0 if none waits or
+ * on failure, after a warning if a file cannot be written. */
 static uint64_t invite(struct twill_comm *comm, struct elastic_waiting *waiting)
 {
     char handle[TWILL_JOIN_HANDLE_TEXT];

@@ -145,6 +145,7 @@ bool twill_extend_is_dead(twill_comm *comm, uint32_t rank)
     return twill_comm_is_dead(comm, rank);
 }
 
+/* Write to text[bytes], for each transport, whether it has its own endpoint, and which. */
 static void describe_endpoints(const struct twill_comm *comm, char *text, size_t bytes)
 {
     size_t used = 0;

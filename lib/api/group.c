@@ -27,6 +27,7 @@ static void append_request(struct twill_call_group *group, struct twill_request 
     group->last = request;
 }
 
+/* Take the first request off the group's list and return it, or NULL if the list is empty. */
 static struct twill_request *take_first(struct twill_call_group *group)
 {
     struct twill_request *request = group->first;
@@ -35,6 +36,7 @@ static struct twill_request *take_first(struct twill_call_group *group)
     return request;
 }
 
+/* Free the requests that comm->group still has. */
 static void forget_group(struct twill_comm *comm)
 {
     struct twill_request *request;
@@ -105,7 +107,7 @@ static bool may_fuse(const struct twill_request *a, const struct twill_request *
            a->call.op == b->call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
-/* Return how many requests from `first` on are fused into one call, and their sum of bytes. */
+/* Return how many requests from `first` on are fused into one call, and set *bytes to their sum. */
 static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
@@ -117,6 +119,7 @@ static unsigned count_fused(const struct twill_request *first, size_t *bytes)
     return n;
 }
 
+/* Copy the inputs of n collectives from `first` on to `to`. Returns TWILL_OK or the error. */
 static twill_status pack_requests(struct twill_request *first, unsigned n, unsigned char *to)
 {
     for (; n > 0; n--, first = collective_after(first)) {
@@ -128,6 +131,7 @@ static twill_status pack_requests(struct twill_request *first, unsigned n, unsig
     return TWILL_OK;
 }
 
+/* Copy the results at `from` to n collectives from `first` on. Returns TWILL_OK or the error. */
 static twill_status unpack_requests(struct twill_request *first, unsigned n,
                                     const unsigned char *from)
 {
@@ -140,6 +144,7 @@ static twill_status unpack_requests(struct twill_request *first, unsigned n,
     return TWILL_OK;
 }
 
+/* Start a prepared collective. Returns TWILL_OK, or the error if device memory cannot be copied. */
 static twill_status begin_collective(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -149,6 +154,7 @@ static twill_status begin_collective(struct twill_request *request)
     return TWILL_OK;
 }
 
+/* Wait until a request is complete. Returns its status, or the error that ended the wait. */
 static twill_status wait_request(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -183,6 +189,7 @@ static twill_status run_fused(struct twill_comm *comm, struct twill_request *fir
     return unpack_requests(first, n, group->packed);
 }
 
+/* Return TWILL_OK if the group's messages of this rank to itself match, else TWILL_ERR_ARGUMENT. */
 static twill_status check_itself(struct twill_comm *comm)
 {
     int sends = 0, receives = 0, self = (int)comm->rank;
@@ -193,6 +200,7 @@ static twill_status check_itself(struct twill_comm *comm)
     return twill_point_check_itself(comm, sends, receives);
 }
 
+/* Check and post the messages of the group. Returns TWILL_OK or the first error. */
 static twill_status begin_points(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, check_itself(comm));
@@ -222,6 +230,7 @@ static twill_status begin_collectives(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* Wait for all calls of the group. Returns TWILL_OK or the first error. */
 static twill_status wait_requests(struct twill_comm *comm)
 {
     int swept = twill_points_sweep(&comm->engine);
@@ -234,6 +243,7 @@ static twill_status wait_requests(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* Start all calls of the group and wait for them. Returns TWILL_OK or the first error. */
 static twill_status end_group(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));

@@ -9,11 +9,13 @@
 
 #include <stdio.h>
 
+/* The opened() of twill_api_observer. Opens the communicator's timeline, if there is to be one. */
 static void observe_opened(struct twill_comm *comm)
 {
     twill_timeline_attach(comm, twill_allgather);
 }
 
+/* The closed() of twill_api_observer. Writes metrics, and frees the timeline and the group. */
 static void observe_closed(struct twill_comm *comm)
 {
     twill_metrics_write(comm->context);
@@ -92,6 +94,7 @@ twill_status twill_init_finish(twill_comm **comm, twill_context *context, twill_
 
 static const struct twill_error no_context = {.message = "no memory for a context"};
 
+/* Return the context's error, or one that says out of memory if `context` is NULL. */
 static const struct twill_error *error_of(const twill_context *context)
 {
     return context != NULL ? &context->error : &no_context;
@@ -110,9 +113,8 @@ static twill_status grow_into(struct twill_comm **made, struct twill_context **c
     return twill_grow_conclude(made, *context);
 }
 
-/* Join the job that twillrun --elastic has started this process for, and store the communicator in
- * *comm. Tries again until TWILL_TIMEOUT if a growth fails because another process has died.
- * Returns the result of twill_init_with(). */
+/* Join the job that twillrun --elastic has started this process for, as *comm. Tries again until
+ * TWILL_TIMEOUT if another process has died meanwhile. Returns as twill_init_with() does. */
 static twill_status join_elastic(twill_comm **comm, const char *const *settings, char *message,
                                  size_t bytes)
 {

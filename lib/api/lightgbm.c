@@ -55,14 +55,14 @@ static bool follow_each_other(const struct lightgbm_blocks *blocks, int count)
     return true;
 }
 
-/* The argument `user` of reduce_elements(). */
+/* The argument `user` of reduce_elements(), on the stack of the call. `element` is in bytes. */
 struct reducing {
     twill_lightgbm_reducer reducer;
     int element;
 };
 
-/* The twill_op_fn of a reducer of LightGBM. These commute, as they are sums, or the better of two
- * splits with an order that decides ties. */
+/* The twill_op_fn that calls LightGBM's reducer of `user`, a struct reducing. Reducers commute, as
+ * they are sums, or the better of two splits with an order that decides ties. */
 static void reduce_elements(const void *left, const void *right, void *result, size_t count,
                             twill_type type, void *user)
 {
@@ -77,6 +77,7 @@ static void reduce_elements(const void *left, const void *right, void *result, s
     reducing->reducer(right, result, reducing->element, (int32_t)bytes);
 }
 
+/* Free the blocks, and fill output[bytes] with zeros if the call has failed. Returns `status`. */
 static twill_status end_blocks(struct lightgbm_blocks *blocks, twill_status status, void *output,
                                int32_t bytes)
 {

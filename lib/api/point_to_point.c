@@ -18,6 +18,8 @@ static uint32_t signature_of(twill_type type, size_t count)
     return (uint32_t)(h >> 32) | 1u;
 }
 
+/* Check the arguments of one direction, which messages call `name` and `peer_name`. Returns
+ * TWILL_OK or TWILL_ERR_ARGUMENT. */
 static twill_status check_way(struct twill_comm *comm, const char *name, const void *buffer,
                               size_t count, twill_type type, const char *peer_name, int peer)
 {
@@ -35,6 +37,7 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
     return TWILL_OK;
 }
 
+/* Check the arguments of a message. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
 static twill_status check_point(struct twill_comm *comm, const struct twill_point *p)
 {
     if (p->sends)
@@ -63,6 +66,7 @@ static twill_status open_self(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* Connect to a rank, which may be this rank itself. Returns TWILL_OK or the error. */
 static twill_status connect(struct twill_comm *comm, uint32_t peer)
 {
     if (peer == comm->rank && twill_engine_link(&comm->engine, peer)->ops != &twill_self_transport)
@@ -70,6 +74,7 @@ static twill_status connect(struct twill_comm *comm, uint32_t peer)
     return twill_engine_connect(&comm->engine, peer);
 }
 
+/* Return the transfer of a request's send or receive (TWILL_OUT, _IN), complete if it has none. */
 static struct twill_transfer transfer_of(const struct twill_request *request, int way)
 {
     const struct twill_point *p = &request->point;
@@ -180,12 +185,14 @@ static twill_status fail_point(struct twill_comm *comm, twill_status status)
     return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
+/* Complete the messages whose transfers have ended. Returns TWILL_OK or the error. */
 static twill_status sweep_points(struct twill_comm *comm)
 {
     int swept = twill_points_sweep(&comm->engine);
     return swept < 0 ? (twill_status)swept : TWILL_OK;
 }
 
+/* Send, receive or both, and wait. Returns TWILL_OK or the error, which breaks the communicator. */
 static twill_status run_point(struct twill_comm *comm, const struct twill_point *point)
 {
     struct twill_request *request = &comm->issue.blocking_point;
@@ -221,6 +228,7 @@ twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *
     return status;
 }
 
+/* Make a message's request, not started, and store its handle. Returns TWILL_OK or the error. */
 static twill_status make_point(struct twill_comm *comm, const struct twill_point *point,
                                bool persistent, twill_request **request)
 {

@@ -16,12 +16,13 @@
 
 #define HANDLE_BACKLOG 256u /* processes that may connect before this one accepts */
 
+/* A process's handle. twill_handle_create() makes it, and twill_handle_destroy() frees it. */
 struct twill_handle {
     int listener; /* -1 after it was used */
     char text[TWILL_JOIN_HANDLE_TEXT];
 };
 
-/* The handles of a reconfiguration, in the order of ranks. */
+/* The handles of a reconfiguration, in the order of ranks. On the stack of meet_others(). */
 struct handle_list {
     size_t count;
     const char **text; /* [count] */
@@ -45,6 +46,7 @@ static twill_status choose_address(const struct twill_comm *comm, const char *co
     return status;
 }
 
+/* Listen on a free port, and write the handle to own->text. Returns TWILL_OK or the error. */
 static twill_status open_handle(struct twill_handle *own, const struct twill_comm *comm,
                                 const char *const *settings, struct twill_error *error)
 {
@@ -92,9 +94,9 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* List the handles in the order of ranks, and describe the meeting that they agree on. Its epoch is
- * after all of theirs, and its origin is a digest of the list. Returns TWILL_ERR_ARGUMENT if the
- * list is not valid. */
+/* List the handles in the order of ranks in *list, and describe their meeting in *meeting. Its
+ * epoch is after all of theirs, and its origin is a digest of the list. Returns TWILL_OK, or
+ * TWILL_ERR_ARGUMENT if the list is not valid or lacks the handle `own`. */
 static twill_status read_list(const twill_reconfiguration *how, const struct twill_handle *own,
                               struct handle_list *list, struct twill_join_handle *meeting,
                               struct twill_error *error)
@@ -129,6 +131,7 @@ static twill_status read_list(const twill_reconfiguration *how, const struct twi
     return TWILL_OK;
 }
 
+/* The has_ended() of struct twill_join for a process that cannot know. Returns false. */
 static bool never_known(void *user, uint32_t rank)
 {
     (void)user;
@@ -136,9 +139,8 @@ static bool never_known(void *user, uint32_t rank)
     return false;
 }
 
-/* Make *made, a communicator of all processes with a handle, and its context. `comm` is this
- * process's old communicator, or NULL. Returns TWILL_OK or the error. Its message is in *context if
- * there is one, and in *error otherwise. */
+/* Make *made, a communicator of all processes with a handle, and *context. `comm` is the old one,
+ * or NULL. Returns TWILL_OK or the error, with its message in *context or, without one, *error. */
 static twill_status meet_others(twill_comm **made, struct twill_context **context, twill_comm *comm,
                                 struct twill_handle *own, const twill_reconfiguration *how,
                                 struct twill_error *error)

@@ -11,6 +11,7 @@
 
 _Static_assert(TWILL_HANDLE_BYTES >= TWILL_JOIN_HANDLE_TEXT, "a handle fits");
 
+/* Store the error if `status` is one, and release the communicator. Returns `status`. */
 static twill_status end_agreement(struct twill_comm *comm, twill_status status,
                                   const struct twill_error *error)
 {

@@ -3,6 +3,7 @@
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
 
+/* Return whether there is no request, or it is not started. */
 static bool request_is_idle(const struct twill_request *request)
 {
     return request == NULL ||
@@ -26,8 +27,8 @@ static twill_status refuse_ended(const twill_request *handle, const char *call)
     return TWILL_ERR_ARGUMENT;
 }
 
-/* Find the request of a handle, and hold its communicator for `call`. Returns TWILL_OK, or the
- * error if the handle is NULL or has ended or the communicator cannot be held. */
+/* Find the request of a handle, store it in *request, and hold its communicator for `call`. Returns
+ * TWILL_OK, or the error if the handle is NULL or has ended or the communicator cannot be held. */
 static twill_status hold_request(twill_request *handle, struct twill_request **request,
                                  const char *call)
 {
@@ -54,15 +55,15 @@ struct wait_start {
     uint64_t idle;
 };
 
+/* Return the start of a wait or test for this request, which begins now. */
 static struct wait_start begin_time(const struct twill_request *request)
 {
     bool counted = !request->is_point && !twill_request_done(request);
     return (struct wait_start){counted ? twill_ticks() : 0, request->engine->usage.idle};
 }
 
-/* Replace the communicator's timeout by a request's own, unless that is 0. Returns the replaced one
- * for restore_timeout(), or 0 if there is none. It is not written without need, as other threads of
- * a gradient set read it. */
+/* Replace the communicator's timeout by a request's own, unless that is 0. Otherwise nothing is
+ * written, as other threads may read it. Returns the replaced one, or 0, for restore_timeout(). */
 static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
 {
     uint64_t of_comm = timeout_ns != 0 ? comm->tuning.timeout_ns : 0;
@@ -71,12 +72,14 @@ static uint64_t use_timeout(struct twill_comm *comm, uint64_t timeout_ns)
     return of_comm;
 }
 
+/* Set the communicator's timeout to what use_timeout() has returned, unless that is 0. */
 static void restore_timeout(struct twill_comm *comm, uint64_t of_comm)
 {
     if (of_comm != 0)
         comm->tuning.timeout_ns = of_comm;
 }
 
+/* Add the time since `start` to the communicator's time in calls, if it is to be counted. */
 static void count_time(struct twill_comm *comm, const struct wait_start *start)
 {
     if (start->ticks != 0)
@@ -101,6 +104,7 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
     return status;
 }
 
+/* Start a persistent request. Returns TWILL_OK, or why it has not started. */
 static twill_status restart_request(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -225,7 +229,7 @@ twill_status twill_wait(twill_request **handle)
     return wait_one(handle, &since);
 }
 
-/* The arguments of twill_wait_any(). */
+/* The arguments of twill_wait_any(), on its stack. */
 struct several {
     size_t count;
     twill_request **requests;
@@ -263,6 +267,7 @@ static uint64_t least_timeout(const struct several *several)
     return least;
 }
 
+/* Return whether a request of `of`, a struct several, is complete. */
 static bool some_done(const void *of)
 {
     const struct several *several = of;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+/* Compare two loads for qsort(), which then sorts the heavier first, equal ones by their item. */
 static int compare_loads(const void *left, const void *right)
 {
     const struct twill_load *a = left, *b = right;

@@ -229,7 +229,7 @@ int twill_fd_move(int fd, int least)
     return moved >= 0 ? moved : fd;
 }
 
-/* An O_PATH descriptor serves as a placeholder because reads and writes fail as on a closed one. */
+/* Open placeholders (O_PATH). Reads and writes of these fail as those of closed descriptors do. */
 void twill_fd_guard_begin(struct twill_fd_guard *guard)
 {
     int fd;

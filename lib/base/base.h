@@ -53,7 +53,7 @@ struct twill_error {
     struct twill_error_place {
         const char *file;
         int line;
-    } places[8];
+    } places[8]; /* its source lines, from the first on */
     char message[512];
 };
 
@@ -114,7 +114,7 @@ static inline twill_status twill_status_received(int64_t sent)
 
 enum twill_log_level { TWILL_LOG_NONE, TWILL_LOG_WARN, TWILL_LOG_INFO, TWILL_LOG_DEBUG };
 
-/* The log of a context, which initialises it before several threads use it. */
+/* The log of a context, of which it is a member. Constant once several threads use it. */
 struct twill_log {
     enum twill_log_level level;
     int rank;                                    /* rank in the job, or -1 if not known yet */
@@ -150,11 +150,12 @@ static inline bool twill_log_is_first(const struct twill_log *log)
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
-/* Print as snprintf() and vsnprintf() do, and read as strtod() does, with the decimal point of the
- * C locale even if the program has called setlocale(). Any thread may call them. */
+/* Print as snprintf() does, but in the C locale, even if the program has called setlocale(). */
 int twill_print(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(3, 4);
+/* Print as vsnprintf() does, but in the C locale. */
 int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
     TWILL_PRINTF(3, 0);
+/* Read a number as strtod() does, but in the C locale. Any thread may call these three. */
 double twill_read_real(const char *text, char **end);
 /* Read an integer into *number. If `bytes`, it must not be negative and may end in K, M, G or T
  * (powers of 1024). Returns false, and leaves *number, for any other text or one too large. */
@@ -184,10 +185,10 @@ void twill_text_plain(char *text, size_t bytes);
 /* Fill memory with up to 256 random bytes of the kernel. Returns false with errno on failure. */
 bool twill_random(void *bytes, size_t count);
 
+#define TWILL_FD_LEAST 3
 /* Move a descriptor of the library to the lowest free number from `least` on, so that it has
  * neither the number of a closed standard stream (TWILL_FD_LEAST) nor one that the program may
  * need. Returns the new number, or `fd` if it needs or allows no move. Keeps errno. */
-#define TWILL_FD_LEAST 3
 int twill_fd_move(int fd, int least);
 
 /* Placeholders for closed standard streams, while other libraries open their descriptors. If these
@@ -199,12 +200,13 @@ void twill_fd_guard_begin(struct twill_fd_guard *guard); /* open the placeholder
 /* Close the placeholders that the program has not replaced meanwhile. */
 void twill_fd_guard_end(struct twill_fd_guard *guard);
 
-/* The limit of descriptors (ulimit -Sn) before and after twill_fd_limit_raise() set it to the hard
- * limit. Restore it soon, as children inherit it, even one that another thread forks meanwhile.
- * Descriptors opened in between must be moved to numbers from `before` on. */
+/* The soft limit of descriptors (ulimit -Sn) before and after twill_fd_limit_raise(). */
 struct twill_fd_limit {
     uint64_t before, now;
 };
+/* Raise the soft limit to the hard limit, as far as allowed, and store it before and after that.
+ * Restore it soon, as children inherit it, even one that another thread forks meanwhile.
+ * Descriptors opened in between must be moved to numbers from `before` on. */
 void twill_fd_limit_raise(struct twill_fd_limit *limit);
 void twill_fd_limit_restore(const struct twill_fd_limit *limit);
 /* Return how many descriptors below `limit` this process has open. Without /proc return the lowest

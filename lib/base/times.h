@@ -100,8 +100,7 @@
 /* For a network without a route to the peer to come back, as TWILL_HOST_FOUND_NS. */
 #define TWILL_TCP_AWAY_NS       TWILL_S(16)
 #define TWILL_TCP_AWAY_RETRY_NS TWILL_MS(50) /* between attempts */
-/* After this without an answer to a SYN the message says so. A live host's kernel answers in a
- * round trip, or the SYN that follows after 1 s. */
+/* After this without an answer to a SYN the message says so. A live host answers the next one. */
 #define TWILL_TCP_UNANSWERED_NS TWILL_S(3)
 /* Between checks whether peers' hosts are alive, each a system call for each connection. */
 #define TWILL_TCP_HOSTS_CHECKED_NS TWILL_S(1)
@@ -151,8 +150,7 @@
  * timeout. It takes milliseconds, unless that rank has been stopped or has little of a core. */
 #define TWILL_PRICE_PATIENCE_NS TWILL_MS(250)
 #define TWILL_PRICE_LOOK_NS     TWILL_MS(20) /* between looks whether that rank lives */
-/* Least and most time between looks at where ranks run, in small calls. A look takes 1 us, and the
- * kernel balances every 4 ms or less often. */
+/* Between looks at where ranks run, in small calls. One takes 1 us, and kernels balance in 4 ms. */
 #define TWILL_SPREAD_LEAST_NS TWILL_MS(10)
 #define TWILL_SPREAD_MOST_NS  TWILL_S(10)
 
@@ -207,8 +205,7 @@
 /* For one rank's answer in it, several times the time between its looks (TWILL_CHECK_EVERY_NS). */
 #define TWILL_SEARCH_REPLY_NS TWILL_MS(500)
 #define TWILL_SEARCH_TURN_NS  TWILL_MS(2) /* between looks */
-/* Ranks whose searches end together fail one after the other, so that only the first notifies all.
- * These are the times between two ranks, and between the first and the last. */
+/* Between ranks, and from first to last, whose searches end together, so that only one notifies. */
 #define TWILL_SEARCH_SPREAD_NS      TWILL_US(100)
 #define TWILL_SEARCH_SPREAD_MOST_NS TWILL_MS(200)
 #define TWILL_BREAK_NS              TWILL_MS(100) /* for a call that computes, in a revocation */
@@ -250,8 +247,8 @@
 /* --- lib/server --- */
 
 #define TWILL_SERVER_CHECK_NS TWILL_MS(20) /* between looks whether servers and workers live */
-/* Timeout of the endpoints of links, i.e. none, as a worker may compute, and a core be idle, for
- * long. Waits have their own timeouts. */
+/* Timeout of the endpoints of links, i.e. none, as a worker may compute for long. Waits have one.
+ */
 #define TWILL_SERVER_LINK_SECONDS 1e6
 /* Most time for an exchange of the sample by which the size of chunks is chosen. */
 #define TWILL_CHUNK_TRIAL_SECONDS 0.025

@@ -4,12 +4,10 @@
  * death for as long as any process holds that memory.
  *
  * Calls, long waits, failures and events of the training layer are always recorded. Segments,
- * messages, reductions and short waits are recorded only while a timeline is open
- * (twill_trace_is_detailed()).
+ * messages, reductions and short waits are recorded only while a timeline is open.
  *
- * The thread that holds the communicator writes `slot`, other threads write `other`. A writer marks
- * a slot as unfinished before it changes it. So a reader recognises a slot that is being
- * overwritten, or whose writer was killed. */
+ * The thread that holds the communicator writes `slot`, other threads `other`. A writer first marks
+ * a slot as unfinished, so readers recognise one that changes or whose writer was killed. */
 #ifndef TWILL_TRACE_H
 #define TWILL_TRACE_H
 
@@ -81,7 +79,7 @@ struct twill_trace_event {
     uint8_t kind;      /* enum twill_trace_kind */
 };
 
-/* An event in the ring, 32 bytes. */
+/* An event in the ring's shared memory, 32 bytes. Its writer stores the complete tag last. */
 struct twill_trace_slot {
     _Atomic uint64_t tick, bytes;
     _Atomic uint64_t of;  /* sequence, peer */
@@ -90,7 +88,7 @@ struct twill_trace_slot {
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
 #define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
 
-/* The events of a rank on one communicator, part of its node memory. */
+/* The last events of a rank on one communicator, in its part of the node's shared memory. */
 struct twill_trace_ring {
     _Atomic uint64_t written TWILL_ALIGNED(64);  /* events ever written to slot[] */
     _Atomic uint64_t reserved TWILL_ALIGNED(64); /* events ever begun in other[] */
@@ -141,7 +139,7 @@ static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t tur
     atomic_store_explicit(&slot->tag, words.tag | turn, memory_order_release);
 }
 
-/* Pass an event to the consumer. It is out of line, so that events otherwise stay in registers. */
+/* Pass the event of these words to the consumer. Out of line, so that events stay in registers. */
 void twill_trace_consume(const struct twill_trace *trace, uint64_t tick, uint64_t bytes,
                          uint64_t of, uint64_t tag);
 
@@ -170,8 +168,8 @@ static inline bool twill_trace_is_detailed(const struct twill_trace *trace)
  * another thread has not finished the same slot since a whole turn of the ring ago. */
 void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_event event);
 
-/* Read event number `index`, from 0, of other threads if `others`, else of the holder. Any process
- * that maps the ring may call it. Returns false if the event was overwritten or is not finished. */
+/* Read event number `index`, from 0, of other threads if `others`, else of the holder, into *event.
+ * Any process that maps the ring may call it. Returns false if it is overwritten or unfinished. */
 bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
                       struct twill_trace_event *event);
 /* Return how many events were ever written. Sets *first to the oldest that may be in the ring. */

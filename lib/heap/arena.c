@@ -7,6 +7,7 @@
 #define TAKEN       3u
 #define STATE(kind) ((uint32_t)(kind) + 1)
 
+/* Return the number of the bin for free extents of this length. */
 static unsigned bin_of(uint32_t pages)
 {
     if (pages < 4)
@@ -15,17 +16,20 @@ static unsigned bin_of(uint32_t pages)
     return 4 * log + (pages >> (log - 2) & 3);
 }
 
+/* Return the length in pages of the extent whose first page is `first`. */
 static uint32_t pages_at(const struct twill_arena *arena, uint32_t first)
 {
     return arena->page[first].head >> 2;
 }
 
+/* Write an extent's records. `state` is TAKEN or STATE(kind). */
 static void set_pages(struct twill_arena *arena, uint32_t first, uint32_t pages, uint32_t state)
 {
     arena->page[first].head = pages << 2 | state;
     arena->page[first + pages - 1].back = pages;
 }
 
+/* Make an extent free, first in its bin, without merging it with its neighbours. */
 static void link_in(struct twill_arena *arena, uint32_t first, uint32_t pages,
                     enum twill_arena_kind kind)
 {
@@ -42,6 +46,7 @@ static void link_in(struct twill_arena *arena, uint32_t first, uint32_t pages,
         arena->dirty += (size_t)pages * TWILL_ARENA_PAGE;
 }
 
+/* Take a free extent out of its bin. Its record keeps its length and state. */
 static void link_out(struct twill_arena *arena, uint32_t first, enum twill_arena_kind kind)
 {
     uint32_t pages = pages_at(arena, first);
@@ -101,6 +106,7 @@ static uint32_t skip_of(const struct twill_arena *arena, uint32_t first, size_t 
     return (uint32_t)((twill_round_up(at, alignment) - at) / TWILL_ARENA_PAGE);
 }
 
+/* Return the first bin from `bin` on that is not empty, or TWILL_ARENA_BINS. */
 static unsigned next_bin(const struct twill_arena *arena, enum twill_arena_kind kind, unsigned bin)
 {
     for (; bin < TWILL_ARENA_BINS; bin = (bin | 63) + 1) {
@@ -111,6 +117,7 @@ static unsigned next_bin(const struct twill_arena *arena, enum twill_arena_kind 
     return TWILL_ARENA_BINS;
 }
 
+/* Return the first page of a free extent with room for the aligned pages, or NONE. */
 static uint32_t find_extent(const struct twill_arena *arena, enum twill_arena_kind kind,
                             uint32_t pages, size_t alignment)
 {

@@ -20,7 +20,7 @@ struct twill_arena_page {
     uint32_t next, prev; /* in the first page of a free extent, its neighbours in the bin */
 };
 
-/* One address range and its extents. The caller provides, and frees, both of its memories. */
+/* One address range and its extents. The caller locks it, and provides and frees its memories. */
 struct twill_arena {
     unsigned char *base;
     uint32_t pages;
@@ -41,11 +41,11 @@ void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignmen
 size_t twill_arena_size(const struct twill_arena *arena, const void *block);
 /* Free a block, whose memory becomes dirty. Does nothing if no block starts here. */
 void twill_arena_free(struct twill_arena *arena, void *block);
-/* Resize a block in place. Returns false if the pages behind it are not free or too few. */
+/* Resize a block in place. Returns false if none starts here or the next pages do not suffice. */
 bool twill_arena_resize(struct twill_arena *arena, void *block, size_t bytes);
-/* Take one of the longest dirty extents, of *bytes bytes, or return NULL. The caller frees its
- * pages and hands it back with twill_arena_return(), as clean if that succeeded. */
+/* Take one of the longest dirty extents, of *bytes bytes, as a block. Returns NULL without one. */
 void *twill_arena_pick(struct twill_arena *arena, size_t *bytes);
+/* Free a block, as clean if its pages were freed, else dirty. Does nothing if none starts here. */
 void twill_arena_return(struct twill_arena *arena, void *extent, bool clean);
 
 #endif

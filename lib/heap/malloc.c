@@ -28,11 +28,13 @@ static void *early_alloc(size_t bytes)
     return twill_preload_state.early + at + 16;
 }
 
+/* Return whether a block is from early_alloc(). */
 static bool is_early(const void *block)
 {
     return (uintptr_t)block - (uintptr_t)twill_preload_state.early < TWILL_EARLY_BYTES;
 }
 
+/* Return the size in bytes of a block of early_alloc(). */
 static size_t early_size(const void *block)
 {
     size_t bytes;
@@ -69,6 +71,7 @@ static bool find_next(void)
     return true;
 }
 
+/* Return whether the next malloc is known. The first call looks it up. */
 static inline bool has_next(void)
 {
     return TWILL_LIKELY(atomic_load_explicit(&twill_preload_state.found, memory_order_acquire) ==
@@ -76,6 +79,7 @@ static inline bool has_next(void)
            find_next();
 }
 
+/* Look up the next malloc and register fork handlers, when the library is loaded. */
 static __attribute__((constructor(101))) void begin_preload(void)
 {
     (void)has_next();
@@ -173,6 +177,7 @@ TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
     return NULL;
 }
 
+/* Return an aligned block of the region, or NULL if it is not large or none fits. */
 static void *large_aligned(size_t alignment, size_t bytes)
 {
     bool power = alignment > 0 && (alignment & (alignment - 1)) == 0;

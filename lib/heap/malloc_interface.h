@@ -29,9 +29,8 @@ struct twill_preload {
     const struct twill_preload_region *(*region)(void);
     /* Make `mine` the region unless there is one. Returns the region, or NULL on failure. */
     const struct twill_preload_region *(*offer)(const struct twill_preload_region *mine);
-    /* Serve blocks of at least `least` bytes from the region and keep up to `keep` bytes of freed
-     * ones resident. With several contexts the smallest `least` and largest `keep` apply, until
-     * each has called stop(). */
+    /* Serve blocks from `least` bytes on from the region, and keep up to `keep` bytes of freed ones
+     * resident. The least and the largest of all contexts apply, until each has called stop(). */
     void (*serve)(size_t least, size_t keep);
     void (*stop)(void);
     /* Return a block of the region, or NULL if none fits. */

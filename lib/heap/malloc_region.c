@@ -21,6 +21,7 @@ static bool enter_region(void)
     return true;
 }
 
+/* Unlock the region if enter_region() has locked it and so returned true. */
 static void leave_region(bool entered)
 {
     if (entered)
@@ -95,6 +96,7 @@ bool twill_block_resize(void *block, size_t bytes)
     return done;
 }
 
+/* Lock the region for the time of a fork, and note that this thread forks. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&twill_preload_state.lock);
@@ -102,6 +104,7 @@ static void before_fork(void)
     atomic_store_explicit(&twill_preload_state.forking, true, memory_order_release);
 }
 
+/* Unlock the region in the parent after a fork. */
 static void after_fork_in_parent(void)
 {
     atomic_store_explicit(&twill_preload_state.forking, false, memory_order_release);
@@ -150,6 +153,7 @@ static const struct twill_preload_region *region_if_ours(void)
     return usable ? region : NULL;
 }
 
+/* Return the region of this process, or NULL if there is none or this is a forked child. */
 static const struct twill_preload_region *region_now(void)
 {
     bool entered = enter_region();
@@ -158,6 +162,7 @@ static const struct twill_preload_region *region_now(void)
     return region;
 }
 
+/* Make `mine` the region, unless memory or fork handlers are missing. The region is locked. */
 static void adopt_region(const struct twill_preload_region *mine)
 {
     struct stat about;
@@ -175,6 +180,7 @@ static void adopt_region(const struct twill_preload_region *mine)
     atomic_store_explicit(&twill_preload_state.bytes, mine->bytes, memory_order_release);
 }
 
+/* Make `mine` the region unless there is one. Returns the region, or NULL on failure. */
 static const struct twill_preload_region *offer(const struct twill_preload_region *mine)
 {
     bool entered = enter_region();
@@ -185,6 +191,7 @@ static const struct twill_preload_region *offer(const struct twill_preload_regio
     return region;
 }
 
+/* Serve blocks from `least` bytes on, and keep up to `keep` bytes of freed ones, for a context. */
 static void serve(size_t least, size_t keep)
 {
     bool entered = enter_region();
@@ -199,6 +206,7 @@ static void serve(size_t least, size_t keep)
     leave_region(entered);
 }
 
+/* End one serve(). The last one ends serving, and frees the pages of freed blocks. */
 static void stop(void)
 {
     bool entered = enter_region();

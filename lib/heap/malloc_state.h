@@ -13,7 +13,7 @@
 
 #define TWILL_EARLY_BYTES ((size_t)32 << 10)
 
-/* The next malloc in the search order, which serves all other blocks. */
+/* Functions of the next malloc in the search order, which serves all other blocks. Set once. */
 struct twill_next {
     void *(*malloc)(size_t bytes);
     void *(*calloc)(size_t count, size_t bytes);

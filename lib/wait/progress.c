@@ -33,6 +33,7 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
         twill_progress_wake(context);
 }
 
+/* Take an advancer off its context's list, or do nothing if it is on none. */
 static void unlink_advancer(struct twill_advancer *advancer)
 {
     struct twill_context *context = advancer->context;
@@ -76,6 +77,7 @@ static struct twill_advancer *enter_advancer(struct twill_context *context, size
     return advancer;
 }
 
+/* Call all advancers of the context, without its lock. Returns how many have made progress. */
 static int call_advancers(struct twill_context *context)
 {
     int moved = 0;
@@ -115,6 +117,7 @@ static void progress_late(struct twill_context *context)
         continue;
 }
 
+/* The progress thread of the context `argument`, until progress.stop is set. Returns NULL. */
 static void *progress_main(void *argument)
 {
     struct twill_context *context = argument;
@@ -177,6 +180,7 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
     return code;
 }
 
+/* Count a kick, and wake the progress thread if it sleeps. */
 static void kick(struct twill_progress *progress)
 {
     atomic_fetch_add(&progress->kicks, 1);
@@ -184,6 +188,7 @@ static void kick(struct twill_progress *progress)
         syscall(SYS_futex, &progress->kicks, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
 
+/* Stop the progress thread and wait until it has ended. */
 static void stop_thread(struct twill_context *context)
 {
     struct twill_progress *progress = &context->progress;

@@ -30,13 +30,13 @@ struct twill_waiting {
     uint64_t quiet_since; /* when progress stopped in this wait */
     uint64_t checked_at, next_check, next_liveness, next_report; /* used by blocked_on() */
     uint64_t sleep_ns;                                           /* length of the next sleep */
-    uint32_t yields, polls;
-    uint32_t recorded;   /* 1 + the awaited rank if the begin is in the event ring, else 0 */
-    bool polled;         /* sleep only shortly, as what is awaited rings no doorbell */
-    uint64_t idle_since; /* twill_ticks() since when there was nothing to do, or 0 */
+    uint32_t yields, polls; /* yields in this wait, and a count for blocked_on() */
+    uint32_t recorded;      /* 1 + the awaited rank if the begin is in the event ring, else 0 */
+    bool polled;            /* sleep only shortly, as what is awaited rings no doorbell */
+    uint64_t idle_since;    /* twill_ticks() since when there was nothing to do, or 0 */
 };
 
-/* How long waits spin, yield and sleep, and what they have learnt about that. */
+/* How long waits spin, yield and sleep, and what they have learnt. One wait at a time uses it. */
 struct twill_pace {
     uint32_t spins;                /* polls before a wait yields its core */
     uint32_t yields;               /* yields before it sleeps, or TWILL_NEVER */
@@ -49,17 +49,16 @@ struct twill_pace {
     struct twill_cpu_share *share; /* the waiting rank's, if it learns */
 };
 
-/* Something that a thread waits for. The functions may be NULL, except done(). */
+/* Something that a thread waits for, on its stack. The functions may be NULL, except done(). */
 struct twill_waitable {
-    /* Advance it, and whatever else it may depend on. Returns how many steps were made, or a
-     * negative status, which ends the wait. */
+    /* Advance it. Returns the number of steps made, or a negative status, which ends the wait. */
     int (*advance)(void *of);
     bool (*done)(const void *awaited);
     /* Called every 4096 polls and before each yield or sleep without progress. Returns an error,
      * which ends the wait, if it cannot become done any more. */
     twill_status (*blocked_on)(void *of, struct twill_waiting *state);
-    /* Called for records when a poll found nothing, when progress was made, and when it is done.
-     * `moved` says whether the last poll made progress. */
+    /* Called for records when a poll found nothing, when it made progress (`moved`), and at the
+     * end. */
     void (*idle)(void *of, struct twill_waiting *state);
     void (*moved)(void *of, struct twill_waiting *state);
     void (*ended)(void *of, struct twill_waiting *state, bool moved);
@@ -69,8 +68,7 @@ struct twill_waitable {
 };
 
 /* Wait until the waitable is done. Returns TWILL_OK, the error that has ended the wait, or
- * TWILL_ERR_TIMEOUT at the deadline (a twill_now()), without a message. Waits whose blocked_on()
- * has a deadline pass UINT64_MAX. */
+ * TWILL_ERR_TIMEOUT, without a message, at the deadline (a twill_now(), or UINT64_MAX for none). */
 twill_status twill_await(const struct twill_waitable *waitable, struct twill_pace *pace,
                          uint64_t deadline);
 /* Wait for another thread of this process, which itself waits for no rank. Spins, then yields.
@@ -86,10 +84,10 @@ void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace 
  * `except` (which may be NULL), and all advancers. Returns how many steps were made. A failure
  * breaks only its communicator and is not returned. Cheap when nothing is pending. */
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
-/* An object that waits advance besides communicators, such as the chunks of a server. Its owner
- * makes and frees it. Any thread that waits on a communicator of the context calls advance(),
- * several at once and also from within itself. So it must do nothing while another call is in it.
- * It returns whether it has made progress. */
+/* An object that waits advance besides communicators, such as a server's chunks. Its owner makes
+ * and frees it. Any thread that waits in the context calls advance(), several at once and also from
+ * within itself. So it does nothing while another call is in it. It returns whether it made
+ * progress. */
 struct twill_advancer {
     bool (*advance)(void *object);
     void *object;
@@ -104,8 +102,8 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
  * including the context, and this function may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
-/* Start a thread of the library, bound to a CPU unless `core` is -1. All signals are blocked in it,
- * as they are meant for the program's threads. Returns 0 or an errno. */
+/* Start a thread of the library, bound to a CPU unless `core` is -1 or the kernel refuses that. All
+ * signals are blocked in it, as they are meant for the program's threads. Returns 0 or an errno. */
 int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
                        void *argument);
 /* Return a CPU for helper thread `index` of the `count` that each rank has, or -1 if there is none.
