@@ -18,12 +18,11 @@
 #define STEP_COORDINATOR 2u
 #define STEP_JOINED      8u
 
-/* The agreements of one communicator, under the context's detector_lock. Made at first use. */
+/* A communicator's agreements, under detector_lock. From the first one to twill_agree_close(). */
 struct twill_recovery {
     struct twill_consensus *consensus;
     uint8_t *near; /* [size] nonzero for ranks of this node */
-    /* Patience with each rank begins when it was last heard, but not before this rank's last step,
-     * so that all ranks have time to find a new coordinator. */
+    /* Patience with a rank begins when it was last heard, or at this rank's last step, if later. */
     uint64_t *heard; /* [size] twill_now() */
     uint64_t since;  /* twill_now() of that step */
     enum twill_consensus_state state;
@@ -34,7 +33,7 @@ struct twill_recovery {
  * answer late ranks. Under detector_lock, and freed with the context. */
 struct twill_departed_comms {
     size_t next;
-    struct twill_departed {
+    struct twill_departed { /* that of one communicator */
         uint32_t number;
         size_t bytes; /* 0 if unused */
         unsigned char *message;
@@ -81,8 +80,7 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
     return recovery;
 }
 
-/* Send the sender of a notice the last decision of its communicator, if that has ended here and the
- * decision is still kept. */
+/* Answer a notice about a communicator that has ended with its last decision, if that is kept. */
 static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
 {
     const struct twill_departed_comms *departed = context->health.departed;
@@ -152,8 +150,7 @@ static void renew_patience(const struct twill_comm *comm, struct twill_recovery 
 }
 
 /* Return how long a rank may be silent, in ns. It may still wait in the previous call, whose data
- * has already reached this rank, for up to twill_silence_bound_ns(). Before a shrink that call has
- * failed here too, so less is enough. */
+ * has reached this rank. Before a shrink that call has failed here too, so less is enough. */
 static uint64_t patience_ns(const struct twill_comm *comm, const struct twill_consensus *consensus)
 {
     bool shrinks = consensus->own->calls == 1u << TWILL_AGREEING_SHRINK;
@@ -219,7 +216,7 @@ twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status statu
     return status;
 }
 
-/* A wait until an agreement is decided. */
+/* A wait until an agreement is decided, on the stack of await_decision(). */
 struct deciding {
     struct twill_comm *comm;
     struct twill_recovery *recovery;
@@ -251,6 +248,7 @@ static int advance_decision(void *of)
     return d->decided ? 0 : twill_comm_advance_others(d->comm);
 }
 
+/* Return whether the agreement of `awaited`, a struct deciding, is decided. */
 static bool is_decided(const void *awaited)
 {
     return ((const struct deciding *)awaited)->decided;
@@ -363,6 +361,7 @@ const struct twill_decision *twill_agree_last(const struct twill_comm *comm)
     return recovery != NULL ? twill_consensus_decision(recovery->consensus) : NULL;
 }
 
+/* Free the decisions that keep_decision() has kept, when the context ends. */
 static void forget_decisions(struct twill_context *context)
 {
     for (size_t i = 0; context->health.departed != NULL && i < DEPARTED_KEPT; i++)
@@ -371,8 +370,7 @@ static void forget_decisions(struct twill_context *context)
     context->health.departed = NULL;
 }
 
-/* Keep the last decision of a communicator that ends, for answer_departed(). If out of memory, it
- * is not kept, and late ranks time out. */
+/* Keep the last decision of a communicator that ends, for answer_departed(), if there is memory. */
 static void keep_decision(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

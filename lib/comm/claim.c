@@ -122,7 +122,7 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
-/* A wait of twill_comm_revoke() until the torn communicator is broken. */
+/* A wait of twill_comm_revoke() until the torn communicator is broken, on its stack. */
 struct tearing {
     struct twill_comm *comm;
     uint64_t until;
@@ -142,14 +142,14 @@ static int break_if_free(void *of)
     return 0;
 }
 
+/* Return whether `awaited`, a struct tearing, is over. */
 static bool is_over(const void *awaited)
 {
     return ((const struct tearing *)awaited)->over;
 }
 
-/* The blocked_on() of break_torn(). Wakes the thread that holds the communicator. Returns
- * TWILL_ERR_TIMEOUT once the time is over and enough naps have passed, as the thread may have no
- * core, and TWILL_OK before that. */
+/* The blocked_on() of break_torn(). Wakes the holder. Returns TWILL_ERR_TIMEOUT once the time is
+ * over and enough naps have passed, as that thread may have no core, and TWILL_OK before. */
 static twill_status wake_holder(void *of, struct twill_waiting *state)
 {
     const struct tearing *tearing = of;
@@ -158,9 +158,8 @@ static twill_status wake_holder(void *of, struct twill_waiting *state)
                                                                          : TWILL_OK;
 }
 
-/* Wait until a torn communicator is broken, for somewhat more than TWILL_BREAK_NS at most. The
- * thread in a call on it breaks it. If that is past its last check and makes no other call, this
- * thread does it. */
+/* Wait until a torn communicator is broken, for little more than TWILL_BREAK_NS. The thread in a
+ * call on it breaks it, or this one if that is past its last check and makes no other call. */
 static void break_torn(struct twill_comm *comm)
 {
     struct tearing tearing = {.comm = comm, .until = twill_now() + TWILL_BREAK_NS};
@@ -180,9 +179,8 @@ twill_status twill_comm_revoke(twill_comm *comm)
     if (twill_context_is_forked(comm->context))
         return TWILL_ERR_FORKED;
     atomic_fetch_add(&comm->claim.revoking, 1);
-    /* This load and the one after the store of end_if_alone() are sequentially consistent, like the
-     * stores before them, so one of the two threads sees what the other has stored. If the
-     * communicator lives, it stays alive while this thread is counted. */
+    /* This load and that of end_if_alone() are sequentially consistent, like the stores before, so
+     * one thread sees what the other has stored. While this one is counted, `comm` stays alive. */
     bool live = atomic_load(&comm->live) != TWILL_GONE;
     if (live) {
         (void)tear(comm, TWILL_ERR_REVOKED,
@@ -227,6 +225,7 @@ static int end_if_alone(void *of)
     return 0;
 }
 
+/* Return whether `awaited`, a communicator, has ended. */
 static bool has_ended(const void *awaited)
 {
     return !twill_comm_is_live(awaited);

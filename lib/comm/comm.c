@@ -93,10 +93,8 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
 
 /* Return the message size, in bytes, from which stores bypass the caches. SRC and DST of all ranks
  * then fill three quarters of the last-level caches. Each rank counts one core's share only, even
- * if other cores are idle. A virtual machine reports all caches of its host, which it may share,
- * and streaming pays before a result exceeds them. On Emerald Rapids (2 ranks on 16 virtual cores,
- * 300 MiB of L3) an alltoall of 32 MiB takes 3.8 ms with streaming and at least 5.2 without.
- * Streaming earlier makes the call faster but the first read of its result slower. */
+ * if other cores are idle, as a virtual machine may share the caches that it reports. Streaming
+ * earlier makes the call faster but the first read of its result slower. */
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config->number[TWILL_VARIABLE_STREAM];
@@ -133,6 +131,7 @@ static uint32_t sharers(const struct twill_comm *comm)
     return most;
 }
 
+/* Set agrees, traced, pace, tuning and waits of a communicator from the configuration. */
 static void configure(struct twill_comm *comm)
 {
     const struct twill_config *config = comm->context->config;
@@ -255,8 +254,8 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
 }
 
 /* Prepare the first exchange, with all that this rank knows by itself. Returns TWILL_OK or the
- * error, which also goes to the other ranks. The sizes must not depend on ranks[], because this
- * exchange is what finds that ranks[] differ. */
+ * error, which also goes to the other ranks. Sizes do not depend on ranks[], as this exchange is
+ * what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;
@@ -407,8 +406,8 @@ static void log_comm(const struct twill_comm *comm)
                   comm->links.transport[t]->ops->describe(comm->links.transport[t]));
 }
 
-/* Open everything in three exchanges, besides those of transports that exchange addresses. The last
- * is a barrier, so no rank uses the communicator before all are ready and no step can fail. */
+/* Open everything in three exchanges, besides those of transports. The last is a barrier, so no
+ * rank uses the communicator before all are ready. Returns TWILL_OK or the error. */
 static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

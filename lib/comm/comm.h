@@ -76,17 +76,14 @@ static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine
 /* Create *made, a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL,
  * these are all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of
  * `parent`, and the communicator takes over `oob`, also on failure. `what` is a hash of the ranks.
- * Returns TWILL_OK or the error, which is TWILL_ERR_MISMATCH if `what` is not the same on all
- * ranks. */
+ * Returns TWILL_OK or the error, TWILL_ERR_MISMATCH if `what` differs between ranks. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* Add a note to the context, for twill-info, of which transport would be used between nodes. Called
- * in a job on one node. */
+/* In a job on one node, note for twill-info which transport would be used between nodes. */
 void twill_context_preview(struct twill_context *context);
-/* Do what twill_comm_dup() does and return its status, but give the new communicator network
- * endpoints and completion queues that no other uses, so that another thread can use it
- * independently. */
+/* Do what twill_comm_dup() does, but give the new communicator endpoints and completion queues that
+ * no other uses, so that another thread can use it independently. Returns the status. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
 
 /* --- lib/comm/claim.c --- */
@@ -128,17 +125,13 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
                          void (*barrier)(struct twill_comm *comm));
 /* Free what twill_comm_open() made. No thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
-/* Hold the communicator for the public function `call`, until twill_comm_release(). Returns
- * TWILL_OK if it is held, also if it is broken. Returns TWILL_ERR_ARGUMENT if it is NULL or has
- * ended. If another thread is in a call on it, or advances it for TWILL_TIMEOUT, it becomes torn,
- * and TWILL_ERR_ARGUMENT or TWILL_ERR_TIMEOUT is returned. Returns TWILL_ERR_FORKED in a forked
- * child, where a call would read the parent's messages and might wait forever for a thread of the
- * parent. The variant _live is for a caller with an open request on it, which keeps it alive. */
+/* Do what twill_comm_acquire() does, in all cases. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline bool twill_comm_is_forked(const struct twill_comm *comm)
 {
     return comm->fork_guard != NULL && *comm->fork_guard == 0;
 }
+/* Do what twill_comm_acquire() does, for a caller whose open request keeps it from ending. */
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *expected = NULL;
@@ -149,6 +142,11 @@ static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, cons
         return TWILL_OK;
     return twill_comm_acquire_slow(comm, call);
 }
+/* Hold the communicator for the public function `call`, until twill_comm_release(). Returns
+ * TWILL_OK if it is held, also if it is broken. Returns TWILL_ERR_ARGUMENT if it is NULL or has
+ * ended. If another thread is in a call on it, or advances it for TWILL_TIMEOUT, it becomes torn,
+ * and TWILL_ERR_ARGUMENT or TWILL_ERR_TIMEOUT is returned. Returns TWILL_ERR_FORKED in a forked
+ * child, as a call there would take the parent's messages or wait for its threads. */
 static inline twill_status twill_comm_acquire(struct twill_comm *comm, const char *call)
 {
     if (TWILL_LIKELY(comm != NULL &&
@@ -156,6 +154,7 @@ static inline twill_status twill_comm_acquire(struct twill_comm *comm, const cha
         return twill_comm_acquire_live(comm, call);
     return twill_comm_acquire_slow(comm, call);
 }
+/* Let go of a held communicator, so that other threads may hold it. */
 static inline void twill_comm_release(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->claim.held, NULL, memory_order_release);
@@ -177,12 +176,11 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * TWILL_TIMEOUT for a thread that advances or breaks it. Returns false if another thread is in a
  * call, with that call's name in *inside, or at the deadline, with *inside NULL. */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
-/* Count a request that other threads may advance in comm->pending, and wake or start the progress
- * thread if there is to be one. The caller holds the communicator. Other threads take it only while
- * comm->pending is not 0 and no call is in it. */
+/* Count a request in comm->pending, so that other threads may advance it while no call is in the
+ * communicator, and wake or start the progress thread if there is to be one. The caller holds
+ * it. */
 void twill_comm_pend(struct twill_comm *comm);
-/* Return whether a revocation or a second call at the same time has torn the communicator, which
- * its holder then breaks (see the table above). */
+/* Return whether a revocation or a second call has torn the communicator. Its holder breaks it. */
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {
     uint32_t live = atomic_load_explicit(&comm->live, memory_order_acquire);
@@ -194,9 +192,10 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
     return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
+/* Do what twill_comm_usable() does, in all cases. */
+twill_status twill_comm_usable_again(struct twill_comm *comm);
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
  * the communicator is broken, and TWILL_OK otherwise. */
-twill_status twill_comm_usable_again(struct twill_comm *comm);
 static inline twill_status twill_comm_usable(struct twill_comm *comm)
 {
     if (TWILL_LIKELY(!comm->broken && comm->error.status == TWILL_OK))
@@ -237,14 +236,13 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 const char *twill_comm_timeout_name(const struct twill_comm *comm);
 
 /* --- lib/comm/notification.c --- */
-/* Receive notices of other ranks. Returns TWILL_OK, or the error if another rank has failed, or is
- * in a call with this rank's number but other arguments. Failures in later calls than this rank's
- * are returned only if `any`. */
+/* Receive notices. Returns TWILL_OK, or the error if another rank has failed, or is in a call with
+ * this rank's number but other arguments. Failures in later calls count only if `any`. */
 twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any);
 /* Return whether a rank's process has ended or destroyed its context. Returns false if in doubt. */
 bool twill_comm_is_dead(struct twill_comm *comm, uint32_t peer);
-/* Describe a dead rank: it has ended, or its host does not answer. Returns `text`. */
 #define TWILL_DEATH_TEXT 160
+/* Write to text[] how a dead rank is known to be dead, for a message. Returns `text`. */
 const char *twill_comm_death_text(struct twill_comm *comm, uint32_t peer,
                                   char text[TWILL_DEATH_TEXT]);
 

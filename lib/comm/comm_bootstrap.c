@@ -97,8 +97,7 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
         status = round_outcome(&round);
     if (status == TWILL_OK)
         return status;
-    return twill_comm_fail(self->over, status,
-                           TWILL_CAUSE_ASKED); /* nothing uses the round after this */
+    return twill_comm_fail(self->over, status, TWILL_CAUSE_ASKED); /* the round is used no more */
 }
 
 /* Run all rounds of one all-gather of `bytes` bytes. rotated[] begins with this rank's shard, and
@@ -169,6 +168,7 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
     return status == TWILL_OK;
 }
 
+/* Wipe the secret and free the exchange. */
 static void comm_close(struct twill_oob *oob)
 {
     twill_secret_wipe(&oob->secret, sizeof(oob->secret));

@@ -14,14 +14,15 @@ struct twill_rails_opening;
 /* State of failure and recovery, a part of one communicator. Any thread puts notices into the
  * mailbox, under the context's lock. `recovery` is under its detector_lock. */
 struct twill_comm_health {
-    struct twill_mailbox {
-        bool failed;
+    struct twill_mailbox { /* notices that have arrived and are not handled yet */
+        bool failed;       /* `failure` is set */
         struct twill_notice failure;
         unsigned reports; /* number received; the last TWILL_MAILBOX_REPORTS are kept */
         struct twill_notice report[TWILL_MAILBOX_REPORTS];
     } mailbox;
     bool notified;              /* `notice` is set */
     struct twill_notice notice; /* failure that another rank reported */
+    /* The last report of each rank that waits. Used by the thread that holds the communicator. */
     struct twill_wait_report {
         uint64_t in;                   /* number of this rank's call when it arrived */
         uint32_t rank;                 /* root cause, as far as the reporter knows */
@@ -33,22 +34,20 @@ struct twill_comm_health {
 };
 
 /* --- making and ending one --- */
-/* Add a communicator to its context's list of open ones. Returns TWILL_OK or TWILL_ERR_MEMORY.
- * twill_context_remove() removes it if it is there. */
+/* Add a communicator to its context's list of open ones. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
                                struct twill_error *error);
+/* Take a communicator off its context's list of open ones, if it is on it. */
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
-/* Return the status with which the holder must break this communicator, or TWILL_OK if it has no
- * reason to or has already done so. */
+/* Return the status with which the holder must break this communicator, or TWILL_OK for none. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 /* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
  * uses it any more. Does nothing in a context at its end, where ranks have merely ended earlier. */
 void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
-/* Make *made, a communicator of ranks[0 .. lent->size-1] of `comm`, set up by an exchange function.
- * Each step waits at most timeout_ns. Reads only what never changes in `comm` and does not hold it.
- * Returns TWILL_OK or the error. */
+/* Make *made of ranks[0 .. lent->size-1] of `comm` by an exchange function. Each step waits at most
+ * timeout_ns. Only reads what never changes in `comm`. Returns TWILL_OK or the error. */
 twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_comm *comm,
                                   const uint32_t *ranks, const twill_bootstrap *lent,
                                   uint64_t timeout_ns, struct twill_error *error);
@@ -56,25 +55,25 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
  * communicator, which has all ranks, does that, and only on several nodes. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
 /* Add this rank's part of the choice of the transport between nodes to an exchange. Returns
- * TWILL_OK or the error. twill_comm_conclude_internode() sets the context's transport after the
- * exchange. */
+ * TWILL_OK or the error. */
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
+/* After that exchange, set the context's transport between nodes, and note why it was chosen. */
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* Choose the rails of the transport between nodes together with the other ranks. The function
- * _offer_ adds this rank's part to an exchange and stores *opening, which the caller ends later. If
- * there are no rails or they are known already, it adds none and leaves *opening NULL. The function
- * _conclude_ evaluates the result. Both return TWILL_OK or the error. */
+/* Add this rank's part of the choice of rails to an exchange, and store *opening, which the caller
+ * ends later. If there are no rails or they are known, add none and leave *opening NULL. Returns
+ * TWILL_OK or the error. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
+/* After that exchange, set the rails unless `opening` is NULL. Returns TWILL_OK or the error. */
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
-/* Note that the communicator has its own endpoints. twill_comm_end_alone() closes these. */
+/* Note in the context that the communicator has its own endpoints. */
 void twill_comm_begin_alone(struct twill_comm *comm);
+/* Close the communicator's own endpoints, and take them off the context's list. */
 void twill_comm_end_alone(struct twill_comm *comm);
-/* Open the transports that the ranks need and set the route to each rank. Collective over the
- * communicator. Returns TWILL_OK or the error. */
+/* Open the transports and set the route to each rank. Collective. Returns TWILL_OK or the error. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Add a note of the rails in use to the context, for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
@@ -132,9 +131,8 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                                      const struct twill_call *theirs, uint64_t sequence);
 
 /* --- lib/comm/notification.c --- */
-/* The value of state[1] in the notice of a failure if the sender has left the communicator without
- * stating a reason. Another rank's notice may state it. */
-#define TWILL_NOTICE_LEFT 1
+#define TWILL_NOTICE_LEFT 1 /* state[1] of the notice of a failure without a reason */
+/* Return whether the notice of a failure states a reason, so that its sender has not just left. */
 static inline bool twill_notice_has_reason(const struct twill_notice *notice)
 {
     return notice->state[1] != TWILL_NOTICE_LEFT;
@@ -150,8 +148,7 @@ bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t 
 /* Deliver the notices that the detector has received. The caller holds detector_lock. */
 void twill_context_receive_notices(struct twill_context *context);
 /* Return the open communicator that a notice is for, or NULL, and set *from to the sender's rank in
- * it. Communicators without a common rank may have the same number, so the sender identifies the
- * right one. The caller has locked the context. */
+ * it. As unrelated communicators may share a number, the sender decides. The context is locked. */
 struct twill_comm *twill_context_comm_of(struct twill_context *context,
                                          const struct twill_notice *notice, uint32_t *from);
 /* Return the rank in this communicator of a rank of the job, or UINT32_MAX if it is no member. */

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Return the text of a variable in `settings`, a struct twill_config, or NULL if it is not set. */
 static const char *config_setting(const void *settings, const char *variable)
 {
     return twill_config_find(settings, variable);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The waits of calls on a communicator, with their checks for failures, mismatches and the
- * deadline. The loop is twill_await(). */
+/* The waits of calls on a communicator, and what they check. The loop is twill_await(). */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -19,8 +18,7 @@ static uint64_t last_ended(const struct twill_comm *comm)
     return twill_node_left_call(comm->node, comm->local);
 }
 
-/* Record in the context that a wait for ranks[0 .. n-1] since `since` (a twill_now()) has timed out
- * because of rank `missing`. */
+/* Record that a wait for ranks[0 .. n-1] since `since` has timed out because of rank `missing`. */
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
                          uint32_t missing)
 {
@@ -52,6 +50,7 @@ static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
     return -1;
 }
 
+/* Return whether the communicator contains a rank of the context's last timeout. It is locked. */
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
     uint32_t rank;
@@ -77,9 +76,8 @@ void twill_context_forget_timeout(struct twill_context *context)
     twill_context_unlock(context);
 }
 
-/* Return the rank here that was found to be the cause when a wait on another communicator timed out
- * after `since` (a twill_now()), or UINT32_MAX if there is none. This saves many calls with one
- * deadline from all asking. */
+/* Return the rank here that has caused a timeout on another communicator after `since` (a
+ * twill_now()), or UINT32_MAX. This saves many calls with one deadline from all asking. */
 static uint32_t known_cause(const struct twill_comm *comm, uint64_t since)
 {
     uint32_t rank;
@@ -249,6 +247,7 @@ static int advance_comms(struct twill_comm *comm)
     return moved;
 }
 
+/* Return whether other communicators or advancers of the context have something pending. */
 static bool others_pend(const struct twill_comm *comm)
 {
     return atomic_load_explicit(&comm->context->comms.pending, memory_order_relaxed) !=
@@ -282,8 +281,7 @@ uint64_t twill_silence_bound_ns(const struct twill_comm *comm)
 
 /* Return the time of two looks in which a rank of this node is seen dead and until another rank
  * learns it, at most four times the bound on a notice. A rank of another node may have been seen
- * alive just before. In agreements, and while descriptors are passed on, looks may be 200 ms
- * apart. */
+ * alive just before. In agreements, and while descriptors are passed on, looks may be rarer. */
 uint64_t twill_death_bound_ns(void)
 {
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
@@ -328,6 +326,7 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle_hook.function(context->idle_hook.user);
 }
 
+/* The advance() of the waitable. Returns the steps made on this communicator, or an error. */
 static int advance_waiting(void *of)
 {
     return advance_comms(of);
@@ -420,8 +419,7 @@ twill_status twill_comm_progress(struct twill_comm *comm)
 {
     struct twill_waiting *state = &comm->waits.test_wait;
     int moved = advance_comms(comm), more = moved;
-    /* Where congestion control paces, a pass moves at most 128 KiB a connection. A test every 0.2
-     * ms would move only 0.5 GB/s. */
+    /* Where congestion control paces, one pass moves at most 128 KiB a connection. */
     for (unsigned pass = 1; more > 0 && pass < TEST_PASSES; pass++)
         more = advance_comms(comm);
     if (more < 0)

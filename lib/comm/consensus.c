@@ -57,6 +57,7 @@ static void post(struct twill_consensus *c, uint32_t to, enum twill_consensus_ki
     c->send(c->user, to, c->message, sizeof(header) + bytes, last);
 }
 
+/* Send the coordinator this rank's JOIN. */
 static void post_join(struct twill_consensus *c)
 {
     post(c, c->ballot, TWILL_CONSENSUS_JOIN, c->instance, c->accepted > 0 ? c->proposal : c->own,
@@ -109,8 +110,7 @@ static void refuse(struct twill_consensus *c)
     decide(c, c->instance, c->proposal, true);
 }
 
-/* As coordinator, decide on the proposal if all live ranks have accepted it and the survivors may
- * continue. If they may not, refuse. */
+/* As coordinator, decide on the proposal, or refuse, once all live ranks have accepted it. */
 static void check_accepted(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->answered, 0) < c->size)
@@ -121,8 +121,7 @@ static void check_accepted(struct twill_consensus *c)
         refuse(c);
 }
 
-/* As coordinator, send a proposal to all live ranks if they have joined and the survivors may
- * continue. If they may not, refuse. */
+/* As coordinator, send all live ranks a proposal, or refuse, once all of them have joined. */
 static void check_joined(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->joined, 0) < c->size)
@@ -269,14 +268,14 @@ static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instanc
         twill_consensus_fail(c, value->by, false);
 }
 
-/* Return whether a rank is known to be dead. A late decision of such a rank is ignored. If it binds
- * this rank, the live ranks have accepted it and will propose it. If the network is cut, they may
- * have decided otherwise. */
+/* Return whether a rank is known to be dead. Its late decision is ignored. If it binds this rank,
+ * the live ranks have accepted it and will propose it. If not, they may have decided otherwise. */
 static bool is_dead(const struct twill_consensus *c, uint32_t rank)
 {
     return has_failed(c, rank) && !twill_rank_set_has(c->own->set + words_of(c), rank);
 }
 
+/* Handle a message of this agreement or the next, or ignore it if it does not fit the state. */
 static void handle(struct twill_consensus *c, uint32_t from,
                    const struct twill_consensus_header *header, const struct twill_decision *value)
 {

@@ -94,8 +94,7 @@ struct twill_consensus {
     uint64_t *joined, *answered; /* sets: ranks that have joined, that have accepted */
 
     const uint8_t *near; /* NULL, or [size] nonzero if a silent rank surely cannot continue */
-    /* Send a message if that is possible without blocking. If `last`, the caller may not return for
-     * long, so the function may wait a moment until the message is out. */
+    /* Send a message if that does not block. If `last`, it may wait a moment until that is out. */
     void (*send)(void *user, uint32_t to, const void *message, size_t bytes, bool last);
     void *user;
     unsigned char *message;          /* buffer of the message to send */
@@ -106,6 +105,7 @@ static inline size_t twill_consensus_words(uint32_t size)
 {
     return ((size_t)size + 63) / 64;
 }
+/* Return the size in bytes of a decision of `size` ranks. */
 static inline size_t twill_decision_bytes(uint32_t size)
 {
     return sizeof(struct twill_decision) + 2 * twill_consensus_words(size) * sizeof(uint64_t);
@@ -134,11 +134,9 @@ void twill_consensus_enter(struct twill_consensus *consensus, enum twill_agreein
 /* Handle a message from a rank. Ignores a malformed one. */
 void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, const void *message,
                              size_t bytes);
-/* Record that a rank has failed and continue without it. If `silent`, it has been silent for too
- * long but may live. Otherwise it is dead. */
+/* Record that a rank is dead or, if `silent`, may live but does not answer. Continue without it. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
-/* Take part in no agreement any more, and answer no messages. The other ranks continue without this
- * one, which has not learned their decision. */
+/* Leave all agreements and answer no messages, as the other ranks continue without this one. */
 void twill_consensus_leave(struct twill_consensus *consensus);
 /* Repeat the messages that have not been answered. */
 void twill_consensus_tick(struct twill_consensus *consensus);

@@ -211,12 +211,11 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
     return own->status;
 }
 
-/* If a transport or a peer has failed or calls differ, wait for a notice of the root cause. A rank
- * that fails closes its connections, and its own notice says more than that. If a rank has answered
- * that it has left the communicator, a third rank may know why. A notice that a rank has left
- * overrides this rank's own finding only if both are about the same rank and the finding is not a
- * mismatch, since leaving may look like a closed connection from here. Returns the status to fail
- * with and leaves its sentence in comm->error. */
+/* If a transport or a peer has failed or calls differ, wait for a notice of the root cause, as a
+ * rank that fails closes its connections, and its own notice says more. If a rank has left, a third
+ * one may know why. A notice that a rank has left overrides this rank's finding only if both are
+ * about that rank and it is not a mismatch, since leaving may look like a closed connection from
+ * here. Returns the status to fail with and leaves its sentence in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -230,8 +229,7 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     twill_status left = TWILL_OK;
     twill_error_clear(&comm->error);
     bool told = !differs;
-    /* The notice may be about a later call than ours. Turns are also counted, because nothing
-     * arrives while this host is stopped. */
+    /* Turns are also counted, because nothing arrives while this host is stopped. */
     for (uint64_t turn = 0;
          waits && (turn < patience / TWILL_EXPLAIN_TURN_NS || twill_now() < deadline); turn++) {
         twill_error_clear(&comm->error);
@@ -312,6 +310,7 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     return TWILL_OK;
 }
 
+/* Return the public call's name for a message, or NULL to name the collective by its number. */
 static const char *call_of_error(const struct twill_engine *engine, bool numbered)
 {
     const struct twill_comm *comm = twill_comm_of(engine);
@@ -323,6 +322,7 @@ static const char *call_of_error(const struct twill_engine *engine, bool numbere
     return comm->issue.sequence == 0 ? caller : NULL; /* 0: no collective so far */
 }
 
+/* The poll_failures() of twill_comm_ports. Returns an error for calls up to this rank's. */
 static twill_status poll_failures(struct twill_engine *engine)
 {
     return twill_comm_poll_failures(twill_comm_of(engine), false);

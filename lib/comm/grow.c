@@ -19,15 +19,15 @@
 #define PORT_BITS 16
 #define LAYOUT    256 /* bytes of TWILL_LAYOUT=nodes */
 
-/* A handle that rank 0 has made, until it is used or replaced. */
+/* A handle that rank 0 has made, from twill_growth_open() to twill_growth_close(). */
 struct twill_growth {
-    int listener;
-    uint32_t joining;
+    int listener;     /* socket, or -1 */
+    uint32_t joining; /* number of new processes */
     uint16_t port;
     char handle[TWILL_JOIN_HANDLE_TEXT];
 };
 
-/* A growth under way on a rank of the old communicator. */
+/* A growth under way on a rank of the old communicator, on the stack of twill_grow(). */
 struct growing {
     struct twill_comm *comm;
     const struct twill_growth_limits *limits; /* or NULL */
@@ -151,6 +151,7 @@ static twill_status conclude_growth(struct twill_context *context, twill_status 
     return twill_oob_batch_exchange(&batch, status, error);
 }
 
+/* Close the new communicator and destroy the new context, if they have been made. */
 static void drop_larger(struct growing *g)
 {
     if (g->made != NULL)
@@ -160,21 +161,20 @@ static void drop_larger(struct growing *g)
     g->context = NULL;
 }
 
+/* Return how long the ranks wait for all to connect, in ns. */
 static uint64_t timeout_to_grow(const struct twill_comm *comm)
 {
     return comm->tuning.timeout_ns / 4 * 3;
 }
 
-/* Return less than the patience of an old rank that could not come and already waits in the
- * agreement that follows, as it would otherwise find the others silent. The slack allows for a rank
- * 0 that stops while it passes on descriptors. */
+/* Return less than the patience of an old rank that could not come and already waits in the next
+ * agreement. The slack allows for a rank 0 that stops while it passes on descriptors. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
 {
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
 }
 
-/* Connect to all ranks, and make the new context g->context and communicator g->made. Returns
- * TWILL_OK, or the error, which is in g->error. */
+/* Connect all ranks and make g->context and g->made. Returns TWILL_OK, or the error in g->error. */
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;

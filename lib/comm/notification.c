@@ -16,7 +16,7 @@ static bool says_more(const struct twill_notice *notice, const struct twill_noti
     return twill_notice_has_reason(notice) && !twill_notice_has_reason(before);
 }
 
-/* Keep the notice of a failure in comm->health, unless one is there that says as much. */
+/* Keep the notice of a failure in comm->health, unless there is one that says no less. */
 static void record_failure(struct twill_comm *comm, const struct twill_notice *notice)
 {
     if (comm->health->notified && !says_more(notice, &comm->health->notice))
@@ -58,8 +58,8 @@ struct twill_comm *twill_context_comm_of(struct twill_context *context,
     return NULL;
 }
 
-/* Put a notice into the mailbox of its communicator, which another thread may be using. Answer it
- * at once if it asks and no thread does. */
+/* Put a notice into the mailbox of its communicator, which another thread may be using. Answer at
+ * once if it asks and no thread does, or if the communicator has ended. */
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     uint32_t from;
@@ -122,9 +122,8 @@ static twill_status empty_mailbox(struct twill_comm *comm)
 }
 
 /* Deliver all that the detector has received, for all communicators of the context, and handle this
- * one's mailbox before it overflows. At the end of a timeout all ranks that wait for this one ask
- * at the same time, and each would take a missing answer for the cause. Returns the mailbox's
- * error. */
+ * one's mailbox before it overflows. After a timeout all ranks that wait for this one ask at once,
+ * and each would take a missing answer for the cause. Returns TWILL_OK or the mailbox's error. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

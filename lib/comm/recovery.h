@@ -31,9 +31,9 @@ twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
  * them. Returns TWILL_OK on all of them, or an error. */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm,
                           struct twill_error *error);
-/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` other ranks.
- * Stores the socket and the port. The caller closes *listener if it is 0 or more, also after a
- * failure. Returns TWILL_OK or the error. */
+/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` ranks. Stores
+ * socket and port. The caller closes *listener if it is not negative. Returns TWILL_OK or the
+ * error. */
 twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
                                    uint16_t *port, struct twill_error *error);
 /* lib/comm/shrink.c. Keep ranks that are left behind from writing to this process's memory. Returns
@@ -45,7 +45,7 @@ twill_status twill_growth_open(struct twill_comm *comm, uint32_t joining, char *
                                struct twill_error *error);
 /* Drop the handle of twill_growth_open(), if there is one, and stop listening. */
 void twill_growth_close(struct twill_comm *comm);
-/* Limits of the wait for new processes, in addition to TWILL_TIMEOUT. */
+/* Limits of the wait for new processes, in addition to TWILL_TIMEOUT. On the caller's stack. */
 struct twill_growth_limits {
     uint64_t timeout_ns;
     bool (*lacks)(const void *user); /* called on rank 0; returns whether a new process has died */

@@ -19,7 +19,7 @@
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
 
-/* A shrink under way, with the result of its present attempt. */
+/* A shrink under way, with the result of its present attempt. On the stack of twill_shrink(). */
 struct attempt {
     struct twill_comm *comm;
     struct twill_comm *made; /* or NULL */
@@ -47,8 +47,7 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
     return TWILL_OK;
 }
 
-/* Listen for survivors at the address by which others find this rank, and set a->port, to 0 if that
- * fails. Returns TWILL_OK or the error. */
+/* Listen for survivors and set a->port, which is 0 if that fails. Returns TWILL_OK or the error. */
 static twill_status listen_for_survivors(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -132,6 +131,7 @@ static twill_status fence_memory(struct attempt *a)
     return twill_recovery_fence(comm, &a->error);
 }
 
+/* Return how long the survivors wait for all to connect, in ns. */
 static uint64_t timeout_to_meet(const struct twill_comm *comm)
 {
     return twill_min(comm->tuning.timeout_ns / 2, TWILL_RENDEZVOUS_NS);
@@ -220,8 +220,7 @@ static twill_status shrink_by(struct attempt *a)
             a->error = error;
             return status;
         }
-        if (!twill_agreeing_alike(
-                decision, TWILL_AGREEING_SHRINK)) { /* a rank is in another call that agrees */
+        if (!twill_agreeing_alike(decision, TWILL_AGREEING_SHRINK)) { /* a rank is elsewhere */
             if (++strays > ATTEMPTS)
                 return TWILL_FAIL(&a->error, TWILL_ERR_MISMATCH,
                                   "another rank does not call twill_comm_shrink()");

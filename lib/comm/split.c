@@ -80,7 +80,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Make *made, a communicator of ranks[] of `comm`, set up over `oob`, which it takes over. */
+/* Make *made of ranks[] of `comm`, set up over `oob`, which it takes over. Returns the status. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
                             struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
 {
@@ -102,6 +102,7 @@ static twill_status make_child(struct twill_comm **made, struct twill_comm *comm
     return TWILL_OK;
 }
 
+/* Compare two entries for qsort(), by their keys and then by their ranks. */
 static int compare_entries(const void *a, const void *b)
 {
     const struct split_entry *x = a, *y = b;
@@ -110,7 +111,7 @@ static int compare_entries(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Return the error if ranks make different calls, or ask for what does not exist. */
+/* Return TWILL_OK, or the error if ranks make different calls or ask for what does not exist. */
 static twill_status check_entries(const struct twill_comm *comm, const struct split_entry *entry,
                                   struct twill_error *error)
 {
@@ -131,6 +132,7 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
     return TWILL_OK;
 }
 
+/* Gather the entries of all ranks into entry[]. Returns TWILL_OK or the error. */
 static twill_status gather_entries(struct twill_comm *comm, const struct split_entry *mine,
                                    struct split_entry *entry, struct twill_error *error)
 {
@@ -168,8 +170,7 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
 }
 
 /* Make a communicator by colour for a held parent, and release that. The call has a number and is
- * published like a collective, so that a rank in a different call is detected. Returns the
- * status. */
+ * published like a collective, so that different calls are detected. Returns the status. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {

@@ -23,11 +23,11 @@
 /* Turns after the first question. They double after each question, as many ranks may ask one. */
 #define TURNS_PER_ASK 10u
 
-/* A search for the rank that others wait for. asked[] is in the order in which ranks were found,
- * breadth first from the awaited ranks. */
+/* A search for the rank that others wait for, on the stack of twill_comm_find_cause(). asked[] is
+ * in the order in which ranks were found, breadth first from the awaited ranks. */
 struct twill_cause_search {
     unsigned count;
-    struct asked_rank {
+    struct asked_rank { /* a rank of the communicator that was asked */
         uint32_t rank;
         unsigned turns;    /* since the first question; none pass while this host is stopped */
         unsigned next;     /* turn of the next question */
