@@ -43,18 +43,19 @@ TWILL_INLINE __m256i or_but_and(__m256i a, __m256i b, __m256i mask)
 #define store_tail_i32(p, v, n)  _mm256_maskstore_epi32((void *)(p), first_32(n), v)
 #define store_tail_i64(p, v, n)  _mm256_maskstore_epi64((void *)(p), first_64(n), v)
 
-/* Return a < b ? x : y. */
+/* Return a < b ? x : y for each signed 32-bit element. */
 TWILL_INLINE __m256i choose_less(__m256i a, __m256i b, __m256i x, __m256i y)
 {
     return _mm256_blendv_epi8(y, x, _mm256_cmpgt_epi32(b, a));
 }
 
-/* Return the mask of the first n elements. */
+/* Return the mask of the first n 32-bit elements. */
 TWILL_INLINE __m256i first_32(size_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
+/* Return the mask of the first n 64-bit elements. */
 TWILL_INLINE __m256i first_64(size_t n)
 {
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x((long long)n), _mm256_setr_epi64x(0, 1, 2, 3));
@@ -62,25 +63,28 @@ TWILL_INLINE __m256i first_64(size_t n)
 
 #include "kernels/x86.h"
 
+/* Round floats to bf16, to nearest even. A NaN must be the canonical one. */
 TWILL_INLINE __m128i narrow_bits_bf16(__m256 v)
 {
     __m256i bits = _mm256_srli_epi32(round_bf16(v), 16);
     return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
 }
 
-/* Pack numbers that fit a byte into the lower half. */
+/* Pack 32-bit numbers that fit a byte into bytes, in the lower half of the result. */
 TWILL_INLINE __m128i bytes_of(__m256i v)
 {
     __m128i words = _mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
     return _mm_packus_epi16(words, words);
 }
 
+/* Return v, with the canonical quiet NaN for any NaN. */
 TWILL_INLINE __m256 canonical_f32(__m256 v)
 {
     return _mm256_blendv_ps(v, _mm256_castsi256_ps(_mm256_set1_epi32(TWILL_NAN_F32)),
                             _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
 
+/* Return v, with the canonical quiet NaN for any NaN. */
 TWILL_INLINE __m256d canonical_f64(__m256d v)
 {
     return _mm256_blendv_pd(v, _mm256_castsi256_pd(_mm256_set1_epi64x(TWILL_NAN_F64)),
@@ -97,7 +101,7 @@ TWILL_INLINE __m256i max_i64(__m256i a, __m256i b)
     return _mm256_blendv_epi8(b, a, _mm256_cmpgt_epi64(a, b));
 }
 
-/* Unsigned numbers with the top bit flipped compare as signed ones. */
+/* Return the mask of a > b. Unsigned numbers with the top bit flipped compare as signed ones. */
 TWILL_INLINE __m256i greater_u64(__m256i a, __m256i b)
 {
     __m256i top = _mm256_set1_epi64x(INT64_MIN);
@@ -114,14 +118,15 @@ TWILL_INLINE __m256i max_u64(__m256i a, __m256i b)
     return _mm256_blendv_epi8(b, a, greater_u64(a, b));
 }
 
+/* Return 1 for each element that is not 0, else 0. */
 TWILL_INLINE __m256i truth_u64(__m256i v)
 {
     return _mm256_andnot_si256(_mm256_cmpeq_epi64(v, _mm256_setzero_si256()),
                                _mm256_set1_epi64x(1));
 }
 
-/* A quotient of 32-bit integers that is not an integer differs from the nearest integer by at least
- * 2^-31 (relative), so the double truncates correctly. */
+/* Divide 32-bit integers, towards zero. A quotient that is not an integer differs from the nearest
+ * one by at least 2^-31 (relative), so the double truncates correctly. */
 TWILL_INLINE __m256i div_i32(__m256i v, uint32_t divisor)
 {
     __m256d by = _mm256_set1_pd((double)divisor);
@@ -137,6 +142,7 @@ TWILL_INLINE __m256i div_i32(__m256i v, uint32_t divisor)
 #define lower_f32(v)         _mm256_castps256_ps128(v)
 #define upper_f32(v)         _mm256_extractf128_ps(v, 1)
 
+/* Return a mask of the elements of v, all >= 0, that are in [low, last]: bit i for element i. */
 TWILL_INLINE unsigned lanes_in(__m256i v, uint32_t low, uint32_t last)
 {
     __m256i out = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)low), v),

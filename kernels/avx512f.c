@@ -47,7 +47,7 @@ typedef __m256i half; /* as many 16-bit elements as vector_f32 holds */
 #define store_tail_i32(p, v, n)  _mm512_mask_storeu_epi32(p, first(n), v)
 #define store_tail_i64(p, v, n)  _mm512_mask_storeu_epi64(p, (__mmask8)first(n), v)
 
-/* Return a < b ? x : y. */
+/* Return a < b ? x : y for each signed 32-bit element. */
 TWILL_INLINE __m512i choose_less(__m512i a, __m512i b, __m512i x, __m512i y)
 {
     return _mm512_mask_mov_epi32(y, _mm512_cmplt_epi32_mask(a, b), x);
@@ -61,6 +61,7 @@ TWILL_INLINE __mmask16 first(size_t n)
 
 #include "kernels/x86.h"
 
+/* Round floats to bf16, to nearest even. A NaN must be the canonical one. */
 TWILL_INLINE __m256i narrow_bits_bf16(__m512 v)
 {
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_bf16(v), 16));
@@ -69,12 +70,14 @@ TWILL_INLINE __m256i narrow_bits_bf16(__m512 v)
 /* VFIXUPIMM's table maps NaN to the first operand (0) and other numbers to themselves (1). */
 #define NAN_FROM_FIRST 0x11111100
 
+/* Return v, with the canonical quiet NaN for any NaN. */
 TWILL_INLINE __m512 canonical_f32(__m512 v)
 {
     return _mm512_fixupimm_ps((__m512)_mm512_set1_epi32(TWILL_NAN_F32), v,
                               _mm512_set1_epi32(NAN_FROM_FIRST), 0);
 }
 
+/* Return v, with the canonical quiet NaN for any NaN. */
 TWILL_INLINE __m512d canonical_f64(__m512d v)
 {
     return _mm512_fixupimm_pd((__m512d)_mm512_set1_epi64(TWILL_NAN_F64), v,
@@ -100,11 +103,13 @@ PAIR_OF(mul)
 PAIR_OF(min)
 PAIR_OF(max)
 
+/* Divide both registers of a pair, 32 bf16 held as f32, by the divisor. */
 TWILL_INLINE vector_pair div_pair(vector_pair v, uint32_t divisor)
 {
     return (vector_pair){div_f32(v.even, divisor), div_f32(v.odd, divisor)};
 }
 
+/* Return v, a pair of registers, with the canonical quiet NaN for any NaN. */
 TWILL_INLINE vector_pair canonical_pair(vector_pair v)
 {
     return (vector_pair){canonical_f32(v.even), canonical_f32(v.odd)};
@@ -112,14 +117,15 @@ TWILL_INLINE vector_pair canonical_pair(vector_pair v)
 
 #define UPPER_HALVES _mm512_set1_epi32(-0x10000)
 
+/* Widen 32 bf16, those at even positions to one register of floats and the others to another. */
 TWILL_INLINE vector_pair pair_of(__m512i v)
 {
     return (vector_pair){(__m512)_mm512_slli_epi32(v, 16),
                          (__m512)_mm512_and_si512(v, UPPER_HALVES)};
 }
 
-/* Like round_bf16(), with one instruction less: add half of the last place, or just less than half
- * if the last bit is 0. */
+/* Round floats to bf16, in the upper halves, with one instruction less than round_bf16(): add half
+ * of the last place, or just less than half if the last bit is 0. */
 TWILL_INLINE __m512i round_half(__m512 v)
 {
     __m512i bits = (__m512i)v, less = _mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff));
@@ -127,7 +133,7 @@ TWILL_INLINE __m512i round_half(__m512 v)
     return _mm512_mask_add_epi32(less, odd, bits, _mm512_set1_epi32(0x8000));
 }
 
-/* Pack a pair, with the upper halves of even below those of odd. */
+/* Round a pair to bf16, and pack it with those of the even register below those of the odd one. */
 TWILL_INLINE __m512i bits_of_pair(vector_pair v)
 {
     return _mm512_ternarylogic_epi32(_mm512_srli_epi32(round_half(v.even), 16), round_half(v.odd),
@@ -138,13 +144,14 @@ TWILL_INLINE __m512i bits_of_pair(vector_pair v)
 #define store_bf16_pairs(p, v)  _mm512_storeu_si512(p, bits_of_pair(v))
 #define stream_bf16_pairs(p, v) _mm512_stream_si512((void *)(p), bits_of_pair(v))
 
-/* Load two elements at a time, and the last one of an odd number separately. */
+/* Load the first n (below 32) bf16, two at a time, and the last one of an odd number separately. */
 TWILL_INLINE vector_pair load_tail_bf16_pairs(const element_bf16 *p, size_t n)
 {
     __m512i v = _mm512_maskz_loadu_epi32(first(n / 2), p);
     return pair_of(n % 2 ? _mm512_mask_set1_epi32(v, (__mmask16)(1u << n / 2), p[n - 1]) : v);
 }
 
+/* Round a pair to bf16, and store the first n (below 32) of them. */
 TWILL_INLINE void store_tail_bf16_pairs(element_bf16 *p, vector_pair v, size_t n)
 {
     __m512i bits = bits_of_pair(v);
@@ -155,8 +162,8 @@ TWILL_INLINE void store_tail_bf16_pairs(element_bf16 *p, vector_pair v, size_t n
     }
 }
 
-/* A quotient of 32-bit integers that is not an integer differs from the nearest integer by at least
- * 2^-31 (relative), so the double truncates correctly. */
+/* Divide 32-bit integers, towards zero. A quotient that is not an integer differs from the nearest
+ * one by at least 2^-31 (relative), so the double truncates correctly. */
 TWILL_INLINE __m512i div_i32(__m512i v, uint32_t divisor)
 {
     __m512d by = _mm512_set1_pd((double)divisor);
@@ -172,6 +179,7 @@ TWILL_INLINE __m512i div_i32(__m512i v, uint32_t divisor)
 #define lower_f32(v)         _mm512_castps512_ps256(v)
 #define upper_f32(v)         ((__m256)_mm512_extractf64x4_pd((__m512d)(v), 1))
 
+/* Return a mask of the elements of v, all >= 0, that are in [low, last]: bit i for element i. */
 TWILL_INLINE unsigned lanes_in(__m512i v, uint32_t low, uint32_t last)
 {
     __mmask16 above = _mm512_cmpge_epi32_mask(v, _mm512_set1_epi32((int)low));

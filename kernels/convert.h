@@ -33,6 +33,7 @@ static inline float twill_f32_from_bf16(uint16_t value)
     return twill_f32_from_bits((uint32_t)value << 16);
 }
 
+/* Round to bf16, to nearest even. A NaN becomes the canonical one. */
 static inline uint16_t twill_bf16_from_f32(float value)
 {
     uint32_t bits = twill_f32_bits(value);
@@ -41,7 +42,7 @@ static inline uint16_t twill_bf16_from_f32(float value)
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
-/* Widen the magnitude of a float with these bits of mantissa and this bias. It must be finite. */
+/* Widen a finite magnitude, the bits `rest`, of a format with this mantissa (bits) and bias. */
 static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     if (rest >> mantissa) /* normal: rebias to 127 */
@@ -49,7 +50,7 @@ static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsi
     return (float)rest * twill_f32_from_bits((128 - bias - mantissa) << 23); /* denormal: exact */
 }
 
-/* Round a magnitude that is not NaN. If it is too large, the code is past the format's largest. */
+/* Round bits of an f32 magnitude, not NaN, to this format's code, past its largest if too large. */
 static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     uint32_t digits = rest & 0x7fffffu, shift = 23 - mantissa, exponent = rest >> 23;
@@ -64,6 +65,7 @@ static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, 
     return (digits + (1u << (shift - 1)) - 1 + (digits >> shift & 1)) >> shift;
 }
 
+/* Return a magnitude with `sign`, which is 0 or the sign bit of an f32. */
 static inline float twill_with_sign(float magnitude, uint32_t sign)
 {
     return twill_f32_from_bits(twill_f32_bits(magnitude) | sign); /* on bits, because of -0 */
@@ -78,6 +80,7 @@ static inline float twill_f32_from_f16(uint16_t value)
     return twill_with_sign(twill_widen_magnitude(rest, 10, 15), sign);
 }
 
+/* Round to f16, to nearest even. A NaN becomes the canonical one, too large a value infinity. */
 static inline uint16_t twill_f16_from_f32(float value)
 {
     uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
@@ -95,7 +98,7 @@ static inline float twill_f32_from_f8e4m3(uint8_t value)
     return twill_with_sign(twill_widen_magnitude(value & 0x7fu, 3, 7), sign);
 }
 
-/* Codes past the largest number, 0x7e, become the NaN, without a sign. */
+/* Round to f8e4m3, to nearest even. NaN and codes past the largest, 0x7e, become 0x7f, its NaN. */
 static inline uint8_t twill_f8e4m3_from_f32(float value)
 {
     uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;
@@ -103,12 +106,13 @@ static inline uint8_t twill_f8e4m3_from_f32(float value)
     return (uint8_t)(code < TWILL_NAN_F8E4M3 ? (bits >> 24 & 0x80u) | code : TWILL_NAN_F8E4M3);
 }
 
-/* An f8e5m2 is the upper half of an f16. */
+/* Widen an f8e5m2, which is the upper half of an f16. */
 static inline float twill_f32_from_f8e5m2(uint8_t value)
 {
     return twill_f32_from_f16((uint16_t)(value << 8));
 }
 
+/* Round to f8e5m2, to nearest even. A NaN becomes the canonical one, too large a value infinity. */
 static inline uint8_t twill_f8e5m2_from_f32(float value)
 {
     uint32_t bits = twill_f32_bits(value), rest = bits & 0x7fffffffu;

@@ -48,6 +48,7 @@ static const uint32_t remainders[256] = {
 };
 /* clang-format on */
 
+/* Return the remainder `crc` after these bytes, by the table. */
 static uint32_t crc_bytes(uint32_t crc, const unsigned char *at, size_t bytes)
 {
     for (; bytes > 0; bytes--)
@@ -56,6 +57,7 @@ static uint32_t crc_bytes(uint32_t crc, const unsigned char *at, size_t bytes)
 }
 
 #if defined(__aarch64__)
+/* Return the remainder `crc` after these bytes, by the CRC instructions. */
 __attribute__((target("+crc"))) static uint32_t crc_words(uint32_t crc, const unsigned char *at,
                                                           size_t bytes)
 {

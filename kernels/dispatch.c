@@ -8,6 +8,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
+/* CPUID features of this machine, and the state that its operating system saves. */
 struct features {
     unsigned leaf1_ecx, leaf7_ebx;
     unsigned state; /* XCR0: the registers saved on a context switch */
@@ -16,6 +17,7 @@ struct features {
 enum { XCR0_AVX = 0x06, XCR0_AVX512 = 0xe6 };
 enum { CHECKSUM = bit_SSE4_2 | bit_PCLMUL }; /* for crc32c_sse42.c, in every CPU with AVX */
 
+/* Return this machine's features, all zeros if CPUID does not say. */
 static struct features features(void)
 {
     struct features f = {0, 0, 0};
@@ -30,6 +32,7 @@ static struct features features(void)
     return f;
 }
 
+/* Return whether `f` has all of these bits. */
 static bool cpu_has(struct features f, unsigned leaf1_ecx, unsigned leaf7_ebx, unsigned state)
 {
     return (f.leaf1_ecx & leaf1_ecx) == leaf1_ecx && (f.leaf7_ebx & leaf7_ebx) == leaf7_ebx &&
@@ -41,7 +44,7 @@ bool twill_cpu_runs_avx2(void)
     return cpu_has(features(), bit_AVX | bit_F16C | CHECKSUM, bit_AVX2, XCR0_AVX);
 }
 
-/* -mavx512f lets the compiler use what it implies, which includes FMA. */
+/* Return whether this machine runs the AVX-512 table, and FMA, which -mavx512f implies. */
 bool twill_cpu_runs_avx512f(void)
 {
     return cpu_has(features(), bit_AVX | bit_F16C | bit_FMA | CHECKSUM, bit_AVX2 | bit_AVX512F,
@@ -67,6 +70,7 @@ const struct twill_kernels *twill_kernels_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(tables) ? tables[index] : NULL;
 }
 
+/* Write the names of all tables to text[size], and which ones this machine does not run. */
 static void list_tables(char *text, size_t size)
 {
     int used = snprintf(text, size, "auto");

@@ -69,11 +69,10 @@ void twill_split(twill_range_fn apply, const void *job, size_t count, size_t ele
 void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
                         int threads);
 
-/* Set the floating-point environment for a reduction and restore it. enter() returns what leave()
- * needs. A caller built with -ffast-math flushes denormals, others may round upwards, and ranks and
- * threads may differ, but results must not. So reductions of floats round to nearest and keep
- * denormals (MXCSR, 5 ns). Only on x86-64; elsewhere the caller's environment is used. */
 #if defined(__x86_64__)
+/* Set the floating-point environment for a reduction, of `floats` or else unchanged, and return
+ * what twill_environment_leave() needs. A caller built with -ffast-math flushes denormals, others
+ * may round upwards, but results must not differ. So floats round to nearest and keep denormals. */
 static inline unsigned twill_environment_enter(bool floats)
 {
     const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */
@@ -83,12 +82,14 @@ static inline unsigned twill_environment_enter(bool floats)
     return found & modes;
 }
 
+/* Restore the floating-point environment that twill_environment_enter() has changed. */
 static inline void twill_environment_leave(unsigned modes)
 {
     if (TWILL_UNLIKELY(modes))
         __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | modes);
 }
 #else
+/* Return 0. Where this is used, reductions have the caller's floating-point environment. */
 static inline unsigned twill_environment_enter(bool floats)
 {
     (void)floats;

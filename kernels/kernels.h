@@ -23,9 +23,8 @@
 #define TWILL_KERNEL_MAX_DESTINATIONS 8
 
 enum twill_kernel_flags {
-    /* Store past the caches, for a destination that would have left them before it is read. On Zen
-     * 5 (1 MiB L2, 32 MiB L3) an f32 sum of two is up to 4 times slower if everything fits L2, and
-     * 25 to 45 % faster if it exceeds L3. In between, the reader pays for the gain. */
+    /* Store past the caches, for a destination that would have left them before it is read. This is
+     * slower if everything fits L2, and faster if it exceeds L3. In between, the reader pays. */
     TWILL_KERNEL_STREAM = 1
 };
 
@@ -87,15 +86,12 @@ struct twill_reduction {
 /* Compute dst[i] = ((src[0][i] op src[1][i]) op ...) from nsrc (1 to 8) sources, any mix of raw and
  * partial. The bits are those of reducing in f32 from left to right and rounding at the end. dst
  * may be a source whose elements are as wide as those of dst. Otherwise nothing overlaps. A single
- * source is copied, widened or finished.
- *
- * The result does not depend on the floating-point environment. If it pays, the work is split over
- * at most `threads` OpenMP threads, and never more than omp_get_max_threads(). */
+ * source is copied, widened or finished. The result does not depend on the floating-point
+ * environment. At most `threads` OpenMP threads, and omp_get_max_threads(), share the work. */
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
-/* Like twill_kernels_reduce(), but store to each of ndst (1 to 8) destinations in one pass over
- * memory. Each may be a source. */
+/* Do what twill_kernels_reduce() does, in one pass to ndst (1 to 8) destinations, maybe sources. */
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);
@@ -108,7 +104,7 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
 /* Copy bytes that do not overlap, unless dst is src. See twill_reduction for the last two. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
-/* Reduce raw sources to a final result. */
+/* Do what twill_kernels_reduce() does, from raw sources to a final result. */
 static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
                                             twill_op op, void *dst, const void *const *src,
                                             unsigned nsrc, size_t count, uint32_t divisor,

@@ -54,7 +54,7 @@ size_t twill_kernels_partial(twill_type type, twill_op op)
     return element && in(NARROW_TYPES, type) && in(WIDE, op) ? sizeof(float) : element;
 }
 
-/* A call of twill_kernels_spread(), for all of its ranges. */
+/* A call of twill_kernels_spread(), for all of its ranges, on its stack. */
 struct reduce_job {
     const struct twill_kernels *kernels;
     const struct twill_reduction *reduction;
@@ -68,13 +68,13 @@ struct reduce_job {
     bool buffered;           /* both narrow elements and f32 occur */
 };
 
+/* Return the bytes of an element of source s. */
 static size_t source_element(const struct reduce_job *job, unsigned s)
 {
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
-/* Reduce at most WIDE_COUNT elements: widen narrow sources, reduce in f32, narrow a final result.
- * dst may be a source of its width. */
+/* Reduce at most WIDE_COUNT elements, widening narrow sources and narrowing a final result. */
 static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
     float wide[TWILL_KERNEL_MAX_SOURCES][WIDE_COUNT] TWILL_ALIGNED(64);
@@ -100,8 +100,7 @@ static void reduce_mixed(const struct reduce_job *job, void *dst, const void *co
     job->kernels->narrow[reduction->type](dst, reduced, n);
 }
 
-/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others while
- * they are in the cache. */
+/* Reduce WIDE_COUNT elements at a time to the first destination, and copy them to the others. */
 static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
                         const unsigned char *const *src, size_t count)
 {
@@ -120,6 +119,7 @@ static void reduce_wide(const struct reduce_job *job, unsigned char *const *dst,
     }
 }
 
+/* Reduce a range of elements of `data`, a struct reduce_job. */
 static void reduce_range(const void *data, size_t first, size_t count)
 {
     const struct reduce_job *job = data;
@@ -187,6 +187,7 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
     twill_environment_leave(modes);
 }
 
+/* A call of twill_kernels_scale(), for all of its ranges, on its stack. */
 struct scale_job {
     const struct twill_kernels *kernels;
     twill_type type;
@@ -197,7 +198,7 @@ struct scale_job {
     bool rounds;             /* a product in f32 becomes an element */
 };
 
-/* Multiply WIDE_COUNT elements at a time by an array of factors, with the kernel for products. */
+/* Multiply a range of `data`, a struct scale_job, WIDE_COUNT elements at a time, by the factor. */
 static void scale_range(const void *data, size_t first, size_t count)
 {
     const struct scale_job *job = data;
@@ -240,6 +241,7 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
     twill_split(scale_range, &job, count, job.written, threads);
 }
 
+/* A call of twill_kernels_copy(), for all of its ranges, on its stack. */
 struct copy_job {
     twill_copy_fn copy;
     char *dst;
@@ -247,6 +249,7 @@ struct copy_job {
     unsigned flags;
 };
 
+/* Copy a range of bytes of `data`, a struct copy_job. */
 static void copy_range(const void *data, size_t first, size_t bytes)
 {
     const struct copy_job *job = data;

@@ -156,6 +156,7 @@ UNSIGNED(u64)
 
 #include "kernels/training/training_template.h"
 
+/* Copy bytes, or do nothing if dst is src. Ignores the hint to stream. */
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     (void)flags;

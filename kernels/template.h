@@ -40,8 +40,7 @@
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
 #ifdef LOGIC
-/* Combine two registers. Logical AND and OR become 0 or 1 only in finish(), as a minimum is zero if
- * one operand is, and OR if all are. */
+/* Combine two registers. A logical AND is a minimum, and OR a bitwise one, until finish(). */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -64,6 +63,7 @@ TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
     }
 }
 
+/* Return the result from the combined v, divided for AVG, and 0 or 1 for logical operations. */
 TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 {
     if (op == TWILL_AVG)
@@ -72,6 +72,7 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
                                                                    : v;
 }
 #else
+/* Combine two registers. An average is a sum until finish() divides it. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -86,6 +87,7 @@ TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
     }
 }
 
+/* Return the result from the combined v, divided for AVG, with the canonical NaN for any NaN. */
 TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 {
     if (op == TWILL_AVG)

@@ -96,19 +96,20 @@ enum {
 
 #define narrow_bits_f16(v) MM(cvtps_ph)(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
 
+/* Widen bf16 numbers to floats. */
 TWILL_INLINE vector_f32 widen_bits_bf16(half v)
 {
     return (vector_f32)MM(slli_epi32)(MM(cvtepu16_epi32)(v), 16);
 }
 
-/* An f8e5m2 is the upper half of an f16. */
+/* Widen f8e5m2 numbers to floats. One is the upper half of an f16. */
 TWILL_INLINE vector_f32 widen_bits_f8e5m2(__m128i v)
 {
     return MM(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(v), 8));
 }
 
-/* Shifted to the exponent and mantissa of an f16, the value is 2^8 too small, also if denormal. All
- * ones are NaN, so they get an exponent of all ones. */
+/* Widen f8e4m3 numbers to floats. Shifted to the exponent and mantissa of an f16, they are 2^8 too
+ * small, also if denormal. All ones are NaN, so they get an exponent of all ones. */
 TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
 {
     half wide = HALF(cvtepi8_epi16)(v), all = HALF(set1_epi16)(0x7f);
@@ -133,8 +134,7 @@ TWILL_INLINE vector_i32 narrow_magnitude(vector_i32 rest, int mantissa, int bias
     return choose_less(rest, MM(set1_epi32)((128 - bias) << 23), denormal, normal);
 }
 
-/* Return the code in the lowest byte of each 32 bits. A NaN is canonical here, so its code is also
- * past the largest and gets no sign. */
+/* Round to f8e4m3, in the lowest byte of each 32 bits. A canonical NaN is also past the largest. */
 TWILL_INLINE vector_i32 narrow_bits_f8e4m3(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v, most = MM(set1_epi32)(TWILL_NAN_F8E4M3);
@@ -144,6 +144,7 @@ TWILL_INLINE vector_i32 narrow_bits_f8e4m3(vector_f32 v)
     return choose_less(code, most, BITS(or)(sign, code), most);
 }
 
+/* Round to f8e5m2, in the lowest byte of each 32 bits. A NaN must be the canonical one. */
 TWILL_INLINE vector_i32 narrow_bits_f8e5m2(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v, infinity = MM(set1_epi32)(0x7c);
@@ -154,7 +155,7 @@ TWILL_INLINE vector_i32 narrow_bits_f8e5m2(vector_f32 v)
     return BITS(or)(sign, code);
 }
 
-/* Round to nearest even, into the upper half of each 32 bits. A NaN is canonical here and stays. */
+/* Round to bf16, to nearest even, in the upper half of each 32 bits. A canonical NaN stays. */
 TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
 {
     vector_i32 bits = (vector_i32)v;
@@ -162,8 +163,8 @@ TWILL_INLINE vector_i32 round_bf16(vector_f32 v)
     return MM(add_epi32)(bits, MM(add_epi32)(odd, MM(set1_epi32)(0x7fff)));
 }
 
-/* The instruction returns its second operand for two zeros and for NaN, so take the minimum in both
- * orders. OR keeps a minus sign and keeps NaN a NaN. In all other cases the two are equal. */
+/* Return the minimum, or NaN. The instruction returns its second operand for two zeros and for NaN,
+ * so take both orders. OR keeps a minus sign and NaN. In all other cases the two are equal. */
 TWILL_INLINE vector_f32 min_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)BITS(or)((vector_i32)MM(min_ps)(a, b), (vector_i32)MM(min_ps)(b, a));
@@ -174,7 +175,7 @@ TWILL_INLINE vector_f64 min_f64(vector_f64 a, vector_f64 b)
     return (vector_f64)BITS(or)((vector_i64)MM(min_pd)(a, b), (vector_i64)MM(min_pd)(b, a));
 }
 
-/* For the maximum, AND the sign (+0 wins) and OR the other bits (NaN wins). */
+/* Return the maximum, or NaN, as min_f32() does. AND the sign (+0 wins) and OR the other bits. */
 TWILL_INLINE vector_f32 max_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)or_but_and((vector_i32)MM(max_ps)(a, b), (vector_i32)MM(max_ps)(b, a),

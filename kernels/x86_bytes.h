@@ -15,8 +15,7 @@ typedef __m256i vector_u16;
 
 enum { lanes_i8 = 32, lanes_u8 = 32, lanes_i16 = 16, lanes_u16 = 16 };
 
-/* Load the first n (0 to 16) bytes, with zeros behind them. Uses general registers, as a store to a
- * small buffer followed by a wider load would stall. */
+/* Load the first n (0 to 16) bytes, then zeros, by general registers, as other ways would stall. */
 TWILL_INLINE __m128i load_tail_16(const void *p, size_t n)
 {
     const unsigned char *from = p;
@@ -41,6 +40,7 @@ TWILL_INLINE __m128i load_tail_16(const void *p, size_t n)
     return _mm_set_epi64x((long long)tail, (long long)low);
 }
 
+/* Store the first n (0 to 16) bytes. */
 TWILL_INLINE void store_tail_16(void *p, __m128i v, size_t n)
 {
     unsigned char *to = p;
@@ -76,6 +76,7 @@ TWILL_INLINE __m256i load_tail_32(const void *p, size_t n)
     return _mm256_set_m128i(load_tail_16((const char *)p + 16, n - 16), _mm_loadu_si128(p));
 }
 
+/* Store the first n (0 to 32) bytes. */
 TWILL_INLINE void store_tail_32(void *p, __m256i v, size_t n)
 {
     if (n <= 16) {

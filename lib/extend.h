@@ -55,8 +55,7 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
  * endpoints and completion queues that no other uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
 /* Create *chooser, which selects algorithms by prices that the ranks of a node compute together.
- * Free it with twill_chooser_destroy() before the communicator, which must be in no call, ends.
- * Returns TWILL_OK or the error. */
+ * Free it before the communicator, which must be in no call. Returns TWILL_OK or the error. */
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
                                   struct twill_error *error);
 

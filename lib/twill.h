@@ -160,9 +160,8 @@ TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *conte
 /** \brief Free a communicator, or NULL. All its ranks call it, and wait for each other unless it is
  * broken. It is kept, with a warning, if another thread still uses it. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
-/** \brief Free a communicator without waiting for other ranks. Allowed if it is broken, if the last
- * call on it was a barrier that is complete, or where twill_comm_shrink() and twill_comm_grow() say
- * so. \p comm may be NULL. */
+/** \brief Free a communicator, or NULL, without waiting for other ranks. Allowed if it is broken,
+ * after a complete barrier, or where twill_comm_shrink() and twill_comm_grow() say so. */
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Create a context from the environment, and the communicator of all its ranks. All of them
@@ -447,8 +446,7 @@ TWILL_API twill_status twill_wait(twill_request **request);
 TWILL_API twill_status twill_wait_any(size_t count, twill_request **requests, int *index);
 /** \brief Wait for each of requests[0 .. count-1] as twill_wait() does, also after one has failed.
  * \return ::TWILL_OK, or the first failure. */
-/** \brief Wait for each of requests[0 .. count-1] as twill_wait() does. \return ::TWILL_OK, or the
- * first failure. */
+/** \brief Call twill_wait() for requests[0 .. count-1]. \return ::TWILL_OK or the first failure. */
 TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
 /** \brief Free a persistent request, and set *request to NULL. \return ::TWILL_OK, also for NULL,
  * or ::TWILL_ERR_ARGUMENT if it is in progress or not persistent. */
@@ -559,8 +557,7 @@ TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
 /** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), with what it has sent. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
-/** \brief Return variable \p index as a line: name, value, default, source, help, with tabs, or
- * NULL. */
+/** \brief Return variable \p index, or NULL: name, value, default, source and help, with tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);
 /** \brief Return line \p index of the reasons for the algorithm chosen for a call.
  *

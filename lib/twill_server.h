@@ -187,8 +187,7 @@ TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
  * commit), or NULL for an unknown key, before the commit, or if this rank does not work. Local. */
 TWILL_API void *twill_server_gradient(const twill_server *server, int key);
-/** \brief Return the parameter memory of a key, the caller's or the server's, or NULL in the cases
- * of twill_server_gradient(). Local. */
+/** \brief Return the parameter memory of a key, as twill_server_gradient() its gradient. Local. */
 TWILL_API void *twill_server_parameters(const twill_server *server, int key);
 /** \brief Start to push the gradient of a key, which belongs to the server until the push is waited
  * for. Returns ::TWILL_ERR_ARGUMENT if a push of the key is under way. */
@@ -202,8 +201,8 @@ TWILL_API twill_status twill_server_push_pull(twill_server *server, int key);
 /** \brief Start twill_server_push_pull() of \p count keys, in this order. */
 TWILL_API twill_status twill_server_push_pull_all(twill_server *server, size_t count,
                                                   const int *keys);
-/** \brief Advance, and set *done to 1 if push and pull of a key are complete, else to 0. Key -1
- * means all keys. */
+/** \brief Advance. Set *done to 1 if push and pull of a key (or all, for -1) are over, else to
+ * 0. */
 TWILL_API twill_status twill_server_test(twill_server *server, int key, int *done);
 /** \brief Wait for push and pull of a key, or of all keys if \p key is -1. */
 TWILL_API twill_status twill_server_wait(twill_server *server, int key);

@@ -230,9 +230,8 @@ TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
  * the set's (zeros after the commit). With options.late ask for it in each step. Returns NULL for
  * an unknown index, before the commit, or without an optimizer. Any thread may call it. */
 TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index);
-/** \brief Take master weights from the parameters again at the next step. Local, on all ranks,
- * after the caller has changed f16 or bf16 parameters between steps, or f32 ones with
- * options.late. */
+/** \brief Take master weights from the parameters again at the next step. Local, on all ranks, if
+ * the caller has changed f16 or bf16 parameters, with options.late f32 ones, between steps. */
 TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
 /** \brief Return in *bytes how many bytes twill_gradients_state_export() writes on this rank.
  * Local, after the commit. It changes with buckets (options.autotune, compression_automatic). */
@@ -262,10 +261,9 @@ TWILL_API twill_status twill_gradients_state_import(twill_gradients *set, const 
  * priorities and order of the tensors. A difference is ::TWILL_ERR_MISMATCH on all ranks, and the
  * message names the tensor and the ranks. */
 TWILL_API twill_status twill_gradients_commit(twill_gradients *set);
-/** \brief Return the gradient memory of a tensor, which is the caller's or the set's (aligned to 64
- * bytes, zeros after the commit). With options.late the set alternates between two, so ask for it
- * in each step. Returns NULL for an unknown index, and before the commit if the memory is the
- * set's. Any thread may call it. */
+/** \brief Return the gradient memory of a tensor, the caller's or the set's (aligned to 64 bytes,
+ * zeros after the commit). With options.late the set alternates between two, so ask in each step.
+ * NULL for an unknown index, or if it is the set's before the commit. Any thread may call it. */
 TWILL_API void *twill_gradients_memory(const twill_gradients *set, int index);
 /** \brief Return where the last result of a tensor is, which is twill_gradients_memory() of the
  * step that it belongs to. With options.late it is valid until the next step's gradient is written.
@@ -311,9 +309,8 @@ TWILL_API twill_status twill_gradients_count(const twill_gradients *set,
 TWILL_API twill_status twill_gradients_traffic(const twill_gradients *set,
                                                twill_counters *counters);
 /** \brief Return line 0, 1, ... that says where the time of the set's reductions went since the
- * commit and which ranks came last, as twill_comm_times() does for a communicator. Communication
- * threads follow one after the other. NULL past the end. Call it between steps. The text is valid
- * until the next call on the set. */
+ * commit and which ranks came last, as twill_comm_times() does, for each communication thread. NULL
+ * past the end. Call it between steps. The text is valid until the next call on the set. */
 TWILL_API const char *twill_gradients_times(twill_gradients *set, size_t index);
 /** \brief Return line 0, 1, ... of a description of options, buckets with their tensors, and
  * communication threads. NULL past the end. The text is valid until the next call on the set. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* A driver library, and its functions. Constant once open. */
 struct twill_device {
     void *library;
     uintptr_t break_start; /* start of the memory of sbrk(), which no driver maps */
@@ -18,6 +19,7 @@ struct twill_device {
 #undef X
 };
 
+/* Return CUDA's description of a result, or "no description". */
 static const char *error_text(const struct twill_device *device, enum twill_cuda_result result)
 {
     const char *text = NULL;
@@ -58,8 +60,7 @@ static const char *resolve(struct twill_device *device)
     return NULL;
 }
 
-/* Return whether the driver works, and print into `how` what it is, or why it does not work. Asking
- * for the version does not initialise CUDA. */
+/* Return whether the driver works, and write what it is, or why not, to how[how_bytes]. */
 static bool usable(struct twill_device *device, const char *name, char *how, size_t how_bytes)
 {
     int version = 0;
@@ -111,6 +112,7 @@ void twill_device_close(struct twill_device *device)
 
 /* --- pointers ------------------------------------------------------------------------------- */
 
+/* Attributes of a pointer, on the stack. All zeros for memory that CUDA does not know. */
 struct pointer_info {
     void *context; /* NULL if it has none */
     unsigned type, managed;
@@ -118,7 +120,7 @@ struct pointer_info {
     bool is_uninitialised; /* the process has not initialised CUDA, or is at its end */
 };
 
-/* Get all attributes of a pointer in one call. Memory unknown to the driver is host memory. */
+/* Get all attributes of a pointer in one call. Memory that CUDA does not know is a success. */
 static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
                                               const void *pointer, struct pointer_info *info)
 {
@@ -165,14 +167,14 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
 }
 
 /* --- contexts ------------------------------------------------------------------------------- */
-/* A context made current for a copy. */
+/* A context made current for a copy, on the stack of the function that copies. */
 struct entered_context {
     bool is_pushed, is_retained;
     int ordinal;
 };
 
-/* Make a context current: that of the memory or, if it has none and neither has the thread, the
- * primary one of its device. leave_context() must follow. Returns the failing function, or NULL. */
+/* Make a context current: that of the memory or, if it and the thread have none, its device's
+ * primary one. leave_context() must follow. Returns NULL, or the failing function, with *result. */
 static const char *enter_context(const struct twill_device *device,
                                  const struct twill_device_memory *memory,
                                  struct entered_context *entered, enum twill_cuda_result *result)
@@ -213,10 +215,9 @@ static const char *leave_context(const struct twill_device *device,
 /* Up to this many bytes are copied to the device as two rows. */
 #define ROWS_MOST ((size_t)64 << 10)
 
-/* cuMemcpyHtoD() sends up to 24 KiB, pinned or not, with the commands of the engine that computes.
- * If several processes use a device, each such copy waits until that engine serves its process (142
- * us with two processes on an H100, driver 580). The copy engine, which copies rows, has no such
- * wait and takes 9 us, also with one process. */
+/* Copy an even number of bytes to the device as two rows. cuMemcpyHtoD() sends up to 24 KiB with
+ * the commands of the engine that computes. If several processes use a device, each such copy waits
+ * until that engine serves its process. The engine that copies rows has no such wait. */
 static enum twill_cuda_result copy_rows(const struct twill_device *device,
                                         twill_cuda_pointer pointer, const void *host, size_t bytes)
 {
@@ -231,8 +232,8 @@ static enum twill_cuda_result copy_rows(const struct twill_device *device,
     return device->copy_rows(&rows);
 }
 
-/* Copies to the device may return before the last bytes are there, so wait for their stream.
- * Returns the failing function, or NULL. */
+/* Copy in the current context. Copies to the device may return before the last bytes are there, so
+ * wait for their stream. Returns NULL, or the failing function, with *result. */
 static const char *copy(const struct twill_device *device, const struct twill_device_memory *memory,
                         void *host, bool to_host, size_t bytes, enum twill_cuda_result *result)
 {
@@ -250,6 +251,7 @@ static const char *copy(const struct twill_device *device, const struct twill_de
     return *result == TWILL_CUDA_SUCCESS ? NULL : "cuStreamSynchronize";
 }
 
+/* Copy between host and device, in the memory's context. Returns TWILL_OK or TWILL_ERR_SYSTEM. */
 static twill_status copy_in_context(const struct twill_device *device,
                                     const struct twill_device_memory *memory, void *host,
                                     bool to_host, size_t bytes, struct twill_error *error)

@@ -12,6 +12,7 @@
 #define TIMED_SAMPLES  16u
 #define TIMED_PRODUCTS 3u
 
+/* A call of twill_factors_multiply(), for all of its ranges, on its stack. */
 struct factors_job {
     const struct twill_training_kernels *kernels;
     const struct twill_factors *factors;
@@ -19,6 +20,7 @@ struct factors_job {
     size_t first;
 };
 
+/* Compute a range of rows of `data`, a struct factors_job. */
 static void multiply_rows(const void *data, size_t first, size_t count)
 {
     const struct factors_job *job = data;

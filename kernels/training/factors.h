@@ -3,8 +3,7 @@
  * product of an error and an activation (Chilimbi et al. 2014, Project Adam; Xie et al. 2014).
  *
  * An element is summed in f32 in the order of parts and samples, with each product and each sum
- * rounded once. The bits are the same by every instruction set, for any range of rows and number of
- * threads. */
+ * rounded once. The bits are the same by every instruction set and for any number of threads. */
 #ifndef TWILL_FACTORS_H
 #define TWILL_FACTORS_H
 

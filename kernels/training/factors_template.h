@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Products of sufficient factors, in the compiler's vectors: tiles of rows and columns stay in
- * registers while the samples are added. */
+/* Products of sufficient factors. Tiles stay in registers while the samples are added. */
 #include "kernels/training/factors.h"
 
 #define FACTOR_ROWS  4u
@@ -36,6 +35,7 @@ TWILL_INLINE void multiply_tile(const struct twill_factors *f, element_f32 *grad
     }
 }
 
+/* Return one element of the scaled product. */
 static float multiply_one(const struct twill_factors *f, size_t row, size_t column)
 {
     const element_f32 *errors = f->errors, *activations = f->activations;
@@ -47,6 +47,7 @@ static float multiply_one(const struct twill_factors *f, size_t row, size_t colu
     return sum * f->scale;
 }
 
+/* Compute rows `first` to `first` + `count` - 1 of the product that begins at `to`. */
 static void multiply_factors(const struct twill_factors *f, void *to, size_t first, size_t count)
 {
     element_f32 *gradient = to;

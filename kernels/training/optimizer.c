@@ -138,6 +138,7 @@ static struct twill_update_job job_of(const struct twill_kernels *kernels,
     return job;
 }
 
+/* Update a range of elements of `data`, a struct twill_update_job. */
 static void update_range(const void *data, size_t first, size_t count)
 {
     const struct twill_update_job *job = data;
@@ -162,6 +163,7 @@ struct stretches {
     struct twill_optimizer_norms *sums;
 };
 
+/* Sum the squares of stretches `first` to `first` + `count` - 1 of `data`, a struct stretches. */
 static void sum_stretches(const void *data, size_t first, size_t count)
 {
     const struct stretches *job = data;

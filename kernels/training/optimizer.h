@@ -62,8 +62,7 @@ struct twill_optimizer_step {
     int threads; /* most OpenMP threads to use (TWILL_THREADS) */
 };
 
-/* Update `count` parameters and their state. For LAMB the gradient is not read, as
- * twill_optimizer_norms() has added it to m and v. */
+/* Update `count` parameters and states. For LAMB, twill_optimizer_norms() has used the gradient. */
 void twill_optimizer_update(const struct twill_kernels *kernels,
                             const struct twill_optimizer_step *step, size_t count);
 
@@ -73,9 +72,8 @@ struct twill_optimizer_norms {
     double update;  /* LARS |g|^2, LAMB |u|^2 */
 };
 
-/* Make the first pass of LARS and LAMB over `count` parameters and return the norms. For LAMB also
- * update m and v. Call it once for each step. Does not read step->trust. The sums have the order of
- * twill_kernels_sum_of_squares(). */
+/* Make the first pass of LARS and LAMB over `count` parameters, once for each step, and return the
+ * norms, in the order of twill_kernels_sum_of_squares(). For LAMB also update m and v. */
 struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *kernels,
                                                    const struct twill_optimizer_step *step,
                                                    size_t count);

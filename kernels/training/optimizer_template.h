@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Included by training_template.h: the steps and norms of optimizer.h for one instruction set. */
 
-/* Load the gradient, which is the scaled sum of the sources. */
 #define GRADIENT(type)                                                                             \
     {                                                                                              \
         EACH(v) g[v] = fetch_##type(step->gradient[0], at + v * STEP_LANES, n);                    \
         for (unsigned s = 1; s < step->sources; s++)                                               \
             EACH(v) g[v] = g[v] + fetch_##type(step->gradient[s], at + v * STEP_LANES, n);         \
     }
+/* Load to g the scaled sum of the sources at `at`, for registers or, unless n is 0, n elements. */
 TWILL_INLINE void load_gradient(const struct twill_optimizer_step *step, vector_f32 *g, size_t at,
                                 unsigned registers, size_t n)
 {
@@ -45,7 +45,7 @@ TWILL_INLINE void add_to_moments(const struct twill_update_job *job, vector_f32 
     *v = splat_f32(job->beta2) * *v + splat_f32(job->rest2) * (g * g);
 }
 
-/* Update a register of weights and states. `rule` is known at compile time. */
+/* Update a register of weights w and states a and b. `rule` is known at compile time. */
 TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer_rule rule,
                              vector_f32 g, vector_f32 *w, vector_f32 *a, vector_f32 *b)
 {
@@ -82,7 +82,7 @@ TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer
     }
 }
 
-/* Update a batch at `at`. `rule`, `registers` and n == 0 are known at compile time. */
+/* Update registers or, unless n is 0, n elements. `rule`, `registers`, n == 0 are compile-time. */
 TWILL_INLINE void update_batch(const struct twill_update_job *job, twill_optimizer_rule rule,
                                size_t at, unsigned registers, size_t n)
 {
@@ -157,11 +157,13 @@ static double sum_lanes(const struct square_lanes *sums)
 #define REGISTER_PART(v, n)  twill_min((n) - (v)*STEP_LANES, STEP_LANES)
 #define REGISTER_IS_IN(v, n) ((n) > (v)*STEP_LANES)
 
+/* Load `part` (1 to STEP_LANES) elements at `at`. */
 TWILL_INLINE vector_f32 fetch_part(twill_type type, const void *src, size_t at, size_t part)
 {
     return fetch_any(type, src, at, part == STEP_LANES ? 0 : part);
 }
 
+/* Return the sum of the squares of `count` elements. */
 TWILL_INLINE double squares_of(twill_type type, const void *src, size_t count)
 {
     const unsigned registers = SQUARE_REGISTERS;
@@ -208,6 +210,7 @@ TWILL_INLINE void norms_of_register(const struct twill_update_job *job, twill_op
     add_square(update, g[0]);
 }
 
+/* Make the first pass of LARS or LAMB over a range. Returns its squared norms. */
 TWILL_INLINE struct twill_optimizer_norms
 norms_of(const struct twill_update_job *job, twill_optimizer_rule rule, size_t first, size_t count)
 {
@@ -227,12 +230,14 @@ norms_of(const struct twill_update_job *job, twill_optimizer_rule rule, size_t f
     return (struct twill_optimizer_norms){sum_lanes(&weights), sum_lanes(&update)};
 }
 
+/* Make the first pass of LARS over a range. Returns its squared norms. */
 static struct twill_optimizer_norms norms_lars(const struct twill_update_job *job, size_t first,
                                                size_t count)
 {
     return norms_of(job, TWILL_OPTIMIZER_LARS, first, count);
 }
 
+/* Make the first pass of LAMB over a range, updating its moments. Returns its squared norms. */
 static struct twill_optimizer_norms norms_lamb(const struct twill_update_job *job, size_t first,
                                                size_t count)
 {

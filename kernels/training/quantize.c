@@ -22,7 +22,7 @@ size_t twill_block_count(struct twill_block_format format, size_t count)
     return (count + format.elements - 1) / format.elements;
 }
 
-/* A call, for all of its blocks or elements. */
+/* A call of quantize.h, for all of its blocks or elements, on its stack. */
 struct code_job {
     const struct twill_training_kernels *kernels;
     struct twill_encoding encoding;
@@ -41,6 +41,7 @@ static size_t elements_of(const struct code_job *job, size_t block)
     return twill_min(each, job->count - block * each);
 }
 
+/* Encode a range of blocks of `data`, a struct code_job. */
 static void encode_range(const void *data, size_t first, size_t count)
 {
     const struct code_job *job = data;
@@ -56,7 +57,7 @@ static void encode_range(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
-/* Set coded[] to a block of each source. */
+/* Set coded[] to this block of each source. */
 static void point_at(const struct code_job *job, size_t block,
                      const unsigned char *coded[TWILL_KERNEL_MAX_SOURCES])
 {
@@ -64,6 +65,7 @@ static void point_at(const struct code_job *job, size_t block,
         coded[s] = job->coded[s] + block * twill_block_bytes(job->encoding.format);
 }
 
+/* Decode and add a range of blocks of all sources of `data`, a struct code_job. */
 static void decode_range(const void *data, size_t first, size_t count)
 {
     const struct code_job *job = data;
@@ -79,6 +81,7 @@ static void decode_range(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
+/* Add a range of blocks of all sources of `data`, a struct code_job, and encode the sums. */
 static void add_range(const void *data, size_t first, size_t count)
 {
     const struct code_job *job = data;
@@ -97,6 +100,7 @@ static void add_range(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
+/* Round a range of elements of `data`, a struct code_job, to the narrow type. */
 static void narrow_range(const void *data, size_t first, size_t count)
 {
     const struct code_job *job = data;
@@ -108,6 +112,7 @@ static void narrow_range(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
+/* Return a job without its arrays. `factor` is the prescale or the scale. */
 static struct code_job job_of(const struct twill_kernels *kernels, struct twill_block_format format,
                               twill_type type, float factor, size_t count)
 {

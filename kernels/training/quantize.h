@@ -27,6 +27,7 @@
 #define TWILL_BLOCK_LEAST   32
 #define TWILL_BLOCK_MOST    1024
 
+/* The format of a block of codes, passed by value. */
 struct twill_block_format {
     twill_type code;   /* TWILL_I8, TWILL_F8E4M3 or TWILL_F8E5M2 */
     uint32_t elements; /* of a block, a multiple of 32 in TWILL_BLOCK_LEAST .. _MOST */
@@ -73,9 +74,8 @@ struct twill_sparse {
 
 /* Move the k elements of the largest magnitude from `values` to `chosen`, and set them to zero in
  * `values`, which is then the residual. Elements of lower index come first among equals, and a NaN
- * is larger than every number. `count` is below 2^32, and k is at most `count`. Expected time is
- * linear: a sample gives a bound, and elements above it are counted by their bits, twice refined,
- * and collected. Returns k. */
+ * is larger than every number. `count` is below 2^32, and k is at most `count`. The time is linear,
+ * as a sample gives a bound, and elements above it are counted by their bits. Returns k. */
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
                             size_t k, struct twill_sparse chosen);
 /* Move the elements whose magnitude is at least `threshold` (>= 0), NaN included, or if they are

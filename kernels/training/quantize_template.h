@@ -18,6 +18,7 @@ TWILL_INLINE vector_f32 fetch_compensated(const struct twill_encoding *encoding,
     return v;
 }
 
+/* Store a register's elements, up to 127 in magnitude, as rounded int8 codes. */
 TWILL_INLINE void put_code_i8(unsigned char *codes, size_t at, vector_f32 v)
 {
     store_low_bytes(codes + at, bits_of_f32(v + splat_f32(ROUNDER)));
@@ -48,7 +49,7 @@ TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, floa
     return most;
 }
 
-/* Write a block without codes: of tiny values, which all go to the residual, or not a number. */
+/* Write a block without codes: of tiny values, which all go to the residual, or not `finite`. */
 static void encode_none(unsigned char *block, const float *value, float *residual, size_t count,
                         size_t elements, bool finite)
 {
@@ -137,8 +138,7 @@ static void feedback_f32(const struct twill_encoding *encoding, void *dst, const
     }
 }
 
-/* The largest elements: passes over an array that look for elements by the bits of their magnitude.
- * Most registers have none of these elements. */
+/* The largest elements, by the bits of their magnitude. Most registers have none of them. */
 
 /* Return a bit for each element of the register at `at` whose magnitude is in [low, last]. */
 TWILL_INLINE unsigned hits_at(const float *values, size_t at, size_t count, uint32_t low,
@@ -154,6 +154,7 @@ static uint32_t magnitude_at(const float *values, size_t i)
     return twill_f32_bits(values[i]) & MAGNITUDE;
 }
 
+/* Count elements whose magnitude's bits are in [low, last]: bins[(bits - low) >> shift]++. */
 static void histogram_f32(const float *values, size_t count, uint32_t low, uint32_t last,
                           unsigned shift, uint32_t *bins)
 {
@@ -162,6 +163,7 @@ static void histogram_f32(const float *values, size_t count, uint32_t low, uint3
             bins[(magnitude_at(values, at + (unsigned)__builtin_ctz(hits)) - low) >> shift]++;
 }
 
+/* Return the number of elements whose magnitude's bits are at least `low`. */
 static size_t count_f32(const float *values, size_t count, uint32_t low)
 {
     size_t found = 0;
@@ -170,6 +172,8 @@ static size_t count_f32(const float *values, size_t count, uint32_t low)
     return found;
 }
 
+/* Move elements whose magnitude's bits are above `bits`, and the first `equals` that have them, to
+ * `chosen`, and set them to zero in `values`. Returns how many. */
 static size_t collect_f32(float *values, size_t count, uint32_t bits, size_t equals,
                           struct twill_sparse chosen)
 {

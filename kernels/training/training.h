@@ -17,9 +17,9 @@ struct twill_update_job {
     const struct twill_optimizer_step *step;
     float *weights; /* step->master, or step->parameter if that is f32 */
     bool decays, has_momentum, nesterov;
-    float rate; /* with bias correction, or with the trust ratio */
-    float decay, keep;
-    float momentum, undamped;
+    float rate;                       /* with bias correction, or with the trust ratio */
+    float decay, keep;                /* keep = 1 - rate * decay */
+    float momentum, undamped;         /* undamped = 1 - dampening, 1 in the first step */
     float beta1, rest1, beta2, rest2; /* rest = 1 - beta */
     float unbias1, unbias2;           /* 1 / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
     float epsilon;
@@ -53,8 +53,7 @@ typedef void (*twill_histogram_fn)(const float *values, size_t count, uint32_t l
                                    unsigned shift, uint32_t *bins);
 /* Return the number of elements whose magnitude's bits are at least `low`. */
 typedef size_t (*twill_count_fn)(const float *values, size_t count, uint32_t low);
-/* Move the elements whose magnitude's bits are above `bits`, and the first `equals` whose bits are
- * `bits`. Returns how many. */
+/* Move the elements of a magnitude above `bits`, and the first `equals` of it. Returns how many. */
 typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, size_t equals,
                                    struct twill_sparse chosen);
 

@@ -55,6 +55,7 @@ TWILL_INLINE vector_f32 fetch_any(twill_type type, const void *src, size_t at, s
     }
 }
 
+/* Store f32, f16 or bf16, n elements or, if n is 0, a whole register. */
 TWILL_INLINE void put_any(twill_type type, void *dst, size_t at, vector_f32 value, size_t n)
 {
     switch (type) {
@@ -75,8 +76,8 @@ TWILL_INLINE size_t part_at(size_t at, size_t count)
     return count - at < STEP_LANES ? count - at : 0;
 }
 
-/* Magnitudes are compared as integers, which have the same order. */
 #define MAGNITUDE 0x7fffffff
+/* Return the bits of the magnitudes. Compared as integers, they have the same order. */
 TWILL_INLINE vector_i32 magnitude_of(vector_f32 v)
 {
     return bits_of_f32(v) & splat_i32(MAGNITUDE);

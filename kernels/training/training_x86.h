@@ -11,6 +11,7 @@
 #define store_low_bytes(p, v) store_quarter(p, bytes_of(BITS (and)(v, splat_i32(0xff))))
 #define lanes_count(hits)     ((size_t)__builtin_popcount(hits))
 
+/* Add the squares of v's elements to as many f64 at `sums`, in their order. */
 TWILL_INLINE void add_square(vector_f64 *sums, vector_f32 v)
 {
     vector_f64 low = MM(cvtps_pd)(lower_f32(v)), high = MM(cvtps_pd)(upper_f32(v));

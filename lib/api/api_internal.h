@@ -6,8 +6,7 @@
 #include "lib/comm/comm.h"
 
 /* --- lib/api/collective.c --- */
-/* Make a collective call and wait until it is complete. In an open group, only record it. Return
- * the result of the public function `name`. */
+/* Make a collective call for `name` and wait, or record it in an open group. Returns its status. */
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
                             const char *name);
 /* Start a collective call for the public function `name`, and store the handle of its request in
@@ -30,14 +29,12 @@ twill_status twill_call_check_buffers(const struct twill_request *run);
 /* Set *request to NULL. Returns TWILL_OK if a nonblocking or persistent call may be made now, or
  * the error if the communicator is broken, `request` is NULL, or a group is open. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
-/* Let other threads advance a queued request, and advance its communicator once. Returns TWILL_OK,
- * or the failure that has broken the communicator. */
+/* Let other threads advance a queued request, and advance once. Returns TWILL_OK or the failure. */
 twill_status twill_request_launch(struct twill_request *request);
 /* Copy the call into the request, check and hash it. Returns TWILL_OK or the error. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
-/* Number and publish a call that was refused with request->refused_alike set. If all ranks have
- * refused it, they continue. If not, the others find in this rank's call records, or later by the
- * signatures, that it has made another call. */
+/* Number and publish a call that was refused with request->refused_alike set. Ranks that have made
+ * another call find that in this rank's call records, or later by the signatures. */
 void twill_request_number_refused(struct twill_request *request, const struct twill_call *call);
 /* Compute run->call_hash from run->summary, and run->bytes, the size of the larger buffer. */
 void twill_run_hash_call(struct twill_request *run);
@@ -56,8 +53,7 @@ bool twill_point_is_lonely(const struct twill_request *request);
 /* Post the messages of a prepared point-to-point request, which other threads may then advance.
  * Returns TWILL_OK, or the failure that has broken the communicator. */
 twill_status twill_point_launch(struct twill_request *request);
-/* Send, receive or both, and wait until that is complete. In an open group, only record it. Return
- * the result of the public function `name`. */
+/* Send, receive or both for `name` and wait, or record it in an open group. Returns its status. */
 twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *point,
                              const char *name);
 /* Start a point-to-point call for the public function `name`, and store the handle in *request.
@@ -91,16 +87,14 @@ twill_status twill_group_record(struct twill_comm *comm, const struct twill_call
 void twill_group_close(struct twill_comm *comm);
 
 /* --- lib/api/deadlines.c --- */
-/* Return TWILL_OK if a public call may set this timeout, and TWILL_ERR_ARGUMENT with a message in
- * the communicator's error otherwise. The communicator is held. */
+/* Return TWILL_OK if a call may set this timeout, else TWILL_ERR_ARGUMENT, with comm->error set. */
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 
 /* --- lib/api/init.c --- */
 /* Opens and closes timelines, metrics and groups of each communicator. */
 extern const struct twill_comm_observer twill_api_observer;
-/* End a call that makes a context and its communicator, and return its `status`. On success *comm
- * owns the context. On failure the context is destroyed, and the reason is written to
- * message[bytes] or, if that is NULL, printed. */
+/* End a call that makes a context and communicator, and return `status`. On success *comm owns the
+ * context. On failure that is freed, and the reason goes to message[bytes] or, if NULL, a log. */
 twill_status twill_init_finish(struct twill_comm **comm, struct twill_context *context,
                                twill_status status, const struct twill_error *error, char *message,
                                size_t bytes);
@@ -114,9 +108,8 @@ bool twill_elastic_is_over(void *user, uint32_t rank);
 /* Mark the new process as a rank of the job for twillrun, by removing its file "joining". */
 void twill_elastic_joined(void);
 /* In a new process, wait for the handle by which it joins, and write it to
- * handle[TWILL_HANDLE_BYTES]. *deadline is a twill_now(), and TWILL_TIMEOUT from now replaces 0.
- * Returns TWILL_OK, TWILL_ERR_PEER if all ranks of the job have failed, TWILL_ERR_TIMEOUT at the
- * deadline, or another error. */
+ * handle[TWILL_HANDLE_BYTES]. *deadline is a twill_now(), or 0 for TWILL_TIMEOUT from now. Returns
+ * TWILL_OK, TWILL_ERR_PEER if all ranks have failed, TWILL_ERR_TIMEOUT, or another error. */
 twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline, char *handle,
                                  struct twill_error *error);
 /* In a job of twillrun --elastic, write the file by which twillrun knows that the job has started.

@@ -2,8 +2,7 @@
 /* The public calls, each as a blocking, a nonblocking (_start) and a persistent (_init) form. */
 #include "lib/api/api_internal.h"
 
-/* Define the three forms of twill_NAME(comm, ...): each passes its arguments on as a struct
- * twill_KIND (call or point), `packed`. */
+/* Define the three forms of twill_NAME(), which pass on `packed`, a struct twill_KIND. */
 #define THREE_FORMS(name, kind, packed, ...)                                                       \
     twill_status twill_##name(__VA_ARGS__)                                                         \
     {                                                                                              \

@@ -284,9 +284,8 @@ static bool is_collected(const void *run)
     return twill_exchange_is_over(&((const struct twill_request *)run)->exchange);
 }
 
-/* Exchange the buffers' addresses with the ranks of the node, as a call with its own number, if
- * ranks of any node need that. The barrier ensures that no rank changes its addresses before all
- * have read them. Returns TWILL_OK or the error. */
+/* Exchange the buffers' addresses with the node's ranks, as a numbered call, if any rank needs
+ * that. The barrier keeps addresses until all have read them. Returns TWILL_OK or the error. */
 static twill_status exchange_addresses(struct twill_request *request)
 {
     static const struct twill_call barrier = {.collective = TWILL_BARRIER};

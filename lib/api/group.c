@@ -88,8 +88,7 @@ static size_t request_bytes(const struct twill_request *request)
     return request->call.count * request->layout.element;
 }
 
-/* Return the next collective, or NULL. Messages in between are skipped, as they differ between
- * ranks, and all ranks must fuse the same calls. */
+/* Return the next collective, or NULL. Messages are skipped, as all ranks fuse the same calls. */
 static struct twill_request *collective_after(const struct twill_request *request)
 {
     struct twill_request *next = request->recorded;
@@ -210,8 +209,7 @@ static twill_status begin_points(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Start the collectives of the group in order. Wait for each fused one, as there is one packed
- * buffer. Returns TWILL_OK or the first error. */
+/* Start the collectives in order, waiting for fused ones. Returns TWILL_OK or the first error. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
     struct twill_request *r = comm->group->first;

@@ -24,8 +24,7 @@ const char *twill_context_message(const twill_context *context)
                                           : "the context has been destroyed";
 }
 
-/* Return line `which`, from 0, of those lines of twill_context_describe() that have current values,
- * or NULL past the last. The text is in the context. */
+/* Return line `which` of the context's present memory figures, or NULL past the last. */
 static const char *live_line(struct twill_context *context, unsigned which)
 {
     enum { MEMORY_HELD, MEMORY_FALLBACKS };

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Point-to-point calls. Messages have their own lane and are posted at once, so that messages and
- * collectives do not wait for each other. */
+/* Point-to-point calls. Messages have their own lane, so collectives do not wait for them. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/transports.h"
 #include "lib/api/api_internal.h"
@@ -18,8 +17,7 @@ static uint32_t signature_of(twill_type type, size_t count)
     return (uint32_t)(h >> 32) | 1u;
 }
 
-/* Check the arguments of one direction, which messages call `name` and `peer_name`. Returns
- * TWILL_OK or TWILL_ERR_ARGUMENT. */
+/* Check a buffer called `name` and its peer. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
 static twill_status check_way(struct twill_comm *comm, const char *name, const void *buffer,
                               size_t count, twill_type type, const char *peer_name, int peer)
 {
@@ -172,8 +170,7 @@ bool twill_point_is_lonely(const struct twill_request *request)
             (t[TWILL_IN].status == TWILL_PENDING && t[TWILL_IN].peer == self));
 }
 
-/* Break the communicator with `status`, after putting "rank R: point to point: " before the
- * message. Returns the status that it has failed with. */
+/* Break the communicator, naming this rank in the message. Returns the resulting status. */
 static twill_status fail_point(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;

@@ -177,8 +177,7 @@ static twill_status meet_others(twill_comm **made, struct twill_context **contex
     return status != TWILL_OK ? status : twill_grow_conclude(made, *context);
 }
 
-/* Check the arguments, and hold the old communicator if there is one. Returns TWILL_OK, or the
- * error, in which case nothing is held. */
+/* Check the arguments and hold `comm`, if any. Returns TWILL_OK, or the error without holding. */
 static twill_status begin_reconfiguration(twill_comm *comm, const twill_handle *own,
                                           const twill_reconfiguration *how,
                                           struct twill_error *error)

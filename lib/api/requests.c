@@ -166,8 +166,7 @@ twill_status twill_test(twill_request **handle, int *done)
     return status;
 }
 
-/* Wait until done(of) returns true or the communicator, which is held, breaks. Returns TWILL_OK, or
- * the status that it has failed with. */
+/* Wait until done(of) is true or the held communicator breaks. Returns TWILL_OK or its status. */
 static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void *of),
                                const void *of)
 {

@@ -11,9 +11,8 @@ struct twill_load {
     uint32_t item, bin;
 };
 
-/* Assign items to bins, the heaviest first, each to the bin with the least load. So no bin has more
- * than the mean plus the largest item. Sorts `load` by weight, and stores the loads in
- * total[bins]. */
+/* Assign items to bins, the heaviest first, each to the bin with the least load, so none has more
+ * than the mean plus the largest item. Sorts `load` by weight, and stores loads in total[bins]. */
 void twill_balance(struct twill_load *load, size_t items, uint64_t *total, uint32_t bins);
 
 #endif

@@ -42,9 +42,9 @@ static inline size_t twill_round_up(size_t n, size_t to)
     return (n + to - 1) & ~(to - 1);
 }
 
-/* A failure on its way up the call stack, with its status, its message and the source lines that it
- * has passed. Each context and communicator has one. Functions that can fail take a pointer to one,
- * so nothing is global. Its owner's lock protects it. */
+/* A failure on its way up the call stack, with its status, message and the source lines passed.
+ * Each context and communicator has one, under its lock. Functions that can fail take a pointer to
+ * one, so nothing is global. */
 struct twill_error {
     twill_status status;
     uint32_t rank;  /* the rank of the communicator that TWILL_FAIL_RANK has blamed, or
@@ -80,8 +80,7 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
 /* The lowest value of twill_status. */
 #define TWILL_STATUS_LOWEST TWILL_ERR_EXCLUDED
 
-/* Return a status that another process has sent, or TWILL_ERR_INTERNAL if it is not a twill_status.
- * TWILL_TRY would take a positive one for success. */
+/* Return a status that another process has sent, TWILL_ERR_INTERNAL if it is no twill_status. */
 static inline twill_status twill_status_received(int64_t sent)
 {
     return sent <= 0 && sent >= TWILL_STATUS_LOWEST ? (twill_status)sent : TWILL_ERR_INTERNAL;
@@ -178,8 +177,7 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name);
  * fit as a whole, the list ends with "..." instead. */
 void twill_text_list(char *text, size_t bytes, const char *name);
 
-/* Replace tabs by blanks, and other control characters, such as those that command a terminal, by
- * '?'. Meant for text that came from another host. */
+/* Replace tabs by blanks and other control characters by '?', in text from another host. */
 void twill_text_plain(char *text, size_t bytes);
 
 /* Fill memory with up to 256 random bytes of the kernel. Returns false with errno on failure. */

@@ -20,8 +20,7 @@
 #define TWILL_BOOTSTRAP_SLACK_NS TWILL_S(2)
 #define TWILL_ATTEND_NS          TWILL_MS(20) /* between looks whether an awaited rank lives */
 #define TWILL_JOB_ENDED_NS       TWILL_MS(20) /* between looks whether the launcher's job ended */
-/* For a process manager to answer "finalize", which it does at once if it lives. */
-#define TWILL_PMI_GOODBYE_NS TWILL_S(2)
+#define TWILL_PMI_GOODBYE_NS     TWILL_S(2)   /* for the answer to "finalize" */
 /* For a name server that says EAI_AGAIN, as it may be late at the start of a job. */
 #define TWILL_RESOLVE_NS       TWILL_S(5)
 #define TWILL_RESOLVE_PAUSE_MS 100 /* between questions, so that ranks do not flood it */
@@ -36,18 +35,15 @@
 /* For a rank that has joined and left to return, as after a lost answer (TWILL_JOIN_ANSWER_NS). */
 #define TWILL_COMEBACK_NS TWILL_S(5)
 /* The same for a process that was given its rank, as another process may wait for that place. */
-#define TWILL_GUEST_BACK_NS TWILL_S(1)
-/* Between accepts while the host lacks descriptors or memory. */
-#define TWILL_ACCEPT_PAUSE_NS TWILL_MS(50)
-/* After this wait rank 0 says which ranks are missing. */
-#define TWILL_ABSENT_SAY_NS TWILL_S(10)
+#define TWILL_GUEST_BACK_NS   TWILL_S(1)
+#define TWILL_ACCEPT_PAUSE_NS TWILL_MS(50) /* between accepts, without descriptors */
+#define TWILL_ABSENT_SAY_NS   TWILL_S(10)  /* then rank 0 says which ranks are missing */
 /* For one address of rank 0's host to accept, as a lost SYN is sent again after 1 s. */
 #define TWILL_JOIN_ATTEMPT_NS TWILL_S(3)
 /* For one of several addresses to authenticate, as another host may also have that address. */
 #define TWILL_JOIN_ANSWER_NS TWILL_S(5)
-#define TWILL_JOIN_PAUSE_MS  50 /* between attempts, as rank 0 may not listen yet */
-/* For an earlier job that may still hold the port, as long as TWILL_PORT_IN_USE_NS. */
-#define TWILL_JOIN_DOUBT_NS TWILL_S(5)
+#define TWILL_JOIN_PAUSE_MS  50         /* between attempts, as rank 0 may not listen yet */
+#define TWILL_JOIN_DOUBT_NS  TWILL_S(5) /* for an earlier job to free the port */
 /* For this process to connect to itself, which concerns only the kernel. */
 #define TWILL_LOOPBACK_NS   TWILL_S(1)
 #define TWILL_SEARCH_SAY_NS TWILL_S(5) /* after this search in vain for rank 0 a rank says so */
@@ -63,17 +59,12 @@
 /* For a second attempt to connect to a peer, as a lost SYN is sent again after 1 s. */
 #define TWILL_DETECTOR_CONFIRM_NS TWILL_S(3)
 /* Age from which a new connection may be closed again, as others need its descriptor. */
-#define TWILL_DETECTOR_MISSED_NS TWILL_MS(100)
-/* A connection that lasted this long has reached the peer. */
-#define TWILL_DETECTOR_STEADY_NS TWILL_S(2)
-/* Between attempts that prove nothing about the peer. */
-#define TWILL_DETECTOR_RETRY_NS TWILL_S(1)
-/* Between refused attempts, which are cheap. The peer may listen soon, or a firewall refuses. */
-#define TWILL_DETECTOR_REFUSED_NS TWILL_MS(100)
-/* For a caller to authenticate when there are no free places. */
-#define TWILL_DETECTOR_HANDSHAKE_NS TWILL_MS(500)
-/* Between looks for peers that cannot be notified yet. */
-#define TWILL_DETECTOR_NOTIFY_TURN_NS TWILL_MS(50)
+#define TWILL_DETECTOR_MISSED_NS      TWILL_MS(100)
+#define TWILL_DETECTOR_STEADY_NS      TWILL_S(2)    /* a connection this old has reached the peer */
+#define TWILL_DETECTOR_RETRY_NS       TWILL_S(1)    /* between attempts that prove nothing */
+#define TWILL_DETECTOR_REFUSED_NS     TWILL_MS(100) /* between refused attempts, which are cheap */
+#define TWILL_DETECTOR_HANDSHAKE_NS   TWILL_MS(500) /* for a caller, if no place is free */
+#define TWILL_DETECTOR_NOTIFY_TURN_NS TWILL_MS(50)  /* between looks for peers to notify */
 /* Connections between hosts. The probe that is due at 9 s finds a host silent. */
 #define TWILL_HOST_IDLE_S    3    /* of silence before the first keep-alive probe */
 #define TWILL_HOST_AGAIN_S   2    /* between probes */
@@ -88,26 +79,21 @@
 
 /* --- fabric: transports --- */
 
-/* Between attempts to send descriptors to a rank of the node whose socket is full. */
-#define TWILL_FD_RETRY_MS 1
+#define TWILL_FD_RETRY_MS 1 /* between sends of descriptors to a full socket */
 /* Before the first probe of peers that have not connected, and most between probes. */
 #define TWILL_FD_PROBE_NS      TWILL_MS(100)
 #define TWILL_FD_PROBE_MOST_NS TWILL_MS(1600)
-/* Between polls of data that leaves by itself when a transport is closed. */
-#define TWILL_FLUSH_NAP_NS TWILL_US(100)
-/* For the kernel to send its buffers when a transport is closed. */
-#define TWILL_TCP_FLUSH_NS TWILL_S(1)
+#define TWILL_FLUSH_NAP_NS     TWILL_US(100) /* between polls when a transport is closed */
+#define TWILL_TCP_FLUSH_NS     TWILL_S(1)    /* for the kernel to send its buffers then */
 /* For a network without a route to the peer to come back, as TWILL_HOST_FOUND_NS. */
 #define TWILL_TCP_AWAY_NS       TWILL_S(16)
 #define TWILL_TCP_AWAY_RETRY_NS TWILL_MS(50) /* between attempts */
 /* After this without an answer to a SYN the message says so. A live host answers the next one. */
-#define TWILL_TCP_UNANSWERED_NS TWILL_S(3)
-/* Between checks whether peers' hosts are alive, each a system call for each connection. */
-#define TWILL_TCP_HOSTS_CHECKED_NS TWILL_S(1)
+#define TWILL_TCP_UNANSWERED_NS    TWILL_S(3)
+#define TWILL_TCP_HOSTS_CHECKED_NS TWILL_S(1) /* between checks, a system call each */
 /* For the handshake when places are short, as a caller may be a rank that has little of a core. */
 #define TWILL_TCP_HELLO_NS TWILL_S(10)
-/* For sends to leave the process when a transport is closed. */
-#define TWILL_OFI_FLUSH_NS TWILL_S(1)
+#define TWILL_OFI_FLUSH_NS TWILL_S(1) /* for sends to leave the process */
 /* For posted chunks to match, as a SEND never completes if its RECV was cancelled. */
 #define TWILL_OFI_GRACE_NS TWILL_MS(250)
 /* For the provider to return cancelled operations, and those in memory of its endpoint. */
@@ -117,11 +103,9 @@
 /* --- fabric/launcher: twillrun --- */
 
 /* For a host to report, beyond the time of its ranks, which ssh and the start of a process take. */
-#define TWILL_REPORT_NS TWILL_S(5)
-/* Between SIGTERM and SIGKILL, for a program to write its last lines. */
-#define TWILL_TERM_NS TWILL_S(2)
-/* For an agent program or host agent to end, above TWILL_TERM_NS. */
-#define TWILL_AGENT_END_NS TWILL_S(5)
+#define TWILL_REPORT_NS    TWILL_S(5)
+#define TWILL_TERM_NS      TWILL_S(2) /* between SIGTERM and SIGKILL, for last lines */
+#define TWILL_AGENT_END_NS TWILL_S(5) /* for an agent to end, above TWILL_TERM_NS */
 /* For an agent that has closed its output, or was killed, to be reaped. */
 #define TWILL_AGENT_REAP_NS       TWILL_S(1)
 #define TWILL_AGENT_REAP_PAUSE_MS 10         /* between looks */
@@ -163,19 +147,15 @@
 /* For which ticks are counted before the clock's rate is taken as known, to 0.1 %. */
 #define TWILL_TICKS_COUNTED_NS TWILL_MS(1)
 /* First sleep of a wait, doubled up to the most. A lost ring costs no more than a sleep. */
-#define TWILL_SLEEP_LEAST_NS TWILL_US(50)
-#define TWILL_SLEEP_MOST_NS  TWILL_MS(2)
-/* The same when a network must be polled, which rings no doorbell. */
-#define TWILL_SLEEP_POLLED_NS TWILL_US(100)
-/* After this without progress a wait calls the caller's idle function. */
-#define TWILL_IDLE_AFTER_NS TWILL_US(20)
+#define TWILL_SLEEP_LEAST_NS  TWILL_US(50)
+#define TWILL_SLEEP_MOST_NS   TWILL_MS(2)
+#define TWILL_SLEEP_POLLED_NS TWILL_US(100) /* the same if a network must be polled */
+#define TWILL_IDLE_AFTER_NS   TWILL_US(20)  /* without progress, until idle() is called */
 /* First nap of a progress thread whose requests make no progress, doubled up to the most. */
 #define TWILL_PROGRESS_NAP_LEAST_NS TWILL_US(20)
 #define TWILL_PROGRESS_NAP_MOST_NS  TWILL_US(200)
-/* Between looks of TWILL_PROGRESS=late, which take 1 % of a core at 10 us each. */
-#define TWILL_PROGRESS_LATE_NS TWILL_MS(1)
-/* Nap of a wait for another thread of this process, after some yields. */
-#define TWILL_THREAD_NAP_NS TWILL_US(20)
+#define TWILL_PROGRESS_LATE_NS      TWILL_MS(1)  /* between looks of TWILL_PROGRESS=late */
+#define TWILL_THREAD_NAP_NS         TWILL_US(20) /* nap of a wait for another thread */
 
 /* --- lib/comm: what a wait checks, and how it fails --- */
 
@@ -183,9 +163,8 @@
 #define TWILL_CHECK_FIRST_NS TWILL_MS(2)
 #define TWILL_CHECK_EVERY_NS TWILL_MS(20)
 /* A rank that is found dead may just have sent data, so a look after this time must confirm it. */
-#define TWILL_DEATH_SURE_NS (TWILL_CHECK_EVERY_NS / 2)
-/* Between looks whether awaited ranks of other nodes live. The first needs a connection. */
-#define TWILL_LIVENESS_EVERY_NS TWILL_MS(200)
+#define TWILL_DEATH_SURE_NS     (TWILL_CHECK_EVERY_NS / 2)
+#define TWILL_LIVENESS_EVERY_NS TWILL_MS(200) /* between looks at ranks of other nodes */
 /* Between reports to awaited ranks of other nodes, and updates of where this rank waits. */
 #define TWILL_WAIT_REPORT_NS    TWILL_S(1)
 #define TWILL_ELSEWHERE_SECONDS 3.0 /* such an update counts for three of these */
@@ -199,9 +178,8 @@
 #define TWILL_EXPLAIN_NS TWILL_MS(500)
 /* The same for a death, which closes connections after a notice. */
 #define TWILL_EXPLAIN_DEATH_NS TWILL_MS(200)
-#define TWILL_EXPLAIN_TURN_NS  TWILL_MS(2) /* between looks */
-/* For a search for the root cause of a timeout, spreading included. */
-#define TWILL_SEARCH_NS TWILL_MS(1200)
+#define TWILL_EXPLAIN_TURN_NS  TWILL_MS(2)    /* between looks */
+#define TWILL_SEARCH_NS        TWILL_MS(1200) /* for a search for a timeout's root cause */
 /* For one rank's answer in it, several times the time between its looks (TWILL_CHECK_EVERY_NS). */
 #define TWILL_SEARCH_REPLY_NS TWILL_MS(500)
 #define TWILL_SEARCH_TURN_NS  TWILL_MS(2) /* between looks */
@@ -215,17 +193,15 @@
 #define TWILL_AGREE_POLL_NS       TWILL_US(200) /* sleep between polls */
 #define TWILL_AGREE_LAST_NS       TWILL_MS(100) /* for the last message to a rank */
 /* For survivors to connect. A lost SYN is sent again after 1, 3 and 7 s. */
-#define TWILL_RENDEZVOUS_NS TWILL_S(10)
-/* An attempt of theirs that took this long and failed is worth a warning. */
-#define TWILL_SLOW_ATTEMPT_NS TWILL_S(2)
+#define TWILL_RENDEZVOUS_NS   TWILL_S(10)
+#define TWILL_SLOW_ATTEMPT_NS TWILL_S(2) /* an attempt this slow is worth a warning */
 /* For new processes of an elastic job to connect, as for survivors. */
 #define TWILL_ADMIT_NS        TWILL_S(10)
 #define TWILL_ELASTIC_LOOK_MS 5 /* between looks for the handle */
 
 /* --- lib/report --- */
 
-/* Between writes of a timeline's events, of which the ring holds the last. */
-#define TWILL_TIMELINE_EVERY_NS TWILL_MS(500)
+#define TWILL_TIMELINE_EVERY_NS TWILL_MS(500) /* between writes, as the ring is finite */
 
 /* --- lib/api --- */
 
@@ -235,8 +211,7 @@
 
 /* --- lib/extend.h --- */
 
-/* Longest sleep between two looks at the node's memory. A ring of another rank ends it. */
-#define TWILL_EXTEND_SLEEP_NS TWILL_US(200)
+#define TWILL_EXTEND_SLEEP_NS TWILL_US(200) /* longest sleep, unless a rank rings */
 
 /* --- lib/train --- */
 
@@ -247,11 +222,9 @@
 /* --- lib/server --- */
 
 #define TWILL_SERVER_CHECK_NS TWILL_MS(20) /* between looks whether servers and workers live */
-/* Timeout of the endpoints of links, i.e. none, as a worker may compute for long. Waits have one.
- */
+/* Timeout of the endpoints of links, i.e. none, as a worker may compute for long. */
 #define TWILL_SERVER_LINK_SECONDS 1e6
-/* Most time for an exchange of the sample by which the size of chunks is chosen. */
-#define TWILL_CHUNK_TRIAL_SECONDS 0.025
+#define TWILL_CHUNK_TRIAL_SECONDS 0.025 /* most time for an exchange of a sample */
 
 /* --- lib/mpi --- */
 
@@ -263,8 +236,7 @@
 #define TWILL_MPI_NAP_NS       TWILL_US(50)
 /* A wait on several communicators does not sleep for this long, as data may be moving. */
 #define TWILL_MPI_BUSY_NS TWILL_MS(100)
-/* For the closing barriers, when all ranks have called MPI_Finalize. */
-#define TWILL_MPI_END_NS TWILL_S(5)
+#define TWILL_MPI_END_NS  TWILL_S(5) /* for the closing barriers of MPI_Finalize */
 /* For a rank whose call another has refused, as the two may yet meet in the next call. */
 #define TWILL_MPI_REFUSED_NS TWILL_S(5)
 

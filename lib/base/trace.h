@@ -96,9 +96,8 @@ struct twill_trace_ring {
     struct twill_trace_slot other[TWILL_TRACE_OTHERS];
 };
 
-/* Take an event as it is recorded. It runs in the recording thread, inside a call, so it must be
- * quick and must not call twill. Events of the thread that holds the communicator come one at a
- * time, those of other threads at any time. */
+/* Take an event as it is recorded, in the recording thread, inside a call. It must be quick and
+ * not call twill. Events of the holder come one at a time, those of other threads at any time. */
 typedef void (*twill_trace_consumer)(void *user, const struct twill_trace_event *event);
 
 /* The tracing of a communicator, of which this is a member. */

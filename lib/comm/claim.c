@@ -2,9 +2,7 @@
 /* Exclusive use of a communicator by one call, or by a thread that advances it or breaks a revoked
  * one. A call waits for such a thread, which is done soon. A second call at the same time is
  * refused before it touches anything. The communicator then fails on all ranks, because they no
- * longer agree on its calls. A revocation by any thread ends it in the same way.
- *
- * comm->claim.held names the call that holds it, and comm->live is its state (see comm.h). */
+ * longer agree on its calls. A revocation ends it in the same way. comm->live is its state. */
 #include "fabric/shm/node_memory.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
@@ -191,8 +189,7 @@ twill_status twill_comm_revoke(twill_comm *comm)
     return live ? TWILL_OK : TWILL_ERR_ARGUMENT;
 }
 
-/* Hold the communicator to end it, for the public function `call`. Returns false, after a warning,
- * if it cannot be held, and true otherwise. */
+/* Hold the communicator to end it, for `call`. Returns false, after a warning, if it cannot. */
 static bool acquire_last(struct twill_comm *comm, const char *call)
 {
     static const char ended[] = "the communicator has already been destroyed";

@@ -34,8 +34,7 @@ static twill_status open_views(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Make comm->own the world of ranks[] of `parent`, with the parent's nodes and levels, and use it.
- * Returns TWILL_OK or the error. */
+/* Make comm->own the world of ranks[] of `parent`, and use it. Returns TWILL_OK or the error. */
 static twill_status world_make(struct twill_comm *comm, const struct twill_comm *parent,
                                const uint32_t *ranks)
 {
@@ -253,9 +252,8 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
     return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
-/* Prepare the first exchange, with all that this rank knows by itself. Returns TWILL_OK or the
- * error, which also goes to the other ranks. Sizes do not depend on ranks[], as this exchange is
- * what finds that ranks[] differ. */
+/* Prepare the first exchange. Returns TWILL_OK or the error, which also goes to the other ranks.
+ * Sizes do not depend on ranks[], as this exchange is what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;

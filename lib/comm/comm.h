@@ -14,8 +14,7 @@ struct twill_comm_waits {
     uint64_t wait_since;            /* start of the next wait's deadline, or 0 for its own start */
     uint64_t moved_at;              /* when a wait on another communicator last advanced this one */
     uint64_t timed_out_since;       /* start of a wait that has timed out, or 0 */
-    /* Number of the last call that had ended when context->health.timed_out was set, or UINT64_MAX
-     * if this was made later. Under the context's lock. */
+    /* Last call that had ended at health.timed_out, or UINT64_MAX. Under the context's lock. */
     uint64_t ended_at_timeout;
 };
 
@@ -159,8 +158,7 @@ static inline void twill_comm_release(struct twill_comm *comm)
 {
     atomic_store_explicit(&comm->claim.held, NULL, memory_order_release);
 }
-/* The value of comm->claim.held, in place of a call's name, while a thread advances the
- * communicator or breaks it in twill_comm_revoke(). */
+/* comm->claim.held while a thread advances the communicator, or breaks it in a revocation. */
 extern const char twill_held_by_progress[];
 /* Hold the communicator to advance it, until twill_comm_release(). Returns whether it was free. A
  * thread other than the owner must then check comm->pending and release it if that is 0. */
@@ -177,8 +175,7 @@ static inline bool twill_comm_try_hold(struct twill_comm *comm)
  * call, with that call's name in *inside, or at the deadline, with *inside NULL. */
 bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **inside);
 /* Count a request in comm->pending, so that other threads may advance it while no call is in the
- * communicator, and wake or start the progress thread if there is to be one. The caller holds
- * it. */
+ * held communicator, and wake or start the progress thread if there is to be one. */
 void twill_comm_pend(struct twill_comm *comm);
 /* Return whether a revocation or a second call has torn the communicator. Its holder breaks it. */
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
@@ -222,8 +219,7 @@ twill_status twill_comm_progress(struct twill_comm *comm);
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);
 /* lib/comm/agree.c. Return the longest time, in ns, that an agreement takes. */
 uint64_t twill_agree_bound_ns(const struct twill_comm *comm);
-/* lib/comm/grow.c. Return the longest time, in ns, for which ranks wait for new processes and for
- * each other when they make a larger communicator. */
+/* lib/comm/grow.c. Return the longest time, in ns, for which growing ranks wait for each other. */
 uint64_t twill_growth_bound_ns(const struct twill_comm *comm);
 
 /* --- lib/comm/failure.c --- */

@@ -10,8 +10,7 @@
  *      rank 2      2           2 3                 2 3 0 1
  *      rank 3      3           3 0                 3 0 1 2
  *
- * It can use lane 0: the communicator has nothing else under way between these ranks, and messages
- * between two ranks stay in order. */
+ * It can use lane 0, as the communicator has nothing else under way between these ranks. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/comm/comm_internal.h"
 
@@ -114,8 +113,7 @@ static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, 
     return TWILL_OK;
 }
 
-/* The all-gather of struct twill_bootstrap_ops. Stores the `bytes` bytes of each rank in all[], in
- * the order of ranks. Returns TWILL_OK or the error. */
+/* Store `bytes` bytes of each rank in all[], in rank order. Returns TWILL_OK or the error. */
 static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                    struct twill_error *error)
 {

@@ -54,16 +54,14 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
 /* Return whether this communicator chooses the transport between nodes. Only the context's own
  * communicator, which has all ranks, does that, and only on several nodes. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
-/* Add this rank's part of the choice of the transport between nodes to an exchange. Returns
- * TWILL_OK or the error. */
+/* Add this rank's transports between nodes to an exchange. Returns TWILL_OK or the error. */
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
 /* After that exchange, set the context's transport between nodes, and note why it was chosen. */
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
-/* Add this rank's part of the choice of rails to an exchange, and store *opening, which the caller
- * ends later. If there are no rails or they are known, add none and leave *opening NULL. Returns
- * TWILL_OK or the error. */
+/* Add this rank's rails to an exchange, and store *opening, which the caller ends later. If there
+ * are none or they are known, leave *opening NULL. Returns TWILL_OK or the error. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
 /* After that exchange, set the rails unless `opening` is NULL. Returns TWILL_OK or the error. */
@@ -92,10 +90,9 @@ void twill_oob_comm_seal(struct twill_oob *oob);
 int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
-/* Look whether one of ranks[0 .. n-1], which this rank waits for, has died. Looks at ranks of other
- * nodes only if `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns
- * TWILL_ERR_PEER, with its message, if a death is certain, and TWILL_OK otherwise. Sets *doubt to
- * whether one seems dead but may have sent more. */
+/* Look whether one of ranks[0 .. n-1], which this rank waits for, has died, on other nodes only if
+ * `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns TWILL_ERR_PEER if a death is
+ * certain, and TWILL_OK otherwise. *doubt says whether one seems dead but may have sent more. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
 /* Set comm->error for a wait that has timed out and began at `since` (a twill_now()). It names the
@@ -179,8 +176,7 @@ const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_
 /* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
  * first that differs from its own. Returns whether all were sent, which needs a connection. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
-/* Tell rank `to` where this rank is, in answer to a report on a communicator that no thread of this
- * process is in a call on. The caller has locked the context. */
+/* Answer rank `to` where this rank is, as no thread is in a call on `comm`. Context locked. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
 /* --- lib/comm/agree.c --- */

@@ -204,8 +204,7 @@ static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting 
 {
     uint32_t ranks[TWILL_AWAITED_MOST];
     const char *step;
-    /* If another rank has failed in a later call, this one may still complete. It cannot wait long
-     * without progress, however, because a rank that has failed sends nothing more. */
+    /* If a rank has failed in a later call, this one may complete, or soon makes no progress. */
     TWILL_TRY(&comm->error, twill_comm_poll_failures(comm, distant || comm->issue.points != NULL));
     TWILL_TRY(&comm->error, twill_engine_check_posted(&comm->engine));
     unsigned n = twill_engine_waits_for(&comm->engine, ranks, TWILL_AWAITED_MOST, &step);
@@ -237,8 +236,7 @@ int twill_comm_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* Advance this communicator and, if that makes no progress, the others of the context. Returns the
- * number of steps made on this one, or an error. */
+/* Advance this communicator or, if nothing moves, the others. Returns its steps, or an error. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);
@@ -287,8 +285,7 @@ uint64_t twill_death_bound_ns(void)
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
 }
 
-/* Check for revocation, failures, mismatches and the deadline, each at its interval. Returns
- * TWILL_OK, or the error that ends the wait. */
+/* Check for revocation, failures, mismatches and timeout, as due. Returns TWILL_OK or the error. */
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
@@ -371,8 +368,7 @@ static void note_moved(void *of, struct twill_waiting *state)
     comm->waits.wait_since = 0;
 }
 
-/* The ended() of the waitable. Advances other communicators if data `moved`, as they need progress
- * even if calls on this one never wait. */
+/* The ended() of the waitable. If data `moved`, advances other communicators, which need that. */
 static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);

@@ -17,9 +17,8 @@
  *
  * Messages may be lost, doubled and late. A tick repeats what has not been answered, and a rank
  * that has left answers messages of that agreement with DECIDE. The agreements of a communicator
- * are numbered from 1 (`instance`). Each rank keeps the last two decisions. Only ranks that the
- * others have excluded are further behind, and those learn a later decision. Spin checks the model
- * in consensus.pml. */
+ * are numbered from 1 (`instance`). Each rank keeps the last two decisions. Only excluded ranks are
+ * further behind, and they learn a later decision. Spin checks the model in consensus.pml. */
 #ifndef TWILL_CONSENSUS_H
 #define TWILL_CONSENSUS_H
 
@@ -29,9 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The value that ranks agree on. It is sent as it lies in memory. set[] holds two sets of ranks, of
- * twill_consensus_words() words each. The first has the failed ranks, and the second those of them
- * that are only silent. */
+/* The value that ranks agree on, sent as it lies in memory. set[] holds two sets of ranks, of
+ * twill_consensus_words() words each: the failed ranks, and those of them that are only silent. */
 struct twill_decision {
     uint64_t flags;       /* bitwise AND of the contributions */
     uint64_t least, most; /* minimum and maximum of the contributed numbers */

@@ -13,8 +13,7 @@
 #define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
 #define EXPLAIN_TELLS 10u                       /* turns between attempts to send the last calls */
 
-/* Read call number `sequence` of local rank `local`. Returns false if it has not made that call, or
- * has made it more than TWILL_PAST calls ago. */
+/* Read call `sequence` of local rank `local`. Returns false if there is none, or it is too old. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
@@ -194,8 +193,7 @@ twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, b
     return past ? check_past(comm, peer) : TWILL_OK;
 }
 
-/* If *own names a rank that cannot be reached and that rank is dead, replace *own by the error that
- * it has died. Returns the status of *own. */
+/* If *own names an unreachable rank that has died, make it say so. Returns own->status. */
 static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
 {
     char text[TWILL_DEATH_TEXT];

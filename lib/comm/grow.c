@@ -69,8 +69,7 @@ static twill_status find_address(struct twill_comm *comm, char address[TWILL_ADD
     return twill_interface_choose(address, interface, set, NULL, why, sizeof(why), error);
 }
 
-/* On rank 0, listen for new processes, and write the handle by which they find it to
- * growth->handle. Returns TWILL_OK or the error. */
+/* Listen for new processes, and write growth->handle for them. Returns TWILL_OK or the error. */
 static twill_status listen_for_joiners(struct twill_comm *comm, struct twill_growth *growth,
                                        struct twill_error *error)
 {
@@ -225,8 +224,7 @@ static twill_status agree_whole(struct growing *g, uint64_t flags, uint64_t *agr
     return TWILL_OK;
 }
 
-/* Agree, make the larger communicator, and agree whether all old ranks have it. Returns TWILL_OK if
- * they have, or the error, which is in g->error. */
+/* Make the larger communicator on all old ranks or none. Returns TWILL_OK or g->error.status. */
 static twill_status grow_by(struct growing *g)
 {
     const struct twill_growth *growth = g->comm->health->growth;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notices between ranks that say that a rank has failed or which ranks it waits for
- * (wait_report.c). README.md explains the whole. */
+/* Notices that a rank has failed or which ranks it waits for. README.md explains the whole. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/shared_region.h"

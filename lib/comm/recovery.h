@@ -20,20 +20,17 @@ static inline bool twill_agreeing_alike(const struct twill_decision *decision,
 twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
                          uint32_t port, const struct twill_decision **decision,
                          struct twill_error *error);
-/* End a recovery call that returns `status`. If it has failed, its error replaces the
- * communicator's earlier one. Returns `status`. */
+/* If `status` is an error, set the communicator's error to `error`. Returns `status`. */
 twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
                                      const struct twill_error *error);
 /* Agree with the other ranks on a reduction that has returned `status` here. Returns TWILL_OK if it
  * is complete on all survivors. Otherwise all return an error, and the communicator breaks. */
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
-/* Make *smaller, a communicator of the survivors of a held one, broken or not. Collective over
- * them. Returns TWILL_OK on all of them, or an error. */
+/* Make *smaller of the survivors of `comm`, which is held. Returns TWILL_OK on all, or an error. */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm,
                           struct twill_error *error);
-/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` ranks. Stores
- * socket and port. The caller closes *listener if it is not negative. Returns TWILL_OK or the
- * error. */
+/* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` ranks. The
+ * caller closes *listener if it is not negative. Stores *port. Returns TWILL_OK or the error. */
 twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *listener,
                                    uint16_t *port, struct twill_error *error);
 /* lib/comm/shrink.c. Keep ranks that are left behind from writing to this process's memory. Returns
@@ -56,9 +53,8 @@ struct twill_growth_limits {
  * Returns TWILL_OK on all ranks of `comm`, or an error on all. */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
-/* In a new process, make *made, the communicator of all ranks of its context, and learn in a last
- * exchange whether the old ranks have made it. Returns TWILL_OK or the error, which is in the
- * context. Then *made is NULL or unchanged. */
+/* In a new process, make *made, the communicator of all ranks of its context, if the old ranks have
+ * made it. Returns TWILL_OK, or the error in the context, with *made NULL or unchanged. */
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context);
 /* Return the decision of the last agreement on a communicator, or NULL if there is none. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);

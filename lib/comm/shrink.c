@@ -116,8 +116,7 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     return TWILL_OK;
 }
 
-/* If a rank of this node is left behind alive, keep it from writing to this rank's memory. Returns
- * TWILL_OK or the error. */
+/* Keep ranks of this node that are left behind alive out of its memory. Returns the status. */
 static twill_status fence_memory(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -204,8 +203,7 @@ static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begi
                   a->comm->rank, attempt + 1, (double)took * 1e-9, a->error.message);
 }
 
-/* Attempt to make a->made until all survivors have it. Returns TWILL_OK, or the error after too
- * many attempts or if the ranks cannot agree. */
+/* Make a->made, in several attempts, until all survivors have it. Returns TWILL_OK or the error. */
 static twill_status shrink_by(struct attempt *a)
 {
     uint32_t most = ATTEMPTS + a->comm->world->size; /* as twill_comm_bounds() says */

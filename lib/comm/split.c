@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes communicators out of others. The ranks agree over the old one which of them are in which
- * new one. Then each group sets up its own, independently. twill_comm_create_over() uses the
- * caller's exchange function instead. */
+ * new one. Each group then sets up its own. twill_comm_create_over() uses the caller's exchange. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/call_records.h"
 #include "lib/comm/comm_internal.h"
@@ -40,8 +39,7 @@ static twill_status check_parent(struct twill_comm **made, struct twill_comm *co
         TWILL_CAUSE_ASKED);
 }
 
-/* Hold the parent for the public function `call`, which makes a communicator, and check it. Returns
- * TWILL_OK, or the error after releasing it. */
+/* Set *made to NULL, hold the parent and check it. Returns TWILL_OK, or the error, not held. */
 static twill_status begin_split(struct twill_comm **made, struct twill_comm *comm, const char *call)
 {
     if (made != NULL)

@@ -84,8 +84,7 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
-/* Send rank `to` a notice of a call of this rank, with `flags`. Returns whether it was sent. The
- * caller holds detector_lock. */
+/* Send rank `to` a call of this rank. Returns whether it was sent. detector_lock is held. */
 static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
                       const struct twill_call_record *call, uint64_t flags)
 {
@@ -286,8 +285,7 @@ static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
     return open;
 }
 
-/* Return the first asked rank that has not answered. If all have, return the first that waits for
- * no other rank, or NULL. */
+/* Return the first asked rank without an answer, else the first that waits for none, or NULL. */
 static const struct asked_rank *found_by(const struct twill_cause_search *search)
 {
     const struct asked_rank *idle = NULL;

@@ -13,8 +13,7 @@
 #define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
 #define TWILL_PRELOAD_VERSION 1
 
-/* Shared memory that large blocks come from. There is one per process, which is kept until the
- * process ends, because blocks outlive contexts. */
+/* The shared memory of large blocks, one per process, which stays as blocks outlive contexts. */
 struct twill_preload_region {
     int fd;
     void *mapping; /* struct twill_mapping of the libtwill that created it */

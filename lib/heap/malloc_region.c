@@ -133,9 +133,8 @@ static void after_fork_in_child(void)
     errno = kept;
 }
 
-/* Register the fork handlers before other libraries register theirs, which then run before ours in
- * the parent and after ours in the child. In the parent they may wait for a thread that waits for
- * this lock. In the child they must write to the private mapping. */
+/* Register the fork handlers before those of other libraries, which then run before ours in the
+ * parent, as they may wait for this lock, and after ours in the child, on the private mapping. */
 void twill_hook_forks(void)
 {
     twill_preload_state.forks_hooked =

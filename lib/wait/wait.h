@@ -54,11 +54,9 @@ struct twill_waitable {
     /* Advance it. Returns the number of steps made, or a negative status, which ends the wait. */
     int (*advance)(void *of);
     bool (*done)(const void *awaited);
-    /* Called every 4096 polls and before each yield or sleep without progress. Returns an error,
-     * which ends the wait, if it cannot become done any more. */
+    /* Called now and then without progress. Returns TWILL_OK, or an error, which ends the wait. */
     twill_status (*blocked_on)(void *of, struct twill_waiting *state);
-    /* Called for records when a poll found nothing, when it made progress (`moved`), and at the
-     * end. */
+    /* Called for records if a poll found nothing, if it has made progress, and at the end. */
     void (*idle)(void *of, struct twill_waiting *state);
     void (*moved)(void *of, struct twill_waiting *state);
     void (*ended)(void *of, struct twill_waiting *state, bool moved);
@@ -86,8 +84,7 @@ void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace 
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
 /* An object that waits advance besides communicators, such as a server's chunks. Its owner makes
  * and frees it. Any thread that waits in the context calls advance(), several at once and also from
- * within itself. So it does nothing while another call is in it. It returns whether it made
- * progress. */
+ * within itself. So it does nothing while a call is in it. It returns whether it made progress. */
 struct twill_advancer {
     bool (*advance)(void *object);
     void *object;
