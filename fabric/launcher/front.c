@@ -82,7 +82,7 @@ static void host_lost(struct twill_front *front, struct twill_front_host *host)
     lose_host(front, host, during[host->state], how);
 }
 
-/* Return how many hosts are not over. */
+/* Return how many hosts have an agent that is not done yet. */
 static int hosts_left(const struct twill_front *front)
 {
     int left = 0;

@@ -295,7 +295,7 @@ bool twill_question_ask(struct twill_left_question *question, int alive, int wai
 /* Return the answer after twill_question_ask(). It is TWILL_LEFT_SOME if a rank is left. Otherwise
  * it is TWILL_LEFT_UNKNOWN until twill_now() reaches `until`, and then TWILL_LEFT_NONE. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
-/* Return the next undecided child, which is then no longer undecided, or NULL if there is none. */
+/* Return the next child whose replacement is undecided and clear that, or NULL if there is none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
 /* --- elastic_ranks.c: --elastic, processes --- */
 /* Count a restart. Returns false, after a message, if there were too many in a short time. */
@@ -336,7 +336,7 @@ int twill_host_agent_run(void);
 /* Fill the entries that a host agent polls in addition to its ranks. Elsewhere they are -1. */
 void twill_host_agent_polls(struct twill_launch *launch,
                             struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
-/* Handle the events of these entries: frames, queued frames, and input of rank 0. */
+/* Handle the events of twill_host_agent_polls(): frames, queued frames, and input of rank 0. */
 void twill_host_agent_turn(struct twill_launch *launch,
                            const struct pollfd polls[TWILL_HOST_AGENT_POLLS]);
 /* Report the end of a rank, its exit code and `how` it ended in words, to the twillrun in front. */
@@ -352,7 +352,7 @@ bool twill_child_bind(const struct twill_launch *launch, int index);
 /* Read from the pipe and write whole, labelled lines, or forward frames. Returns false at its end
  * or if output is lost, or true. */
 bool twill_stream_move(struct twill_stream *stream);
-/* Write data as twill_stream_move() does. Returns false if output is lost. */
+/* Write data in whole, labelled lines, and keep the rest. Returns false if output is lost. */
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);

@@ -132,8 +132,8 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* Find the cgroup that counts the kills of this process's cgroup, which is that one, or the topmost
- * one if it cannot be seen. Returns false if there is none. */
+/* Find the cgroup that counts out-of-memory kills in this process's cgroup, itself or else the
+ * topmost, and set *kills to the count. Returns false if there is none. */
 static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
 {
     if (!twill_cgroup_find(cgroup, "memory", ""))
@@ -172,7 +172,8 @@ static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
     snprintf(text, bytes, ", as the memory of this machine ran out");
 }
 
-/* Handle the end of a rank. It is not reaped yet, so its process group id cannot be used again. */
+/* Report the end of a rank, reap it, and replace it or, if it failed, end the job. Until it is
+ * reaped, its process group id cannot be used again. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,
                         const siginfo_t *info)
 {
@@ -299,7 +300,7 @@ static void forward_terminal(struct twill_launch *launch)
     launch->input.from = launch->input.to = -1;
 }
 
-/* Return the descriptor that forward_terminal() waits for. */
+/* Return the entry to poll until terminal input can be forwarded, with fd -1 if there is none. */
 static struct pollfd relay_poll(const struct twill_launch *launch)
 {
     struct pollfd writable = {.fd = launch->input.to, .events = POLLOUT};

@@ -177,7 +177,7 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
     return TWILL_SHARE_FINE;
 }
 
-/* Receive a hello and its files, -1 where there is none. Returns as twill_fds_receive() does. */
+/* Receive a hello and its files (-1: none). Returns its bytes, 0 if closed, or -1 with errno. */
 static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
 {
     return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);

@@ -176,8 +176,8 @@ static enum twill_share_cause map_peer(struct share *share,
     return TWILL_SHARE_FINE;
 }
 
-/* Own `fd`, a descriptor of the life file, for all ranks of this process, of which this is the
- * first, and lock their bytes. Returns FINE, or MAP with `fd` closed if there is no memory. */
+/* Own `fd` of the life file, whose locks show which ranks live, for all ranks of this process, and
+ * lock their bytes. Returns FINE, or MAP with `fd` closed if there is no memory. */
 static enum twill_share_cause hold_life(struct share *share, int fd)
 {
     struct twill_shm_region *region = share->region;
@@ -339,7 +339,8 @@ static void group_ranks(struct share *share, const uint32_t *label)
             record_cause(share, r, info[r].cause);
 }
 
-/* Use the life file of our process's first of `users` ranks, and note which peers have locks. */
+/* Use the life file, whose locks show who lives, of the first of our process's `users` ranks. Note
+ * in region->view[] which peers have locked their bytes in it. */
 static void adopt_life(struct share *share, int64_t users)
 {
     struct twill_shm_region *region = share->region;
@@ -412,7 +413,7 @@ static void close_peers(struct twill_shm_region *region)
             close_view(region, (uint32_t)r);
 }
 
-/* Unlock this rank's byte of the life file, if there is one, and drop users of it. */
+/* Unlock this rank's byte in the life file, which shows who lives, and drop users of the file. */
 static void leave_life(struct twill_shm_region *region, int64_t users)
 {
     if (region->life == NULL)
@@ -422,8 +423,8 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* Set label[] and *why as twill_shm_region_conclude() does, by share->cause[]. Also clear the
- * token, close files that are no longer needed, and leave the peers if the label cannot share. */
+/* Set label[r] = r for ranks that cannot share, and *why to the reason or NULL. Also clear the
+ * token, close files no longer needed, and leave the peers if our label cannot share. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;

@@ -121,7 +121,7 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
     return taken;
 }
 
-/* Prepare a control record if one is due, and go back to a record that the receiver wants again. */
+/* Prepare an acknowledgement or request if due, and go back to a record that is wanted again. */
 static void make_control(struct twill_tcp_records *r)
 {
     if (r->out.goes_back) {

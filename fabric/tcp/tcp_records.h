@@ -91,7 +91,8 @@ void twill_tcp_records_free(struct twill_tcp_records *records);
 /* Begin on connection `fd`, which stays the channel's and whose handshake made this session. */
 void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
                              const struct twill_session *session);
-/* Build records of these bytes. Returns how many bytes were taken, fewer if the window is full. */
+/* Build records, pieces with a checksum or encrypted, of these bytes. Returns how many bytes were
+ * taken, fewer if the window is full. */
 size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
                                size_t bytes);
 /* Send what was built, and control records that are due. Returns the bytes that the kernel took, 0

@@ -136,8 +136,7 @@ static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info 
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u ranks", t->size);
 }
 
-/* Exchange addresses. A rank that failed, with status `local`, takes part, so that the others need
- * not wait for it. All then fail as it did. */
+/* Exchange addresses. A rank that failed (`local`) takes part, so that all fail as it did. */
 static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
                                    twill_status local, struct twill_error *error)
 {

@@ -129,7 +129,7 @@ double preflight_median(double *value, size_t n);
 double preflight_deviation(const double *value, size_t n, double median);
 /* Print the results as a page. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_page(const struct preflight *all, FILE *out);
-/* Print the results as JSON. Returns the same exit code. */
+/* Print the results as JSON. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_json(const struct preflight *all, FILE *out);
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
