@@ -8,9 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether this rank asks its transports for their priority. Asking can take 0.1 s of a core,
- * and all ranks of a node would get the same answer. Only the first asks, unless the user names
- * interfaces. */
+/* Return whether this rank asks its transports for their priority, which may take 0.1 s of a core.
+ * Only the first rank of a node does, unless the user names interfaces or a domain. */
 static bool asks_transports(const struct twill_transport_params *params, uint32_t rank)
 {
     return (params->interface != NULL && params->interface[0] != '\0') ||
@@ -18,7 +17,7 @@ static bool asks_transports(const struct twill_transport_params *params, uint32_
            params->world->local[rank] == 0;
 }
 
-/* Ask each transport between nodes for its priority and reason. */
+/* Set the priority and the reason why[t] of each transport that is for use between nodes. */
 static void ask_transports(const struct twill_transport_params *params,
                            struct twill_internode_offers *offers, char (*why)[TWILL_OFFER_BYTES])
 {
@@ -40,8 +39,7 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set params->internode to transport number `chosen`, or to NULL if that is SIZE_MAX, and write the
- * reason to `why`. */
+/* Set params->internode to transport number `chosen`, or NULL for SIZE_MAX, and write why. */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)
@@ -105,6 +103,7 @@ void twill_internode_guess(struct twill_transport_params *params, char *why, siz
     conclude(params, best_offer(&mine, SIZE_MAX), offer, 0, false, why, why_bytes);
 }
 
+/* Return whether a transport can carry messages between two ranks. */
 static bool reaches(const struct twill_transport_ops *ops,
                     const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {

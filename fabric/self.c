@@ -6,13 +6,14 @@
 
 #include <stdlib.h>
 
-struct self { /* the transport of one rank */
+struct self { /* the transport of one rank, by self_open() to self_close() */
     struct twill_transport base;
     struct twill_transfer_queue send[TWILL_LANES], recv[TWILL_LANES];
     uint32_t rank;
     uint32_t waiting; /* bit per lane: requests are queued */
 };
 
+/* Return whether both ranks are the same. */
 static bool self_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
     (void)params;
@@ -49,6 +50,7 @@ static int match(struct self *self, uint32_t lane, bool may_reduce)
     return matched;
 }
 
+/* Queue a request and complete what matches. Fails unless its peer is this rank. */
 static twill_status self_post(struct twill_transport *transport, struct twill_transfer *request,
                               struct twill_error *error)
 {
@@ -64,6 +66,7 @@ static twill_status self_post(struct twill_transport *transport, struct twill_tr
     return TWILL_OK;
 }
 
+/* Complete what matches on all lanes, and return how many pairs of SEND and RECV did. */
 static int self_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct self *self = (struct self *)transport;
@@ -74,6 +77,7 @@ static int self_progress(struct twill_transport *transport, struct twill_error *
     return matched;
 }
 
+/* Drop all requests without completing them. */
 static void self_cancel(struct twill_transport *transport)
 {
     struct self *self = (struct self *)transport;

@@ -16,9 +16,8 @@ struct twill_node;
 struct twill_oob;
 struct twill_single_copy;
 struct twill_transfer;
-/* Reduce `bytes` of received data into the caller's buffer. The data begins `offset` bytes into the
- * message. Both are multiples of 8, except at the end of the message, so no element is cut. Only
- * progress() calls it. */
+/* Reduce `bytes` of received data, which begin `offset` bytes into the message, into the caller's
+ * buffer. Both are multiples of 8, except at the message's end. Only progress() calls it. */
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
@@ -63,23 +62,22 @@ struct twill_transport;
 /* Look at a message that has arrived from rank `from`. user: the argument of early(). */
 typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_message_call *call);
 
-/* The part of a transport that all communicators of a process share, such as endpoint, listener and
- * addresses. The first communicator that opens the transport creates it and contains all ranks of
- * the job. It is closed with the context. It has its own lock, as threads may use different
- * communicators. */
+/* The part of a transport that all communicators of a context share, such as endpoint, listener and
+ * addresses. The first communicator, of all ranks of the job, creates it, and it is closed with the
+ * context. It has its own lock, as threads may use different communicators. */
 struct twill_common {
     void (*close)(struct twill_common *common);
     /* Drop what is kept for this memory (registrations), as it is to be freed. May be NULL. */
     void (*forget)(struct twill_common *common, const void *start, size_t bytes);
 };
 
-/* Publish a transport's shared state to threads that may call twill_common_forget() meanwhile. */
+/* Set *place to a transport's shared state, while other threads may call twill_common_forget(). */
 static inline void twill_common_put(struct twill_common **place, struct twill_common *common)
 {
     __atomic_store_n(place, common, __ATOMIC_RELEASE);
 }
 
-/* Drop what the transport keeps for this memory, if its shared state exists. */
+/* Drop what the transport keeps for this memory (registrations), if its shared state exists. */
 static inline void twill_common_forget(struct twill_common *const *place, const void *start,
                                        size_t bytes)
 {
@@ -162,7 +160,7 @@ struct twill_transport_ops {
     bool (*reaches)(const struct twill_transport_params *params, uint32_t from, uint32_t to);
     twill_status (*open)(struct twill_transport **transport,
                          const struct twill_transport_params *params, struct twill_error *error);
-    void (*close)(struct twill_transport *transport);
+    void (*close)(struct twill_transport *transport); /* and free it */
     /* Set up the link to a peer. Called once, before the first post() to it. May be NULL. */
     twill_status (*connect)(struct twill_transport *transport, uint32_t peer,
                             struct twill_error *error);
@@ -180,17 +178,15 @@ struct twill_transport_ops {
      * empty text if it exists. May be NULL: this is not known. */
     void (*awaits)(const struct twill_transport *transport, uint32_t peer, char *text,
                    size_t bytes);
-    /* Call visit() for the messages that have arrived and for which no RECV is posted. Only the
-     * first message of each lane is visited, and it stays where it is. Messages of ranks that
-     * connect() was not called for may be found only if `all` is set, which may cost memory. May be
-     * NULL. */
+    /* Call visit() for messages that have arrived and for which no RECV is posted, only the first
+     * of each lane. It stays where it is. Messages of ranks that connect() was not called for may
+     * be found only if `all` is set, which may cost memory. May be NULL. */
     void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
     /* Describe what it would use, unopened, for twill-info. Not collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
-    /* List the rails that the transport could use, up to `most`, its default first. If `name`
-     * (interface, address or domain) is not NULL, list only that. Not collective. NULL: it has one
-     * rail. */
+    /* Set rails[0 .. *count-1] to those that the transport could use, up to `most`, its default
+     * first. If `name` (interface, address, domain) is not NULL, list only that. NULL: one rail. */
     twill_status (*rails)(const struct twill_transport_params *params, const char *name,
                           struct twill_rail *rails, size_t most, size_t *count,
                           struct twill_error *error);
@@ -219,7 +215,7 @@ struct twill_transport {
 /* The most transports that the registry, and so a communicator, can have. */
 #define TWILL_TRANSPORTS_MOST 8
 /* The transports' shared state of a communicator with its own endpoints, used instead of the
- * process's. Part of the communicator, and linked in a list of the context. */
+ * context's. Part of the communicator, and in a list of the context. */
 struct twill_alone {
     struct twill_common *common[TWILL_TRANSPORTS_MOST];
     struct twill_alone *next;
@@ -229,10 +225,10 @@ struct twill_alone {
  * first transport whose reaches() is true. Of the transports with a priority(), only the agreed one
  * is considered, and the order of the registry only breaks ties between them. */
 const struct twill_transport_ops *twill_transport_at(size_t index);
-/* Read the counters of a transport, with those of its rails added. Any thread may call it. */
+/* Set *sum to the counters of a transport plus those of its rails. Any thread may call it. */
 void twill_transport_count(const struct twill_transport *transport,
                            struct twill_transport_counters *sum);
-/* Complete a request. The poster may free it as soon as its status is set. */
+/* Complete a request by setting its status. The poster may free it from then on. */
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {
     request->status = status;

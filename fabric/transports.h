@@ -10,10 +10,10 @@ extern const struct twill_transport_ops twill_shm_transport;  /* within a node *
 extern const struct twill_transport_ops twill_tcp_transport;  /* between nodes: TCP sockets */
 extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: libfabric */
 
-/* Return the bytes that the shm channels of two ranks need on each side (twill_node_attach()). */
+/* Return the bytes of shared memory that the shm channels of two ranks need on each side. */
 size_t twill_shm_pair_bytes(void);
 #define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
-/* The priority of each transport on one rank, by number in the registry. */
+/* The priority (TWILL_PRIORITY_...) of each transport on one rank, by number in the registry. */
 struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];
 };
@@ -23,17 +23,18 @@ struct twill_internode_choice {
     struct twill_internode_offers own, *all; /* all: [size], freed by the caller */
     char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES];
 };
-/* Ask the transports for their priorities on this rank, and add these to a batch. */
+/* Set *choice to the transports' priorities on this rank, and add these to a batch. Returns
+ * TWILL_ERR_MEMORY, with a part added anyway, if there is no memory for those of the others. */
 twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
                                    struct twill_oob_batch *batch, struct twill_error *error);
-/* Set params->internode, equal on all ranks, and write the reason to `why`. */
+/* After the exchange, set params->internode to the transport between nodes that is best on the rank
+ * where it is worst, equal on all ranks, or NULL. Writes the reason to `why`. */
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
-/* Do what twill_internode_conclude() does, by what this rank alone knows, for twill-info. Not
- * collective. */
+/* Set params->internode to the best transport for this rank alone, or NULL, and write why. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Return the registry number of the transport between two ranks, past the end if there is none. */
+/* Return the registry number of the transport between two ranks, or the length of the registry. */
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
                                uint32_t to);
 
@@ -42,7 +43,7 @@ struct twill_transfer_queue {
     struct twill_transfer *head, *tail;
 };
 
-/* Append a request, which is pending from now on. */
+/* Append a request and set its status to TWILL_PENDING. */
 static inline void twill_transfer_push(struct twill_transfer_queue *queue,
                                        struct twill_transfer *request)
 {
@@ -56,7 +57,7 @@ static inline void twill_transfer_push(struct twill_transfer_queue *queue,
     queue->tail = request;
 }
 
-/* Remove and complete the first request. The poster may free it as soon as its status is set. */
+/* Remove and complete the first request, which must exist. The poster may free it from then on. */
 static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_status status)
 {
     struct twill_transfer *request = queue->head;
@@ -64,7 +65,7 @@ static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_
     twill_transfer_finish(request, status);
 }
 
-/* Return whether an arriving message matches the request. If not, record its values there. */
+/* Return whether a message has the request's signature and size. If not, set peer_... to its. */
 static inline bool twill_transfer_matches(struct twill_transfer *request, uint32_t signature,
                                           uint64_t bytes)
 {

@@ -43,7 +43,7 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
     return twill_random(hello->said.answer.nonce, sizeof(hello->said.answer.nonce));
 }
 
-/* Record why the handshake failed, wipe the key and return TWILL_WIRE_GONE. */
+/* Set hello->fault to why the handshake failed, wipe the key and return TWILL_WIRE_GONE. */
 static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill_fault fault)
 {
     hello->fault = fault;
@@ -51,7 +51,7 @@ static enum twill_wire_moved give_up_hello(struct twill_hello *hello, enum twill
     return TWILL_WIRE_GONE;
 }
 
-/* Derive the session from the complete handshake, wipe the key and return TWILL_WIRE_DONE. */
+/* Set *session, derived from the complete handshake, wipe the key and return TWILL_WIRE_DONE. */
 static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twill_session *session)
 {
     twill_secret_derive(&hello->secret, "session", &hello->said, sizeof(hello->said),
@@ -66,6 +66,7 @@ static enum twill_wire_moved finish_hello(struct twill_hello *hello, struct twil
 static const size_t proven =
     offsetof(struct twill_hello, reply) - offsetof(struct twill_hello, said);
 
+/* Return whether the handshake ends with the caller's first message. */
 static bool is_one_way(const struct twill_hello *hello)
 {
     return hello->self.role == TWILL_HELLO_DETECTOR;
@@ -79,7 +80,7 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* Check what has arrived of the call. Returns TWILL_FAULT_NONE if nothing is wrong so far. */
+/* Check what has arrived of the call. Returns what is wrong, or TWILL_FAULT_NONE so far. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
@@ -133,6 +134,7 @@ static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
     return outcome;
 }
 
+/* Read and check the reply. Returns TWILL_WIRE_DONE if it is authentic, else LATER or GONE. */
 static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
 {
     enum twill_wire_moved outcome =
@@ -145,8 +147,8 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-/* Read and check the answer of the called end, and prepare the reply. Returns TWILL_WIRE_DONE if
- * the answer is authentic, TWILL_WIRE_LATER, or TWILL_WIRE_GONE. */
+/* Read and check the answer of the called end, and prepare the reply. Returns TWILL_WIRE_DONE if it
+ * is authentic, TWILL_WIRE_LATER if not all has come, or TWILL_WIRE_GONE. */
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
@@ -165,6 +167,7 @@ static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd
     return outcome;
 }
 
+/* Send the rest of a message. Returns TWILL_WIRE_DONE, LATER if the socket is full, or GONE. */
 static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
                                         size_t bytes)
 {
@@ -180,6 +183,7 @@ static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const
     return TWILL_WIRE_DONE;
 }
 
+/* Send or receive the current message. Returns TWILL_WIRE_DONE if it is complete, LATER or GONE. */
 static enum twill_wire_moved move_message(struct twill_hello *hello, int fd)
 {
     const struct twill_hello_answer *answer = &hello->said.answer;

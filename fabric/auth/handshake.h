@@ -29,7 +29,7 @@ enum twill_hello_role {
     TWILL_HELLO_DATA,     /* transports */
 };
 
-/* A caller's claim to be `rank` of `size` and to call rank `to`. `argument` depends on the role. */
+/* A value, the claim of a caller to be `rank` of `size` and call `to`. The role uses `argument`. */
 struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
@@ -38,7 +38,7 @@ struct twill_hello_identity {
 };
 
 #define TWILL_HELLO_NONCE 32
-/* The messages as they are sent. The reply is only a proof. */
+/* The caller's first message as it is sent. (Its second, the reply, is only a proof.) */
 struct twill_hello_call {
     uint32_t magic;
     uint16_t version;
@@ -50,7 +50,7 @@ struct twill_hello_call {
 };
 _Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all machines");
 
-struct twill_hello_answer { /* of the called end */
+struct twill_hello_answer { /* of the called end, as it is sent */
     uint32_t magic;
     uint16_t version;
     uint16_t refusal;  /* enum twill_fault, or 0; in a refusal nonce and proof are zero */
@@ -60,16 +60,16 @@ struct twill_hello_answer { /* of the called end */
 };
 _Static_assert(sizeof(struct twill_hello_answer) == 80, "identical layout on all machines");
 
-/* One end of a handshake, part of the owner of the connection. It holds the key until it ends. */
+/* One end of a handshake, part of the connection's owner. It has the key until the end. */
 struct twill_hello {
     struct twill_secret secret;
     struct twill_hello_identity self; /* called end: only role, its own rank, and size */
     uint8_t step;                     /* message that is being moved: 0 call, 1 answer, 2 reply */
     bool caller;
-    bool refused; /* caller: the called end sent a refusal with `fault` */
-    enum twill_fault fault;
-    short events; /* POLLIN or POLLOUT, to poll for before the next move */
-    size_t done;  /* bytes of the current message moved so far */
+    bool refused;           /* caller: the called end sent a refusal with `fault` */
+    enum twill_fault fault; /* why it failed */
+    short events;           /* POLLIN or POLLOUT, to poll for before the next move */
+    size_t done;            /* bytes of the current message moved so far */
     struct {
         struct twill_hello_call call;
         struct twill_hello_answer answer;
@@ -77,19 +77,18 @@ struct twill_hello {
     uint8_t reply[TWILL_PROOF_BYTES];
 };
 
-/* Start a handshake on the end that connected, as rank identity->rank that calls rank identity->to.
- * Returns false if the kernel gives no random numbers. */
+/* Prepare a handshake on the end that connected, as rank identity->rank that calls identity->to.
+ * Sends nothing. Returns false if the kernel gives no random numbers. */
 bool twill_hello_call(struct twill_hello *hello, const struct twill_secret *secret,
                       const struct twill_hello_identity *identity);
-/* Start a handshake on the end that accepted, as rank `rank` of `size`. Returns false if the kernel
- * gives no random numbers. */
+/* Prepare a handshake on the end that accepted, as rank `rank` of `size`. Receives nothing. Returns
+ * false if the kernel gives no random numbers. */
 bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *secret,
                         enum twill_hello_role role, uint32_t rank, uint32_t size);
-/* Send and receive as far as the socket allows. Returns TWILL_WIRE_LATER if the caller has to wait
- * for hello->events, with its own deadline, and call again. Returns TWILL_WIRE_DONE when the
- * handshake is complete, *session is set and hello->said.call is authentic. Returns TWILL_WIRE_GONE
- * if it failed, with the reason in hello->fault, and errno for TWILL_FAULT_CLOSED. Reads nothing
- * further. */
+/* Continue a handshake over `fd` as far as that does not block. Returns TWILL_WIRE_LATER if the
+ * caller must wait for hello->events and call again. Returns TWILL_WIRE_DONE when the handshake is
+ * complete, *session is set and hello->said.call is authentic. Returns TWILL_WIRE_GONE if it
+ * failed, with the reason in hello->fault, and errno for TWILL_FAULT_CLOSED. Closes nothing. */
 enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
                                        struct twill_session *session);
 

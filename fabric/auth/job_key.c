@@ -49,7 +49,7 @@ char *twill_hex_text(const uint8_t *bytes, size_t count, char *text)
     return sodium_bin2hex(text, 2 * count + 1, bytes, count);
 }
 
-/* Fail if a key that a user set is short, as a recorded handshake allows to try keys offline. */
+/* Return TWILL_ERR_CONFIG if the digits of a user's key are too few, as it could be guessed. */
 static twill_status check_length(const char *name, const char *text, struct twill_error *error)
 {
     size_t digits = strlen(text);
@@ -60,7 +60,7 @@ static twill_status check_length(const char *name, const char *text, struct twil
     return TWILL_OK;
 }
 
-/* Fail unless the file is a regular file of this user to which no other user has access. */
+/* Return TWILL_ERR_CONFIG unless it is a regular file of this user, and no other has access. */
 static twill_status check_file(int fd, const char *path, struct twill_error *error)
 {
     struct stat about;
@@ -111,7 +111,7 @@ twill_status twill_secret_random(struct twill_secret *secret, struct twill_error
     return TWILL_OK;
 }
 
-/* Derive the key of one job from a file's key, which serves many jobs. */
+/* Replace a file's key, which serves many jobs, by one derived from it for the job `identity`. */
 static void make_own(struct twill_secret *secret, const char *identity)
 {
     const char *text = identity ? identity : "";
@@ -189,11 +189,10 @@ void twill_secret_wipe(void *secret, size_t bytes)
     sodium_memzero(secret, bytes);
 }
 
-/* The file ~/.twill/key is the key of a user whose launcher provides none. It is written to a
- * temporary file that is then linked to its name. Readers see a complete file, and the first writer
- * wins, also over NFS. */
+/* ~/.twill/key is the key of users whose launcher provides none. It is written to a temporary file,
+ * then linked to its name, so that readers see all of it and the first writer wins, also on NFS. */
 
-/* Write the path of ~/.twill. Fails if HOME is not known or too long. */
+/* Write the path of ~/.twill. Returns TWILL_ERR_CONFIG if HOME is not known or too long. */
 static twill_status find_folder(char *folder, size_t bytes, struct twill_error *error)
 {
     struct passwd entry, *found = NULL;
@@ -234,7 +233,7 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Create the key file. It is no error if another process creates it at the same time. */
+/* Create folder and key file. It is no error if another process creates it at the same time. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The key of a job, keys derived from it, and proofs of knowing it (HMAC-SHA-256 of libsodium).
- *
- * A process that knows the key belongs to the job. The key comes from the first of these sources
- * that exists: TWILL_JOB (hex digits, set by twillrun), the file TWILL_KEY_FILE, the launcher (with
- * PMI and PMIx, rank 0 draws a key and the key-value store carries it), and ~/.twill/key, which is
- * created when first needed. A file serves many jobs, so a job's key is derived from the file's key
- * and a text that identifies the job. */
+/* The key of a job, keys derived from it, and proofs of knowing it (HMAC-SHA-256 of libsodium). * A
+ * process that knows the key belongs to the job. The key comes from the first of TWILL_JOB (hex
+ * digits, set by twillrun), the file TWILL_KEY_FILE, the launcher (PMI and PMIx carry a key that
+ * rank 0 drew), and ~/.twill/key, which is created when first needed. A file serves many jobs, so a
+ * job's key is derived from the file's key and a text that identifies the job. */
 #ifndef TWILL_JOB_KEY_H
 #define TWILL_JOB_KEY_H
 
@@ -16,18 +14,18 @@
 #define TWILL_DIGEST_BYTES 32
 #define TWILL_SECRET_LEAST 16 /* fewest hex digits of a key that a user may set */
 #define TWILL_SECRET_TEXT  (2 * TWILL_SECRET_BYTES + 1) /* in hex, with the terminating zero */
-/* A key. The holder wipes it after use. */
+/* A secret key, a value. Its holder wipes it (twill_secret_wipe()) after use. */
 struct twill_secret {
     uint8_t key[TWILL_SECRET_BYTES];
 };
 
-/* Return whether a variable is set and not empty. */
+/* Return whether the value of a variable is neither NULL nor empty. */
 static inline bool twill_is_set(const char *text)
 {
     return text != NULL && *text != '\0';
 }
 
-/* The sources of a job's key. Strings may be NULL or empty when not set. */
+/* The input of twill_secret_find(), its caller's. Strings may be NULL or empty when not set. */
 struct twill_secret_sources {
     const char *job;                  /* TWILL_JOB */
     const char *file;                 /* TWILL_KEY_FILE */
@@ -35,35 +33,36 @@ struct twill_secret_sources {
     const char *identity;             /* tells jobs apart that use one file */
 };
 
-/* Find the key of a job in the first source that is set. Writes that source's name to `how`. */
+/* Set *secret to the job's key from the first source that is set, else ~/.twill/key, and `how` to
+ * its name. Fails if that source is wrong, as with TWILL_ERR_CONFIG. */
 twill_status twill_secret_find(struct twill_secret *secret,
                                const struct twill_secret_sources *sources, char *how,
                                size_t how_bytes, struct twill_error *error);
-/* Parse 1 to 64 hex digits into a key, right-aligned. Other text, and zero, are errors. The message
- * calls the text `name` and does not contain it. */
+/* Parse 1 to 64 hex digits into a key, right-aligned. Other text, and zero, are TWILL_ERR_CONFIG.
+ * The message calls the text `name` and does not contain it. */
 twill_status twill_secret_parse(struct twill_secret *secret, const char *name, const char *text,
                                 struct twill_error *error);
 /* Write a key as hex digits, for an environment variable or a key-value store. */
 void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET_TEXT]);
-/* Write `count` bytes as two hex digits each, with a terminating zero. Returns text. */
+/* Write `count` bytes as two hex digits each, with a terminating zero. Returns `text`. */
 char *twill_hex_text(const uint8_t *bytes, size_t count, char *text);
-/* Read a key from a file of TWILL_SECRET_LEAST to 64 hex digits. Fails unless this user owns the
- * file and no other user has access to it. */
+/* Read a key from a file of TWILL_SECRET_LEAST to 64 hex digits. Returns TWILL_ERR_CONFIG unless
+ * there is such a file, which this user owns and no other user has access to. */
 twill_status twill_secret_read(struct twill_secret *secret, const char *path,
                                struct twill_error *error);
-/* Read ~/.twill/key and write its name to `path`. Create the file if it does not exist. Processes
- * that create it at the same time get the same key. */
+/* Read the key in ~/.twill/key, and write that path to `path`. Create the file with a random key if
+ * there is none. Processes that create it at the same time get the same key. */
 twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_t path_bytes,
                                   struct twill_error *error);
-/* Draw a random key. */
+/* Draw a random key. Returns TWILL_ERR_SYSTEM if the kernel gives no random numbers. */
 twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error);
-/* Derive a key from a secret, for the purpose `label` and the data. derived may be secret. */
+/* Set *derived to a key made from a secret, `label` (its purpose) and data. May be the secret. */
 void twill_secret_derive(const struct twill_secret *secret, const char *label, const void *data,
                          size_t bytes, struct twill_secret *derived);
-/* Compute a proof of knowing the secret: the HMAC of label and data. */
+/* Compute a proof of knowing the secret, the HMAC of `label` and data under it. */
 void twill_secret_prove(const struct twill_secret *secret, const char *label, const void *data,
                         size_t bytes, uint8_t proof[TWILL_PROOF_BYTES]);
-/* Return whether a proof is correct, with a comparison in constant time. */
+/* Return whether `proof` is what twill_secret_prove() computes. Compares in constant time. */
 bool twill_secret_check(const struct twill_secret *secret, const char *label, const void *data,
                         size_t bytes, const uint8_t proof[TWILL_PROOF_BYTES]);
 /* Compute a digest without a key (BLAKE2b). It is safe only inside data that is proven. */

@@ -29,7 +29,7 @@ static crypto_aead_aes256gcm_state *expanded(struct twill_seal *seal)
     return (crypto_aead_aes256gcm_state *)(void *)seal->cipher_state;
 }
 
-/* Prepare the current key for the cipher, which only AES needs. */
+/* Expand the current key if the cipher is AES. Else do nothing. */
 static void use_key(struct twill_seal *seal)
 {
     if (seal->aes)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Authenticated encryption of the records of a connection, with one object for each direction. The
- * cipher is AES-256-GCM if the CPUs of all ranks have its instructions, else ChaCha20-Poly1305 (RFC
- * 8439).
+/* Authenticated encryption of the records of a connection, with one object for each direction, by
+ * AES-256-GCM if the CPUs of all ranks have its instructions, else ChaCha20-Poly1305 (RFC 8439).
  *
  * No two connections share a key, and no two directions. The key is derived from the direction and
  * the session's key, which both ends of the handshake derive from the job's key and two fresh
@@ -16,7 +15,7 @@
 
 #define TWILL_SEAL_TAG     16u
 #define TWILL_SEAL_RECORDS (UINT64_C(1) << 20) /* AES-GCM allows 2^32 for each key */
-/* One direction of an encrypted connection, part of the connection's object. */
+/* One direction of an encrypted connection, by twill_seal_start(), part of its object. */
 struct twill_seal {
     TWILL_ALIGNED(16) unsigned char cipher_state[512]; /* AES: the expanded key */
     struct twill_secret key;
@@ -28,15 +27,16 @@ struct twill_seal {
 
 /* Return whether this CPU has the instructions for AES-256-GCM. */
 bool twill_seal_has_aes(void);
-/* Start one direction of a session: from the end that connected to the other, or back. */
+/* Set up one direction of a session, from the end that connected (`from_caller`) or back to it.
+ * Both ends do so with the same session key and cipher. */
 void twill_seal_start(struct twill_seal *seal, const struct twill_secret *session, bool from_caller,
                       bool aes);
-/* Encrypt the next record. `head` is authenticated with it but sent in the clear. `bytes` bytes are
- * written to `to`, which may be `from`. */
+/* Encrypt the next record, `bytes` at `from`, to `to`, which may be `from`, and write its tag. Both
+ * are sent. `head` is authenticated with it but sent in the clear. */
 void twill_seal_close(struct twill_seal *seal, const void *head, size_t head_bytes, void *to,
                       const void *from, size_t bytes, unsigned char tag[TWILL_SEAL_TAG]);
-/* Decrypt the next record in place. Returns false if head, data or tag are not those of that
- * record, and `data` is then not valid. */
+/* Decrypt the next record, `bytes` at `data`, in place. Returns false if head, data or tag are not
+ * those of that record. `data` is then not valid, and nothing more can be decrypted. */
 bool twill_seal_open(struct twill_seal *seal, const void *head, size_t head_bytes, void *data,
                      size_t bytes, const unsigned char tag[TWILL_SEAL_TAG]);
 

@@ -39,7 +39,7 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
     return NULL;
 }
 
-/* Return this process's rank as its launcher wrote it, or NULL if it is not known. */
+/* Return the digits of this process's rank in its launcher's variables, or NULL if none has it. */
 static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
     const char *rank = twill_is_set(params->rank) ? params->rank : NULL;
@@ -48,7 +48,7 @@ static const char *rank_variable(const struct twill_bootstrap_params *params)
     return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
 }
 
-/* Begin the message with the rank, because the output of all ranks is mixed. */
+/* Put "rank N: " before the message, as the ranks' output is mixed, unless N is not known. */
 static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_variable(params);

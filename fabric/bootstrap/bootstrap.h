@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bootstrap finds the other ranks of a job and provides the out-of-band (OOB) all-gather on
- * which set-up is built.
- *
- * Under every launcher, rank 0 serves a rendezvous over TCP, and the launcher only provides its
- * address (launch_info.h). twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK
- * LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0
- * detects failures and notifies the others, which wait twill_oob_slack() longer. */
+/* The bootstrap finds the other ranks of a job and provides the out-of-band (OOB) all-gather. Under
+ * every launcher, rank 0 serves a rendezvous over TCP, and the launcher provides its address
+ * (launch_info.h). twillrun picks a free port and sets RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE
+ * MASTER_ADDR MASTER_PORT TWILL_JOB and, for rank 0, TWILL_LISTEN_FD. Rank 0 detects failures and
+ * notifies the others, which wait twill_oob_slack() longer. */
 #ifndef TWILL_BOOTSTRAP_H
 #define TWILL_BOOTSTRAP_H
 
@@ -36,17 +34,17 @@ struct twill_rejected {
 };
 /* Return the number of rejections for all reasons. */
 unsigned twill_rejected_total(const struct twill_rejected *rejected);
-/* Write a summary such as "3 connections rejected (1 malformed, 2 without the key)". */
+/* Write text such as "3 connections rejected (1 malformed, 2 without the key)", cut to `bytes`. */
 void twill_rejected_text(const struct twill_rejected *rejected, char *text, size_t bytes);
 
-/* A bootstrap method. A new one needs its own file and an entry in the registry in bootstrap.c. */
+/* A bootstrap method, by which ranks find each other. Constant. bootstrap.c has the list of all. */
 struct twill_bootstrap_ops {
     size_t size_of;   /* bytes of its object, which begins with struct twill_oob */
     const char *name; /* value of TWILL_LAUNCHER that selects it */
     /* Gather `bytes` of every rank into `all`, in rank order. Returns by the deadline. */
     twill_status (*allgather)(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
-    void (*close)(struct twill_oob *oob);
+    void (*close)(struct twill_oob *oob); /* and free it */
     /* Optional. Look whether ranks have failed, and answer those that wait for this one. Called
      * every TWILL_ATTEND_NS while this rank waits for rank `awaited` outside of an all-gather.
      * `late` says that it has waited for timeout_ns and gives up. Returns false if a rank has
@@ -54,6 +52,7 @@ struct twill_bootstrap_ops {
     bool (*attend)(struct twill_oob *oob, uint32_t awaited, bool late);
     /* Return whether the environment belongs to this method. The registry is asked in its order. */
     bool (*applies)(const struct twill_bootstrap_params *params);
+    /* Join the job and set *oob, or fail. Blocks until all ranks have joined, or to the timeout. */
     twill_status (*open)(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                          struct twill_error *error);
 };
@@ -66,8 +65,7 @@ struct twill_oob {
     int size;
     const uint32_t *job; /* [size] rank in the job of each rank; NULL: the same rank */
     uint64_t timeout_ns;
-    /* Time waited in vain for ranks since the last all-gather. The next waits that much less. */
-    uint64_t waited_ns;
+    uint64_t waited_ns;                /* in vain for ranks; the next all-gather waits less by it */
     unsigned rounds;                   /* all-gathers so far */
     struct twill_secret secret;        /* of this run of the job, equal on all ranks */
     uint8_t nonce[TWILL_NONCE_BYTES];  /* public name of this run, equal on all ranks */
@@ -81,13 +79,12 @@ struct twill_oob {
     const struct twill_log *log;       /* for reports of long waits; NULL: none */
 };
 
-/* How a process takes part in the growth of a job. It has the text of the job's handle, and is
- * either a rank of the larger job or a new process that is given a rank. */
+/* How this process joins a job that grows, owned by the caller of twill_bootstrap_open(). It is a
+ * rank of the larger job, or a new process that is given a rank. */
 struct twill_join {
-    const char *handle;
-    int rank; /* rank in the larger job, or TWILL_JOIN_ANY in a new process */
-    /* Rank 0: a socket that listens at the port of the handle. It is set to -1 when the rendezvous
-     * takes the socket over, which then closes it in any case. Other ranks: NULL. */
+    const char *handle; /* text of struct twill_join_handle */
+    int rank;           /* rank in the larger job, or TWILL_JOIN_ANY in a new process */
+    /* Rank 0: socket that listens at the handle's port, set to -1 when taken over. Others: NULL. */
     int *listener;
     const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: its own */
     uint64_t timeout_ns; /* replaces TWILL_TIMEOUT; 0: TWILL_TIMEOUT holds */
@@ -95,7 +92,7 @@ struct twill_join {
     void *user;
 };
 #define TWILL_JOIN_ANY (-1)
-/* The input of all bootstrap methods. Strings may be NULL or empty when not set. */
+/* The input of all bootstrap methods, of their caller. Strings may be NULL or empty: not set. */
 struct twill_bootstrap_params {
     const struct twill_join *join;                             /* overrides everything else */
     const twill_bootstrap *caller;                             /* overrides variables */
@@ -103,9 +100,7 @@ struct twill_bootstrap_params {
     const char *job;                /* TWILL_JOB: key of the job in hex digits, set by twillrun */
     const char *key_file;           /* TWILL_KEY_FILE */
     const struct twill_secret *key; /* of the job, from the launcher; or NULL */
-    /* TWILL_LISTEN_FD, internal, is the listening socket of MASTER_PORT. twillrun passes it to rank
-     * 0, so that no other process can take the port. */
-    const char *listen_fd;
+    const char *listen_fd;   /* TWILL_LISTEN_FD, internal: twillrun's socket at MASTER_PORT */
     const char *launcher_fd; /* TWILL_LAUNCHER_FD, internal: see fabric/bootstrap/twillrun.h */
     const char *interface;   /* TWILL_INTERFACE: name or address, or NULL */
     const char *launcher;    /* TWILL_LAUNCHER: the only method to use; auto, or NULL: any */
@@ -115,19 +110,20 @@ struct twill_bootstrap_params {
 };
 
 /* Return the first method of the registry that applies, or the method that TWILL_LAUNCHER names.
- * Returns NULL if no method has that name. If the method then fails to open, no other is tried.
- * Variables of a launcher of several ranks that no method can use are an error when the job is
- * opened, never a silent job of one rank. */
+ * Returns NULL if no method has that name. Variables of a launcher of several ranks that no method
+ * can use are an error when the job is opened, never a silent job of one rank. */
 const struct twill_bootstrap_ops *
 twill_bootstrap_detect(const struct twill_bootstrap_params *params);
-/* Open the method that twill_bootstrap_detect() returns. On failure *oob is NULL. */
+/* Join the job by the method that twill_bootstrap_detect() returns. Sets *oob, which
+ * twill_oob_close() frees, or NULL on failure. Returns TWILL_ERR_CONFIG if there is no method. */
 twill_status twill_bootstrap_open(struct twill_oob **oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error);
-void twill_oob_close(struct twill_oob *oob); /* NULL is allowed */
-/* Return whether this process is rank 0, as far as the launcher's variables show. */
+void twill_oob_close(struct twill_oob *oob); /* close and free it; NULL: do nothing */
+/* Return whether this process is rank 0, or no variable of the launcher shows its rank. */
 bool twill_bootstrap_is_first(const struct twill_bootstrap_params *params);
-/* Gather `bytes` of every rank into `all`, in rank order. Collective. Returns by the deadline. */
+/* Gather `bytes` at `mine` of every rank into `all`, in rank order. Collective. Fails if a rank has
+ * failed or twill_oob_patience() is over. Sets oob->waited_ns to 0. */
 static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void *mine, void *all,
                                                size_t bytes, struct twill_error *error)
 {
@@ -137,11 +133,12 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
     return status;
 }
 
-/* Return how long an all-gather waits for others: the timeout less waited_ns, with a minimum. */
+/* Return the ns that an all-gather waits for others, timeout_ns less waited_ns, with a minimum. */
 uint64_t twill_oob_patience(const struct twill_oob *oob);
-/* Return how much longer than rank 0 the other ranks wait, to get its reason for a failure. */
+/* Return the ns that other ranks wait longer than rank 0 does, to get its reason for a failure. */
 uint64_t twill_oob_slack(uint64_t timeout_ns);
-/* Call attend() of the bootstrap method, if it has one. Returns false if a rank has failed. */
+/* Look whether ranks have failed while this one waits for rank `awaited`, and answer those that
+ * wait for it. `late` says that it gives up. Returns false if a rank has failed. */
 static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     if (late)
@@ -156,31 +153,28 @@ const char *twill_rank_text(const uint32_t *job, uint32_t rank, char text[TWILL_
 #define TWILL_RANK_NAME(job, rank)                                                                 \
     twill_rank_text((job), (uint32_t)(rank), (char[TWILL_RANK_TEXT]){0})
 
-/* The functions allgather() and close() of methods without connections, which have one rank. The
- * first copies `mine` to `all` and returns TWILL_OK. */
+/* The allgather() of methods of one rank. It copies `mine` to `all` and returns TWILL_OK. */
 twill_status twill_oob_alone(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                              struct twill_error *error);
-void twill_oob_free(struct twill_oob *oob); /* wipe its secret and free it */
+void twill_oob_free(struct twill_oob *oob); /* close() without connections: wipe secret, free it */
 
-/* Derive the nonce of the run from its secret. */
+/* Set oob->nonce, the public name of this run, to what is derived from oob->secret. */
 void twill_oob_name_run(struct twill_oob *oob);
-/* Draw a random nonce. */
+/* Draw a random nonce. Fails with TWILL_ERR_SYSTEM if the kernel gives no random numbers. */
 twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twill_error *error);
-/* Allocate a method's object, zeroed, for a job of one rank. Sets operations, timeout and log. */
+/* Allocate a method's object, zeroed, for a job of one rank, and set its operations, timeout and
+ * log. Returns TWILL_ERR_MEMORY, with *oob NULL, if there is no memory. */
 twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                            const struct twill_bootstrap_params *params, struct twill_error *error);
-/* Create an OOB of a subset of the ranks of `like`, which uses the all-gather of `lent`. Rank and
- * size are those of `lent`, and everything else is copied from `like`. */
+/* Create an OOB of some ranks of `like`, with the all-gather, rank and size of `lent`, else a copy
+ * of `like`. twill_oob_close() frees it. Returns TWILL_ERR_ARGUMENT if `lent` is invalid. */
 twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
                             const twill_bootstrap *lent, struct twill_error *error);
 /* Stop calling the all-gather of a lent OOB. All-gathers of more than one rank fail from now on. */
 void twill_oob_lend_seal(struct twill_oob *oob);
-/* The handle by which new processes find a job that grows, or by which processes find each other
- * for a reconfiguration. It travels as one line of letters, digits and , : . % _ - through any
- * store that the caller has. Nothing in it is secret, because a process that joins must also know
- * the key of the job. */
-#define TWILL_JOIN_HANDLE_TEXT 256 /* most bytes of a handle's text, with its end */
-/* A parsed handle. For a reconfiguration, size and guests are 0, and it is of one process. */
+#define TWILL_JOIN_HANDLE_TEXT 256 /* most bytes of a handle's text, one line without secrets */
+/* The handle by which new processes find a job that grows, parsed. In a reconfiguration, each
+ * process has a handle, with 0 as size and guests, by which the others find it. */
 struct twill_join_handle {
     uint32_t epoch;        /* of the job after its growth; if size is 0, the present one */
     uint32_t size, guests; /* ranks of the larger job; those of them that are new */
@@ -189,7 +183,7 @@ struct twill_join_handle {
     char address[TWILL_ADDRESS_TEXT];
 };
 
-/* Write a handle as text. */
+/* Write a handle as text, with check digits at its end. */
 void twill_join_handle_write(const struct twill_join_handle *handle,
                              char text[TWILL_JOIN_HANDLE_TEXT]);
 /* Parse a handle. Returns TWILL_ERR_ARGUMENT unless twill_join_handle_write() wrote the text. */

@@ -7,23 +7,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An OOB over the program's callback. */
-struct twill_oob_lent {
+struct twill_oob_lent { /* over the program's callback; twill_oob_free() frees it */
     struct twill_oob oob;
-    twill_bootstrap lent;
+    twill_bootstrap lent; /* exchange NULL: twill_oob_lend_seal() was called */
 };
 
-/* The data of one rank in the first exchange through the program's callback. */
+/* What each rank contributes to the first exchange through the program's callback. */
 struct twill_caller_info {
     struct twill_secret secret; /* rank 0's is used */
     struct twill_host host;
 };
 
+/* Return whether the program gave an all-gather of its own. */
 static bool caller_applies(const struct twill_bootstrap_params *params)
 {
     return params->caller != NULL;
 }
 
+/* Gather by the program's callback, or fail if it fails or twill_oob_lend_seal() was called. */
 static twill_status caller_allgather(struct twill_oob *oob, const void *mine, void *all,
                                      size_t bytes, struct twill_error *error)
 {
@@ -42,8 +43,8 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     return TWILL_OK;
 }
 
-/* Share the secret of this run through the caller's exchange, which is trusted with it. Set the
- * address of this host, which is loopback if all ranks are on one host. */
+/* Set the secret of this run to rank 0's, by the program's exchange, which is trusted with it. Set
+ * the address of this host, which is loopback if all ranks are on one host. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -88,6 +89,7 @@ static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *
     return TWILL_OK;
 }
 
+/* Copy `lent` with its rank and size into the OOB, which it made, and describe it in oob->how. */
 static void take_over(struct twill_oob *oob, const twill_bootstrap *lent)
 {
     ((struct twill_oob_lent *)oob)->lent = *lent;
@@ -97,6 +99,7 @@ static void take_over(struct twill_oob *oob, const twill_bootstrap *lent)
              lent->rank, lent->size);
 }
 
+/* Set *oob to a job over the program's exchange, or to NULL on failure. Collective if size > 1. */
 static twill_status caller_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap on Cray systems, from the variables of their launchers: PALS (mpiexec and aprun of EX,
- * also Slurm's cray_shasta plugin) and ALPS (aprun of XC). NOT RUN ON HARDWARE. It follows the
- * documented variables and was tested with processes that get them. */
+/* Bootstrap on Cray systems by variables of PALS (mpiexec and aprun of EX, Slurm's cray_shasta) and
+ * ALPS (aprun of XC). NOT RUN ON HARDWARE, but tested with the documented variables. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <fcntl.h>
@@ -10,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The head of the file that PALS_APINFO names, in versions 1 to 5 (Slurm's
- * mpi/cray_shasta/apinfo.h). Each table has a row size, an offset and a number of rows. */
+/* The head of the file that PALS_APINFO names, in versions 1 to 5, as read from it. Each table has
+ * a row size, an offset and a number of rows (Slurm's mpi/cray_shasta/apinfo.h). */
 struct apinfo {
     int version;
     size_t total;
@@ -28,14 +27,15 @@ struct apinfo_node { /* a row of `nodes` */
     char host[64];
 };
 
-/* Read `want` bytes of a row of a table. Returns false if the file or the head is malformed. */
+/* Read `want` bytes of row `row` into `out`. `bytes` is the size of each of the `rows`, the first
+ * at `offset` in the file. Returns false if there is none. */
 static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
 {
     return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&
            pread(fd, out, want, (off_t)(offset + (size_t)row * bytes)) == (ssize_t)want;
 }
 
-/* Read the number of ranks and the host of rank 0 from the file. Returns false on failure. */
+/* Set *ranks and job->hosts, rank 0's host, from the file PALS_APINFO. Returns false on failure. */
 static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
 {
     struct apinfo head;
@@ -58,13 +58,14 @@ static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
     return true;
 }
 
+/* Return whether PALS_RANKID and PALS_APID are set. */
 static bool pals_applies(const struct twill_bootstrap_params *params)
 {
     return twill_launch_variable(params, "PALS_RANKID") &&
            twill_launch_variable(params, "PALS_APID");
 }
 
-/* Set rank, size and rank 0's host from PALS' variables and its file, or fail. */
+/* Set rank, size and rank 0's host from PALS' variables and file, or return TWILL_ERR_CONFIG. */
 static twill_status find_pals(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -89,6 +90,7 @@ static twill_status find_pals(struct twill_job *job, const struct twill_bootstra
     return TWILL_OK;
 }
 
+/* Set *oob to the job that PALS' variables describe, once all ranks have joined, or fail. */
 static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -110,13 +112,14 @@ static twill_status pals_open(struct twill_oob **oob, const struct twill_bootstr
 const struct twill_bootstrap_ops twill_bootstrap_pals = {
     TWILL_BOOTSTRAP_BY_TCP, .name = "pals", .applies = pals_applies, .open = pals_open};
 
+/* Return whether ALPS_APP_PE is set. */
 static bool alps_applies(const struct twill_bootstrap_params *params)
 {
     return twill_launch_variable(params, "ALPS_APP_PE") != NULL;
 }
 
-/* Write the host name of a job's first node. Cobalt lists the numbers of nodes, as in "12,40-43",
- * and a host name is "nid" and five digits, such as nid00012. Returns false for other lists. */
+/* Set `host` to the first node of Cobalt's list. It has numbers of nodes, as "12,40-43", and host
+ * names are "nid" and five digits, such as nid00012. Returns false for other lists. */
 static bool first_node(const char *list, char *host, size_t bytes)
 {
     char *end;
@@ -127,7 +130,7 @@ static bool first_node(const char *list, char *host, size_t bytes)
     return true;
 }
 
-/* Set rank, size and rank 0's host from the variables of ALPS and Cobalt, or fail. */
+/* Set rank, size and rank 0's host from ALPS' variables, or return TWILL_ERR_CONFIG. */
 static twill_status find_alps(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -152,6 +155,7 @@ static twill_status find_alps(struct twill_job *job, const struct twill_bootstra
     return TWILL_OK;
 }
 
+/* Set *oob to the job that ALPS' variables describe, once all ranks have joined, or fail. */
 static twill_status alps_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

@@ -14,7 +14,7 @@
 #define HANDLE_FORMAT "twill-join-1,"
 #define CHECK_BYTES   4
 
-/* Append check digits, which detect a text that was cut or altered. */
+/* Append a comma and a short hash of the text, which shows later whether it was cut or altered. */
 static void append_check(char text[TWILL_JOIN_HANDLE_TEXT])
 {
     uint8_t digest[TWILL_DIGEST_BYTES];
@@ -63,11 +63,13 @@ twill_status twill_join_handle_read(struct twill_join_handle *handle, const char
     return TWILL_OK;
 }
 
+/* Return whether the process joins a job that grows. */
 static bool handle_applies(const struct twill_bootstrap_params *params)
 {
     return params->join != NULL;
 }
 
+/* Set *oob to the larger job of params->join, or return TWILL_ERR_ARGUMENT for a bad handle. */
 static twill_status handle_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap by PMI-1. Rank 0 puts its contact (address and key) into the launcher's key-value
- * store. After a barrier, the others get it, and PMI is finalized at once. */
+/* Bootstrap by PMI-1. Rank 0 puts its address and key into PMI's store, and the others get them. */
 #include "fabric/bootstrap/pmi_client.h"
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
@@ -26,6 +25,7 @@ static int descriptor(const struct twill_bootstrap_params *params)
     return (int)fd;
 }
 
+/* Return whether PMI_FD is an open socket, or PMI_PORT and PMI_ID are set. */
 static bool pmi_applies(const struct twill_bootstrap_params *params)
 {
     return descriptor(params) >= 0 ||
@@ -50,6 +50,7 @@ static bool is_one_host(const char *mapping)
     return one;
 }
 
+/* Return the name of the launcher, for messages, by the variables that it sets. */
 static const char *pmi_job_name(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "HYDI_CONTROL_FD") ||
@@ -58,8 +59,8 @@ static const char *pmi_job_name(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "PMI";
 }
 
-/* Publish rank 0's contact through the launcher on rank 0, and read it on others. `contact` is
- * space for its text, which contains the key. */
+/* Set rank and size of `job`. On rank 0, listen and publish where, with the key, through PMI. On
+ * others, read that. `contact` is space for its text, which the caller wipes. Collective. */
 static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *job,
                                      const struct twill_bootstrap_params *params,
                                      char contact[TWILL_JOB_CONTACT], struct twill_error *error)
@@ -81,7 +82,7 @@ static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *jo
     return twill_launch_read_contact(job, params, contact, error);
 }
 
-/* Exchange the contact, finalize PMI, and wipe all copies of the key except the job's. */
+/* Fill in `job` by exchange_contact(). Finalize PMI, and wipe copies of the key in any case. */
 static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
                                  const struct twill_bootstrap_params *params,
                                  struct twill_error *error)
@@ -93,9 +94,8 @@ static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
     return status;
 }
 
-/* Return whether the program's MPI holds the connection. If twill's lines of PMI came between MPI's
- * own, the launcher would abort the job, at the latest when MPI finalizes after twill did. All MPIs
- * export MPI_Initialized with this signature. */
+/* Return whether the program's MPI is initialised and holds the connection. If twill's lines of PMI
+ * came between MPI's, the launcher would abort the job. All MPIs have this MPI_Initialized(). */
 static bool is_in_use(void)
 {
     int (*initialized)(int *) = (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");
@@ -103,6 +103,7 @@ static bool is_in_use(void)
     return initialized && initialized(&yes) == 0 && yes;
 }
 
+/* Set *oob to the job that the launcher describes by PMI, once all ranks have joined, or fail. */
 static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                              struct twill_error *error)
 {

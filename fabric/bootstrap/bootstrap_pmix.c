@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bootstrap by PMIx, under Open MPI's mpirun, prterun and srun --mpi=pmix. Rank 0 publishes its
  * contact, all ranks enter a fence, and the others get the contact. Only this file includes pmix.h.
- * The library is opened at run time, so that programs also start where it is not installed.
- *
- * PMIx_Init starts a thread. PMIx is finalized at the end of set-up, so that no thread is left when
- * twill_init() returns. PMIx counts its users, so an initialised MPI keeps its own. */
+ * It opens the library at run time, as programs must also start where there is none. PMIx_Init
+ * starts a thread, so PMIx is finalized at the end of set-up. An initialised MPI keeps its own. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #ifdef TWILL_WITH_PMIX
@@ -24,7 +22,7 @@
 #define PMIX_SONAME      "libpmix.so.2"
 #define PMIX_CONTACT_KEY "twill.card"
 
-/* The functions of libpmix that are used, and the handle of dlopen(). */
+/* libpmix, as load_pmix() opened it, with the functions that are used. */
 struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;
@@ -37,22 +35,21 @@ struct pmix_library {
     __typeof__(PMIx_Value_destruct) *destruct; /* NULL before PMIx 4.2 */
 };
 
-/* This process's PMIx client during set-up, a local variable of pmix_open(). */
-struct pmix_session {
+struct pmix_session { /* this process's PMIx client, a local variable of pmix_open() */
     struct pmix_library library;
     pmix_proc_t me;
-    uint64_t deadline;
+    uint64_t deadline; /* of twill_now() */
 };
 
-/* A fence in progress, shared by its callback and its waiter. The last to release it frees it. */
+/* A fence (barrier) in progress, which its callback and its waiter share. The last one frees it. */
 struct fence {
     sem_t done;
-    atomic_int users;
+    atomic_int users; /* that have not released it, 2 at first */
     pmix_status_t status;
 };
 
-/* Load the library. It is never unmapped (RTLD_NODELETE), as its threads may still be exiting.
- * Returns false if it is not installed or lacks a function. */
+/* Open libpmix and set *l, which the caller closes. It stays mapped, as its threads may still be
+ * exiting. Returns false if the library is not installed or lacks a function. */
 static bool load_pmix(struct pmix_library *l)
 {
     l->handle = dlopen(PMIX_SONAME, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -84,12 +81,13 @@ const char *twill_pmix_missing(const struct twill_bootstrap_params *params)
     return NULL;
 }
 
+/* Return whether a launcher's variables of PMIx are set and libpmix can be loaded. */
 static bool pmix_applies(const struct twill_bootstrap_params *params)
 {
     return twill_pmix_missing(params) == NULL;
 }
 
-/* Fail with the explanation of PMIx for the call `what` unless it returned PMIX_SUCCESS. */
+/* Return TWILL_OK for PMIX_SUCCESS. Otherwise fail with PMIx's text on the call `what`. */
 static twill_status check_pmix(const struct pmix_session *s, pmix_status_t outcome,
                                const char *what, struct twill_error *error)
 {
@@ -100,13 +98,14 @@ static twill_status check_pmix(const struct pmix_session *s, pmix_status_t outco
     return TWILL_OK;
 }
 
+/* Return the seconds to the deadline, rounded up, at least 1. */
 static int seconds_left(const struct pmix_session *s)
 {
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
     return (int)twill_min(left / 1000000000 + 1, INT_MAX);
 }
 
-/* Free a value of PMIx_Get() and the memory that it points to. */
+/* Free a value of PMIx_Get() and what it points to. NULL is allowed. */
 static void free_value(const struct pmix_session *s, pmix_value_t *value)
 {
     if (value && s->library.destruct)
@@ -116,8 +115,7 @@ static void free_value(const struct pmix_session *s, pmix_value_t *value)
     free(value);
 }
 
-/* Get a value of a rank, or of the job with PMIX_RANK_WILDCARD. Fails if it has another type. The
- * caller frees *value. */
+/* Set *value, for free_value(), to a rank's or the job's (PMIX_RANK_WILDCARD) value of a type. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {
@@ -140,6 +138,7 @@ static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, con
     return TWILL_OK;
 }
 
+/* Set *number to a value of the job, or fail as get_pmix() does. */
 static twill_status get_number(const struct pmix_session *s, const char *key, uint32_t *number,
                                struct twill_error *error)
 {
@@ -150,6 +149,7 @@ static twill_status get_number(const struct pmix_session *s, const char *key, ui
     return TWILL_OK;
 }
 
+/* Give up one of the two uses of the fence, and free it after the last. */
 static void release_fence(struct fence *fence)
 {
     if (atomic_fetch_sub(&fence->users, 1) != 1)
@@ -158,6 +158,7 @@ static void release_fence(struct fence *fence)
     free(fence);
 }
 
+/* Receive the result of the fence from a thread of PMIx, wake the waiter, and release the fence. */
 static void fence_done(pmix_status_t status, void *user)
 {
     struct fence *fence = user;
@@ -166,8 +167,8 @@ static void fence_done(pmix_status_t status, void *user)
     release_fence(fence);
 }
 
-/* Publish this rank's data to all ranks and wait for theirs until the deadline. The non-blocking
- * call is used because PMIx_Fence() has no timeout. */
+/* Publish this rank's values and wait for those of all others. PMIx_Fence() has no timeout, so the
+ * non-blocking call is used. Returns TWILL_ERR_TIMEOUT at the deadline. */
 static twill_status fence(const struct pmix_session *s, struct twill_error *error)
 {
     pmix_proc_t all = s->me;
@@ -201,6 +202,7 @@ static twill_status fence(const struct pmix_session *s, struct twill_error *erro
     return check_pmix(s, outcome, "PMIx_Fence: not all ranks have called twill_init", error);
 }
 
+/* On rank 0, put the contact (address and key) and commit it. The next fence() makes it visible. */
 static twill_status publish_pmix(const struct pmix_session *s, const struct twill_job *job,
                                  struct twill_error *error)
 {
@@ -217,7 +219,7 @@ static twill_status publish_pmix(const struct pmix_session *s, const struct twil
     return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
-/* Publish rank 0's contact through PMIx on rank 0, and read it on others. */
+/* Set rank and size of `job`. On rank 0, listen and publish its contact. On others, read it. */
 static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job *job,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -245,6 +247,7 @@ static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job
     return status;
 }
 
+/* Return the name of the launcher, for messages, by the variables that it sets. */
 static const char *pmix_job_name(const struct twill_bootstrap_params *params)
 {
     if (twill_launch_variable(params, "OMPI_COMM_WORLD_SIZE"))
@@ -252,6 +255,7 @@ static const char *pmix_job_name(const struct twill_bootstrap_params *params)
     return twill_launch_variable(params, "SLURM_STEP_ID") ? "Slurm" : "a launcher";
 }
 
+/* Set *oob to the job that the launcher describes by PMIx, once all ranks have joined, or fail. */
 static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -286,12 +290,14 @@ const char *twill_pmix_missing(const struct twill_bootstrap_params *params)
     return "this library was built without PMIx (cmake -DTWILL_WITH_PMIX=ON)";
 }
 
+/* Return false, as this library was built without PMIx. */
 static bool pmix_applies(const struct twill_bootstrap_params *params)
 {
     (void)params;
     return false;
 }
 
+/* Return TWILL_ERR_CONFIG, as this library was built without PMIx. */
 static twill_status pmix_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

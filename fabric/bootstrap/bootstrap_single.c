@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap of a job of one rank. If variables show a launcher of several ranks that no other
- * method could use, it fails. It would be worse to run the program once for each rank. */
+/* Bootstrap of a job of one rank. Fails if there are more ranks, rather than let each run a job. */
 #include "fabric/bootstrap/launch_info.h"
 
 #include <stdio.h>
@@ -8,8 +7,7 @@
 #include <string.h>
 
 /* Variables that prove that there are other ranks if their value is above `alone`, and why the
- * method for them did not apply. Slurm's are left out, because SLURM_NTASKS is also set in a batch
- * script, which is one process. */
+ * method for them did not apply. Slurm's SLURM_NTASKS is not one, as batch scripts also have it. */
 static const char no_pmi[] = "neither is PMI_FD an open socket nor are PMI_PORT and PMI_ID set";
 static const struct {
     const char *name;
@@ -24,13 +22,14 @@ static const struct {
     {"PALS_LOCAL_SIZE", 1, "PALS", "PALS_RANKID is not set"},
 };
 
+/* Return true, as any process can be a job of one rank. */
 static bool single_applies(const struct twill_bootstrap_params *params)
 {
     (void)params;
     return true;
 }
 
-/* Fail if some but not all of RANK WORLD_SIZE MASTER_ADDR MASTER_PORT are set. */
+/* Return TWILL_ERR_CONFIG if only some of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are set. */
 static twill_status check_variables(const struct twill_bootstrap_params *params,
                                     struct twill_error *error)
 {
@@ -67,6 +66,7 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
     return TWILL_OK;
 }
 
+/* Set *oob to a job of one rank, or fail if variables show a launcher of several ranks. */
 static twill_status single_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

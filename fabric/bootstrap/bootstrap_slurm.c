@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bootstrap in a Slurm step that was started without PMI (srun --mpi=none). Its variables give
- * rank, size and hosts. Nothing carries data between the ranks, so the port is derived from the
- * numbers of job and step, and the key from the user's key file. */
+/* Bootstrap in a Slurm step without PMI (srun --mpi=none). Its variables give rank, size and hosts.
+ * The port is derived from the numbers of job and step, and the key from the user's key file. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest number of a step. Larger ones are reserved, as for batch scripts and interactive
- * shells (SLURM_BATCH_SCRIPT and others in slurm.h). */
+/* The largest number of a step. Larger ones are reserved, as for batch scripts (slurm.h). */
 #define LAST_STEP 0xfffffff0ul
 
-/* Return whether this process is one of several tasks of a Slurm step. A batch script also has
- * SLURM_PROCID, but is no step. */
+/* Return whether this process is one of several tasks of a Slurm step, and no batch script. */
 static bool slurm_applies(const struct twill_bootstrap_params *params)
 {
     const char *step = twill_launch_variable(params, "SLURM_STEP_ID");
@@ -22,7 +19,7 @@ static bool slurm_applies(const struct twill_bootstrap_params *params)
            strtoul(step, NULL, 10) <= LAST_STEP && strcmp(tasks, "1") != 0;
 }
 
-/* Set the job's host of rank 0. Fails if neither MASTER_ADDR nor the step's variables name it. */
+/* Set job->hosts to rank 0's host, or return TWILL_ERR_CONFIG if no variable names it. */
 static twill_status find_host(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -44,6 +41,7 @@ static twill_status find_host(struct twill_job *job, const struct twill_bootstra
     return TWILL_OK;
 }
 
+/* Set *oob to the job that is this Slurm step, once all ranks have joined, or fail. */
 static twill_status slurm_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                struct twill_error *error)
 {

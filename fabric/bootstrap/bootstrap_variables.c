@@ -29,23 +29,26 @@ twill_status twill_launch_check_variables(const struct twill_bootstrap_params *p
     return TWILL_OK;
 }
 
+/* Return whether RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. */
 static bool all_given(const struct twill_bootstrap_params *params)
 {
     struct twill_error ignored = {0};
     return twill_launch_check_variables(params, &ignored) == TWILL_OK;
 }
 
+/* Return whether TWILL_JOB, RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. */
 static bool twillrun_applies(const struct twill_bootstrap_params *params)
 {
     return twill_is_set(params->job) && all_given(params);
 }
 
+/* Return whether RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. */
 static bool torchrun_applies(const struct twill_bootstrap_params *params)
 {
     return all_given(params);
 }
 
-/* Open a job by RANK and the others, for the method `ops`, which is called `who` in messages. */
+/* Set *oob to the job that RANK and the others describe, or fail. Messages call `ops` `who`. */
 static twill_status variables_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                    const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)

@@ -16,6 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* Return what proofs of frames contain for the direction from the end that connected, or to it. */
 static const char *direction(bool from_caller)
 {
     return from_caller ? "frame of the caller" : "frame of the called";
@@ -326,8 +327,7 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* Set *scope to the number of the interface that `text`, the zone of "fe80::1%eth0", names or
- * numbers. Returns false if there is none. */
+/* Set *scope to the interface that `text` ("eth0" of "fe80::1%eth0") names, or return false. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;

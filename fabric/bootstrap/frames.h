@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames and sockets of set-up, used by the TCP bootstrap and the failure detector. All sockets are
- * non-blocking and close-on-exec. Every wait has a deadline. */
+/* Frames and sockets of set-up, all non-blocking and close-on-exec. All waits have deadlines. */
 #ifndef TWILL_FRAMES_H
 #define TWILL_FRAMES_H
 
@@ -22,14 +21,14 @@ enum twill_wire_kind {
     TWILL_WIRE_NOTICE,      /* failure notification, see fabric/detector/detector_state.h */
 };
 
-/* One end of an authenticated connection: the key of its frames, and the frames so far. */
+/* One end of an authenticated connection, with the key of its frames. Part of the end's owner. */
 struct twill_session {
     struct twill_secret key;
     uint64_t sent, received;
     bool caller; /* this end connected; each direction has its own proofs */
 };
 
-/* The header of every frame, in host byte order. */
+/* The header of every frame, before its body, in host byte order. */
 struct twill_wire_header {
     uint32_t magic;
     uint16_t version;
@@ -43,18 +42,18 @@ struct twill_wire_header {
 };
 _Static_assert(sizeof(struct twill_wire_header) == 96, "identical layout on all machines");
 
-/* A socket address as numeric text and port. */
+/* A socket address as numeric text and port. A value. */
 struct twill_endpoint {
     char address[TWILL_ADDRESS_TEXT];
     uint16_t port;
-    bool loopback;
+    bool loopback; /* it is of the loopback interface */
 };
 
 /* The result of moving bytes. In this order, all bytes were moved, the socket would block or the
  * deadline passed, and the connection ended or failed. */
 enum twill_wire_moved { TWILL_WIRE_DONE, TWILL_WIRE_LATER, TWILL_WIRE_GONE };
-/* Build in *header the header of the session's next frame. `digest` is that of the body, or NULL to
- * compute it here. */
+/* Build the header of the session's next frame, and count the frame as sent, but do not send it.
+ * `argument` depends on the kind. `digest` is that of the body, or NULL to compute it here. */
 void twill_wire_seal(struct twill_session *session, struct twill_wire_header *header,
                      enum twill_wire_kind kind, int64_t argument, const void *body, size_t bytes,
                      const uint8_t *digest);
@@ -62,39 +61,36 @@ void twill_wire_seal(struct twill_session *session, struct twill_wire_header *he
  * order, and then counts the frame as received. Otherwise returns the reason. */
 enum twill_fault twill_wire_check(struct twill_session *session,
                                   const struct twill_wire_header *header);
-/* Return whether a body has the digest that its header says. */
+/* Return whether a body, of header->length bytes, has the digest that its header says. */
 bool twill_wire_is_body(const struct twill_wire_header *header, const void *body);
-/* Read without blocking until *done is `bytes`. *done counts the bytes of all calls for one buffer.
- * Returns TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno, which is 0 if the
- * peer closed the connection. */
+/* Read without blocking until *done is `bytes`. *done counts the bytes of all calls. Returns
+ * TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno, 0 if the peer closed. */
 enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t *done);
 /* Write header and body without blocking. *done counts the bytes of both over all calls. Returns
  * TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno. */
 enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
                                        const void *body, size_t bytes, size_t *done);
-/* Wait for POLLIN or POLLOUT. Returns TWILL_WIRE_DONE once there is an event, TWILL_WIRE_LATER if
- * the deadline passes first, or TWILL_WIRE_GONE if poll() fails. */
+/* Wait for POLLIN or POLLOUT, to a time of twill_now(). Returns TWILL_WIRE_DONE once there is an
+ * event, TWILL_WIRE_LATER if the deadline passes first, or TWILL_WIRE_GONE if poll() fails. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
-/* Read all bytes, waiting for them. Returns as twill_wire_read() does, or TWILL_WIRE_LATER if the
- * deadline passes first. */
+/* Read all bytes, or return TWILL_WIRE_LATER at the deadline. Else as twill_wire_read(). */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
-/* Write header and body, waiting for space. Returns as twill_wire_write() does, or TWILL_WIRE_LATER
- * if the deadline passes first. */
+/* Write it all, or return TWILL_WIRE_LATER at the deadline. Else as twill_wire_write(). */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
-/* Return the time that is while_ns after `point`, or UINT64_MAX if that does not fit. */
+/* Return the time while_ns after `point`, in ns of twill_now(), or UINT64_MAX if it is too late. */
 static inline uint64_t twill_wire_later(uint64_t point, uint64_t while_ns)
 {
     return while_ns > UINT64_MAX - point ? UINT64_MAX : point + while_ns;
 }
-/* Return the time that is after_ns from now, or UINT64_MAX if that does not fit. */
+/* Return the time after_ns from now, in ns of twill_now(), or UINT64_MAX if it is too late. */
 static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 {
     return twill_wire_later(twill_now(), after_ns);
 }
-/* poll() until a time of twill_now(), and restart after signals. Returns what poll() returns. */
+/* poll() to a time of twill_now(), again after signals. Returns 0 if it is over, else as poll(). */
 int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
-/* Return a new socket for connections, or -1 with errno set. */
+/* Return a new TCP socket, not connected yet, without Nagle's delay, or -1 with errno set. */
 int twill_socket_new(int family);
 /* Close a descriptor unless it is negative, keep errno, and return -1. */
 int twill_socket_drop(int fd);
@@ -103,21 +99,18 @@ int twill_socket_listen(const struct sockaddr *address, socklen_t length, int ba
 /* Listen at a numeric address and port, at all addresses of IPv6 and IPv4 if `address` is NULL, and
  * at a free port if `port` is 0. Returns a socket, or -1 with errno set. */
 int twill_socket_listen_at(const char *address, uint16_t port, int backlog);
-/* Accept a connection. Returns its socket, or -1 with errno set. */
+/* Accept a connection that waits. Returns its socket, or -1 with errno set (EAGAIN: none). */
 int twill_socket_accept(int listener);
-/* Return whether the peer's host is silent. It is if data was retransmitted to it and nothing has
- * arrived from it for 15 s. */
+/* Return whether the peer's host has not answered for 15 s, although data was sent to it again. */
 bool twill_socket_is_silent(int fd);
-/* Start to connect. Returns 0 if connected, 1 if in progress, or -1 with errno set. */
+/* Start to connect. Returns 0 if connected, 1 if in progress, or -1 with errno. Closes nothing. */
 int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
-/* Start to connect to a numeric address and port. Returns a socket, with *pending set if it is not
- * connected yet, or -1 with errno set. */
+/* Start to connect. Returns a socket, with *pending set if it is in progress, or -1 with errno. */
 int twill_socket_dial(const char *address, uint16_t port, bool *pending);
 /* Return 0 or the errno of a connect() whose socket became writable. A socket that TCP connected to
  * itself (nothing listens, and its own port is the target) yields ECONNREFUSED. */
 int twill_socket_connected(int fd);
-/* Set *endpoint to the address of this end or, if other_end, of the other one. IPv4-mapped IPv6
- * becomes IPv4. Returns false on failure. */
+/* Set *endpoint to the address of this end or the other, IPv4 if mapped, or return false. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
 /* Set *endpoint to a socket address as text and port. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,

@@ -26,7 +26,7 @@ const char *twill_launch_variable(const struct twill_bootstrap_params *params, c
     return NULL;
 }
 
-/* Parse a decimal number in low .. high. The message of a failure contains the variable's name. */
+/* Set *out to a decimal number in low .. high, or return TWILL_ERR_CONFIG, naming the variable. */
 static twill_status read_number(const char *name, const char *text, long low, long high, long *out,
                                 struct twill_error *error)
 {
@@ -82,7 +82,7 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
     return TWILL_OK;
 }
 
-/* Return whether all ranks were given a key, which is then left out of the contact. */
+/* Return whether TWILL_JOB or TWILL_KEY_FILE is set. The contact then contains no key. */
 static bool is_given(const struct twill_bootstrap_params *params)
 {
     return twill_is_set(params->job) || twill_is_set(params->key_file);
@@ -160,7 +160,8 @@ static bool are_addresses(const char *text)
     return true;
 }
 
-/* Parse rank 0's contact. `key` is space for the text of its key, which the caller wipes. */
+/* Set port, hosts and key of `job` from rank 0's contact. Returns TWILL_ERR_BOOTSTRAP if the text
+ * is not of this version. `key` is space for the text of the key, which the caller wipes. */
 static twill_status parse_contact(struct twill_job *job, const char *contact,
                                   char key[TWILL_SECRET_TEXT], struct twill_error *error)
 {

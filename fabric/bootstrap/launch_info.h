@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables that launchers set, and the description of a job with which the rendezvous starts. A
- * launcher that can exchange data carries only rank 0's contact, which is where rank 0 listens and
- * the key of the job. The TCP rendezvous does the rest, so that failures and deadlines are the same
- * everywhere. */
+/* Variables of launchers, and the description of a job with which the rendezvous over TCP starts. A
+ * launcher that can exchange data carries only rank 0's contact (addresses and the job's key). */
 #ifndef TWILL_LAUNCH_INFO_H
 #define TWILL_LAUNCH_INFO_H
 
@@ -10,7 +8,7 @@
 
 #define TWILL_JOB_HOSTS   320 /* bytes */
 #define TWILL_JOB_CONTACT 640 /* bytes */
-/* All that a rank needs to join the rendezvous, in a local variable of a method's open(). */
+/* What a rank must know to join its job over TCP, in a local variable of a method's open(). */
 struct twill_job {
     int rank, size;
     char hosts[TWILL_JOB_HOSTS]; /* names or addresses of rank 0 to try, separated by blanks */
@@ -25,41 +23,42 @@ struct twill_job {
     uint32_t epoch;     /* rank 0 admits only processes of this epoch */
     uint32_t guests;    /* last ranks, for processes that come without a rank */
     /* Return whether a rank has died. Called every TWILL_JOB_ENDED_NS. NULL: this is not known. If
-     * it is known, rank 0 must listen before any other rank looks for it. */
+     * not NULL, rank 0 must listen before any other rank looks for it. */
     bool (*has_ended)(void *user, uint32_t rank);
     void *user;
 };
 
 /* Return the value of a launcher's variable, or NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);
-/* Parse rank and size, and set them in `job`. Fails unless rank is below size. */
+/* Set rank and size of `job` to the numbers in two variables. Returns TWILL_ERR_CONFIG if one is
+ * NULL or no number, or the rank is not below the size. The names are for the message. */
 twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
                                 const char *size_name, const char *size, struct twill_error *error);
-/* Fail unless RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. Names the missing ones. */
+/* Return TWILL_ERR_CONFIG unless RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. */
 twill_status twill_launch_check_variables(const struct twill_bootstrap_params *params,
                                           struct twill_error *error);
-/* For a job of one rank, fail if a launcher's variables show that there are several ranks. Never
- * fails if TWILL_LAUNCHER chose the method. `cause` is why the ranks do not meet, or NULL for the
- * usual one. */
+/* In a job of one rank, return TWILL_ERR_BOOTSTRAP if a launcher's variables show several ranks and
+ * TWILL_LAUNCHER chose no method. `cause` is why they do not meet, or NULL for the usual cause. */
 twill_status twill_launch_check_alone(const struct twill_bootstrap_params *params,
                                       const char *cause, struct twill_error *error);
 /* Return half a sentence that says why PMIx cannot be used, or NULL if it can. */
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params);
-/* Take the host of rank 0 from MASTER_ADDR. Returns false if it is not set. */
+/* Set job->hosts and job->source to MASTER_ADDR. Returns false if that is not set. */
 bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_params *params);
-/* Set the port of a job whose launcher only names hosts. It is MASTER_PORT, or else a hash of the
- * job's identity below the ephemeral ports. */
+/* Set job->port to MASTER_PORT, or else to a hash of job->identity below the ephemeral ports. Fails
+ * with TWILL_ERR_CONFIG if MASTER_PORT is not in 1 .. 65535. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
-/* On rank 0, under launchers that can exchange data, listen on a free port and set the job's hosts.
- * Draw a key unless all ranks were given one. `alone` says that all ranks are on this host. */
+/* On rank 0, under launchers that can exchange data, listen on a free port. Set hosts, port and
+ * listener of the job, and draw a key unless all have one. `alone`: all ranks are on this host. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
-/* Write rank 0's contact for the others, as text of letters, digits and . : , - % _. Fails if
- * `bytes` are too few for one address. */
+/* Write rank 0's port, key and addresses for the others to `contact`, in letters, digits and
+ * . : , - % _. Returns TWILL_ERR_BOOTSTRAP if `bytes` are too few for one address. */
 twill_status twill_launch_write_contact(const struct twill_job *job, char *contact, size_t bytes,
                                         struct twill_error *error);
-/* Read rank 0's contact. Fails if it is malformed, or if only one side was given a key. */
+/* Set port, hosts and key of `job` to those in rank 0's contact. Fails with TWILL_ERR_BOOTSTRAP if
+ * it is malformed, or TWILL_ERR_CONFIG if only one of the two ranks was given a key. */
 twill_status twill_launch_read_contact(struct twill_job *job,
                                        const struct twill_bootstrap_params *params,
                                        const char *contact, struct twill_error *error);

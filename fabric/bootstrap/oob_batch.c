@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The first part of every exchange, the status of one rank. */
-struct batch_status {
+struct batch_status { /* of one rank, the first part of every exchange */
     int32_t status;
     char message[252]; /* if status is not TWILL_OK */
 };
@@ -28,7 +27,7 @@ void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status,
     va_end(arguments);
 }
 
-/* Write this rank's status, with its message, and the parts one after the other to `at`. */
+/* Write this rank's status and message, then its parts, to `at`, which is zeroed. */
 static void pack(const struct twill_oob_batch *batch, twill_status status,
                  const struct twill_error *error, unsigned char *at)
 {
@@ -48,7 +47,7 @@ static void pack(const struct twill_oob_batch *batch, twill_status status,
     }
 }
 
-/* Store the parts of one rank, which begin at `at`. */
+/* Copy the parts of a rank, which begin at `at`, to where the modules want them. */
 static void unpack(const struct twill_oob_batch *batch, size_t rank, const unsigned char *at)
 {
     for (size_t i = 0; i < batch->parts; i++) {
@@ -83,7 +82,7 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
                       (int)sizeof(theirs->message) - 1, theirs->message);
 }
 
-/* Run the all-gather. If it fails, report the suspicion first, if there is one. */
+/* Run the all-gather. If it fails, return the suspicion's status and message, if there is one. */
 static twill_status gather(struct twill_oob_batch *batch, const unsigned char *mine,
                            unsigned char *all, size_t bytes, struct twill_error *error)
 {

@@ -1,31 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One all-gather for everything that several modules exchange at a point of set-up. Each module
- * adds a part. The exchange sends all parts together with this rank's status. A rank that has
- * already failed therefore still takes part, and every rank learns which rank failed and why. All
- * ranks add parts of the same sizes in the same order. */
+/* One all-gather for all that modules exchange at a point of set-up. Each module adds a part, of
+ * the same size and in the same order on all ranks. The rank's status is sent with them. So a rank
+ * that has failed still takes part, and every rank learns which rank failed and why. */
 #ifndef TWILL_OOB_BATCH_H
 #define TWILL_OOB_BATCH_H
 
 #include "fabric/bootstrap/bootstrap.h"
 
 #define TWILL_OOB_BATCH_PARTS 8
-/* The parts that modules add for one exchange among the ranks. It is a local variable of a caller,
- * who may use it for several exchanges. */
+/* What modules add for one all-gather. A local variable of the caller, also for several of them. */
 struct twill_oob_batch {
     struct twill_oob *oob;
     size_t parts;
     struct twill_oob_batch_part {
-        const void *mine;
-        void *all;
+        const void *mine; /* [bytes] of this rank */
+        void *all;        /* [size][bytes] of all ranks */
         size_t bytes;
     } part[TWILL_OOB_BATCH_PARTS];
     struct twill_error suspicion; /* status TWILL_OK: there is none */
 };
 
-/* Add a part, of which there are at most TWILL_OOB_BATCH_PARTS. The exchange sends `bytes` at
- * `mine` and stores those of rank r at all[r]. Both must stay valid until then. If `mine` is NULL,
- * zeros are sent. If `all` is NULL, what arrives is dropped. So a failed module still adds its
- * part. */
+/* Add a part, at most TWILL_OOB_BATCH_PARTS. The exchange sends `bytes` at `mine` and stores those
+ * of rank r at all + r * bytes. Both stay valid until then. A module that failed adds its part with
+ * NULL. If `mine` is NULL, zeros are sent. If `all` is NULL, what arrives is dropped. */
 void twill_oob_batch_add(struct twill_oob_batch *batch, const void *mine, void *all, size_t bytes);
 /* Set the failure to report if the exchange itself fails, because this rank has already lost
  * contact with another one. Only the first one counts. */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Fail with the rank and a message, and mark the connection as broken. */
+/* Mark the connection as broken, set `error` to the rank and this message, and return `status`. */
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...) TWILL_PRINTF(4, 5);
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
@@ -30,8 +30,8 @@ static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, t
                       text);
 }
 
-/* Copy the value of `name` in the last answer, such as rc in "cmd=x rc=0". Returns false if the
- * answer has none or it does not fit. */
+/* Copy the value of `name` in the last answer, such as rc in "cmd=x rc=0". Returns false, without a
+ * copy, if there is none or it does not fit. */
 static bool get_value(const struct twill_pmi *pmi, const char *name, char *value, size_t bytes)
 {
     size_t length = strlen(name);
@@ -50,7 +50,7 @@ static bool get_value(const struct twill_pmi *pmi, const char *name, char *value
     return false;
 }
 
-/* Fail because the launcher closed the connection. `asked` is the request, `why` an errno or 0. */
+/* Return TWILL_ERR_BOOTSTRAP as the launcher closed the connection. `why` is an errno, or 0. */
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {
@@ -62,8 +62,8 @@ static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, con
         (int)strcspn(asked, "\n "), asked, why ? ": " : "", why ? strerror(why) : "");
 }
 
-/* Read the next line into pmi->line. Input after it stays in pmi->next. `asked` is the request, for
- * the message of a failure. */
+/* Wait for the next line and put it into pmi->line. What follows it stays in pmi->next. `asked` is
+ * the request, for messages. Returns TWILL_ERR_TIMEOUT if none comes until pmi->deadline. */
 static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {
@@ -96,6 +96,7 @@ static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct tw
     }
 }
 
+/* Send a line, or return TWILL_ERR_TIMEOUT at pmi->deadline, or TWILL_ERR_BOOTSTRAP if closed. */
 static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct twill_error *error)
 {
     size_t done = 0, bytes = strlen(line);
@@ -112,7 +113,7 @@ static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct tw
     return TWILL_OK;
 }
 
-/* Send a request and read its answer. Fails unless the answer's cmd is `answer`. */
+/* Send a request and read the answer into pmi->line. Fails unless the answer's cmd is `answer`. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...) TWILL_PRINTF(4, 5);
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
@@ -139,7 +140,7 @@ static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct tw
     return TWILL_OK;
 }
 
-/* Return whether the answer has rc=0, or no rc. */
+/* Return whether the last answer has rc=0, which means success, or no rc. */
 static bool is_fine(const struct twill_pmi *pmi)
 {
     char code[16];
@@ -157,7 +158,7 @@ static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const ch
     return TWILL_OK;
 }
 
-/* Connect to PMI_PORT=host:port, announce PMI_ID, and read this process's rank and size. */
+/* Connect to `where` (host:port), announce PMI_ID `id`, and set fd, rank and size in `pmi`. */
 static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
                              struct twill_error *error)
 {

@@ -8,12 +8,12 @@
 
 #define TWILL_PMI_LINE 1023 /* longest line, as Slurm loses track in longer ones */
 #define TWILL_PMI_NAME 257  /* bytes of the name of a key-value space */
-/* A connection to the launcher, in a local variable of the bootstrap method. Not thread safe. */
+/* A PMI-1 connection to the launcher, a local variable of the bootstrap method. Not thread safe. */
 struct twill_pmi {
     int fd;
-    bool own;    /* twill opened the connection, it is not inherited */
-    bool broken; /* an answer was missing or malformed */
-    uint64_t deadline;
+    bool own;          /* twill opened the connection, it is not inherited */
+    bool broken;       /* an answer was missing or malformed */
+    uint64_t deadline; /* of twill_now(), for all waits */
     char rank[16];     /* of this process, from the environment or from PMI_PORT */
     char size[16];     /* number of ranks, from the same source */
     size_t most_value; /* longest value in bytes, with its terminating zero */
@@ -23,8 +23,8 @@ struct twill_pmi {
     char next[2048]; /* received part of the next answer */
 };
 
-/* Start the protocol over the inherited descriptor `fd`. If it is negative, connect to `port`
- * (host:port) as PMI_ID `id`. The caller closes the connection, also after a failure. */
+/* Start PMI over the inherited descriptor `fd`. If it is negative, connect to `port` (host:port) as
+ * PMI_ID `id`. The caller calls twill_pmi_close(), also after a failure. */
 twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, const char *id,
                             struct twill_error *error);
 /* Put a value into the key-value space. Other ranks see it after the next barrier. */
@@ -32,7 +32,7 @@ twill_status twill_pmi_put(struct twill_pmi *pmi, const char *key, const char *v
                            struct twill_error *error);
 /* Wait until all ranks have entered the barrier. The values that they put are then visible. */
 twill_status twill_pmi_barrier(struct twill_pmi *pmi, struct twill_error *error);
-/* Get a value. It is empty if no rank has put it. */
+/* Get a value as a string of less than `bytes`. It is empty if no rank has put it. */
 twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, size_t bytes,
                            struct twill_error *error);
 /* Finalize PMI unless the connection is broken, and close the connection if twill opened it. */

@@ -12,13 +12,13 @@
 #include <unistd.h>
 
 /* Messages between twillrun and the ranks on its host, over a pair of SOCK_SEQPACKET sockets. All
- * ranks share one end, which is FD in TWILL_LAUNCHER_FD=FD,DEVICE,FILE. DEVICE and FILE are the
- * device and inode numbers of standard error. The ranks only peek at the notice, so all see it. */
+ * ranks share one end, FD in TWILL_LAUNCHER_FD=FD,DEVICE,FILE, and peek at the notice, so all see
+ * it. DEVICE and FILE are the device and inode numbers of standard error. */
 
 /* Message that twillrun sends once, about the first rank that ended on any host. */
 struct twill_launcher_exited {
-    uint32_t rank, size;
-    char how[184]; /* "ended (exit code 0) before it called twill_init" */
+    uint32_t rank, size; /* the rank that ended, of `size` ranks */
+    char how[184];       /* "ended (exit code 0) before it called twill_init" */
 };
 
 /* Message by which a rank lets twillrun know that it has entered twill_init(). */
@@ -32,11 +32,9 @@ struct twill_log_line {
     char text[1020]; /* without the log's prefix, and not terminated */
 };
 
-/* Files by which the new processes of twillrun --elastic, rank 0 and twillrun find each other. They
- * are in one folder of each host, TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS. HOST is the number that
- * twillrun gives this host. ADDRESS is where other hosts of the job reach it, or empty. twillrun
- * copies the files to the folders of other hosts (elastic_folder.c).
- *
+/* Files by which the new processes of twillrun --elastic, rank 0 and twillrun find each other, in a
+ * folder of each host, TWILL_ELASTIC=[join:]FOLDER,HOST,ADDRESS. HOST is the host's number, ADDRESS
+ * where other hosts reach it, or empty. twillrun copies them to other hosts (elastic_folder.c).
  *     started            a rank of each host: all ranks are in twill_init()
  *     wait.HOST.PID      a new process waits for a handle
  *     go.HOST.PID        rank 0: the handle for it
@@ -46,21 +44,21 @@ struct twill_log_line {
  *     part.HOST.PID      a file that this process is writing */
 
 #define TWILL_ELASTIC_JOIN "join:" /* before the folder, in a new process */
-/* A process of the job, as the names of files identify it. */
+/* A process of a job that may grow (twillrun --elastic), as in the names of its files. A value. */
 struct twill_elastic_process {
-    int host;
+    int host; /* number that twillrun gives the host */
     long pid;
 };
 
-/* This process in an elastic job, as twill_elastic_read() fills it in. */
+/* This process in a job that may grow (twillrun --elastic). twill_elastic_read() fills it in. */
 struct twill_elastic_job {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX];            /* where processes of this host find each other by files */
     char address[TWILL_ADDRESS_TEXT]; /* where other hosts reach this one, or empty */
     bool joins;                       /* it is a new process */
     struct twill_elastic_process self;
 };
 
-/* Read TWILL_ELASTIC. Returns false if this is no elastic job, or the variable is malformed. */
+/* Fill in *job from TWILL_ELASTIC. Returns false if that is not set, as in other jobs, or wrong. */
 static inline bool twill_elastic_read(struct twill_elastic_job *job)
 {
     const char *text = getenv("TWILL_ELASTIC");
@@ -75,7 +73,7 @@ static inline bool twill_elastic_read(struct twill_elastic_job *job)
            snprintf(job->folder, sizeof(job->folder), "%.*s", (int)length, text) > 0;
 }
 
-/* Parse the name of a file about a process. Returns false if it is not of this kind ("wait"). */
+/* Set *process from a file name KIND.HOST.PID. Returns false if it is not of `kind`, as "wait". */
 static inline bool twill_elastic_parse(const char *name, const char *kind,
                                        struct twill_elastic_process *process)
 {
@@ -86,7 +84,7 @@ static inline bool twill_elastic_parse(const char *name, const char *kind,
            name[length + (size_t)end] == '\0' && process->host >= 0 && process->pid >= 0;
 }
 
-/* Write the path of a file about a process, or about none (NULL). Returns false if too long. */
+/* Write the path FOLDER/KIND.HOST.PID, or FOLDER/KIND if process is NULL. Returns false if cut. */
 static inline bool twill_elastic_path(char *path, size_t bytes, const char *folder,
                                       const char *kind, const struct twill_elastic_process *process)
 {

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The outgoing links of the failure detector, one for each peer, connected on demand.
- *
- * The kernel reports the peer's end. If a connection is refused or closed, the process has died or
- * has closed its detector, and will not answer in either case. A second attempt to connect confirms
- * a loss. A connection that was merely dropped therefore declares no rank dead, even if that
- * happens often in a long run. Authenticated incoming connections are kept as long as they last,
- * because the peer would take their end for the death of this rank.
- *
- * The sender of a notification may exit right after it, and the receiver may poll much later. So
- * the handshake is one-way (fabric/auth/handshake.h), under the secret of this run, and each call
- * is accepted only once. */
+/* The outgoing links of the failure detector, one for each peer, connected on demand. * The kernel
+ * reports the peer's end. If a connection is refused or closed, the process has died or has closed
+ * its detector, and will not answer in either case. A second attempt to connect confirms a loss, so
+ * that a dropped connection declares no rank dead. Authenticated incoming connections are kept,
+ * because the peer would take their end for the death of this rank. The sender of a notification
+ * may exit right after it, and the receiver poll much later. So the handshake is one-way
+ * (fabric/auth/handshake.h), and each call is accepted only once. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector_state.h"
 #include "lib/base/times.h"
@@ -38,6 +34,7 @@ static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
     return -1;
 }
 
+/* Open listeners and spare descriptors, and set *mine, or fail with TWILL_ERR_SYSTEM. */
 static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
                                 struct twill_listen_address *mine, struct twill_error *error)
 {
@@ -55,6 +52,7 @@ static twill_status listen_here(struct twill_detector *detector, const struct tw
     return TWILL_OK;
 }
 
+/* Allocate all tables, which closing frees, or return TWILL_ERR_MEMORY. */
 static twill_status allocate_links(struct twill_detector *detector, struct twill_error *error)
 {
     size_t size = (size_t)detector->size;
@@ -103,6 +101,7 @@ twill_status twill_detector_offer(struct twill_detector **out, struct twill_oob 
     return status != TWILL_OK ? status : shares;
 }
 
+/* Close the connection to the peer's second port, if there is one. */
 static void end_witness(struct twill_detector_link *link)
 {
     if (link->witness >= 0)
@@ -161,9 +160,9 @@ static bool is_calling(const struct twill_detector *detector, uint32_t peer)
     return lives;
 }
 
-/* Judge a failed connect by its errno `why`, and by whether the peer was reached before, still
- * calls this rank or is suspected. Sets the link to LINK_DEAD, or to LINK_IDLE with the time of the
- * next attempt, and gives a suspected host the same verdict. */
+/* Judge a failed connect by its errno `why`, and by whether the peer was reached before, is still
+ * connected to this rank, or is suspected. Sets the link to LINK_DEAD, or to LINK_IDLE with the
+ * time of the next attempt. Decides whether a suspected host answers. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -210,8 +209,8 @@ enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint
     return outcome;
 }
 
-/* Authenticate on a new connection, whose buffer has space for that. If the kernel is short of
- * memory, retry at once, as that proves nothing about the peer. */
+/* Set the link of a new connection to LINK_OPEN and authenticate. If the connection ended, lose it.
+ * If the kernel is short of memory, close it and let the next step retry at once. */
 static void greet_peer(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -229,6 +228,7 @@ static void greet_peer(struct twill_detector *detector, uint32_t peer)
     }
 }
 
+/* Start to connect to a peer, and set the link's state by what happens at once. */
 static void begin_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -245,10 +245,9 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Return whether a connection that was just made has been closed again. This rank may have been
- * outside the library for a while after it started to connect, and so have sent nothing. The peer
- * closes such connections if many wait (detector_receive.c). If the connection is not closed, it is
- * not missed, even if another process has got the port of a dead peer and sends data. */
+/* Return whether a connection that was made a while ago has been closed again before this rank sent
+ * anything, as it was outside the library. The peer closes such connections if many wait. A
+ * connection with data is not missed, even if another process has got the port of a dead peer. */
 static bool is_missed(const struct twill_detector_link *link)
 {
     char byte;
@@ -258,7 +257,7 @@ static bool is_missed(const struct twill_detector_link *link)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Connect again after a missed connection. Further ones may also be missed, or closed by a process
+/* Close a missed connection, to connect again in the next step. It may have been that of a process
  * with a dead peer's port. So step_witness() looks at the second port, which then refuses. */
 static void miss_link(struct twill_detector *detector, uint32_t peer)
 {
@@ -291,7 +290,7 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Check whether a connection has ended. Peers send nothing on those that this rank opened. */
+/* Lose a link whose connection ended or has data. If the host is silent, set it to LINK_DEAD. */
 static void check_open(struct twill_detector_link *link)
 {
     char byte;
@@ -314,8 +313,8 @@ void twill_link_step(struct twill_detector *detector, uint32_t peer)
         check_connecting(detector, peer);
 }
 
-/* Look once at the second port of a peer whose connection is open or was missed. The process that
- * accepted it may be another one with a dead peer's port. If the second refuses, it is dead. */
+/* Look once at the second port of a peer whose connection is open or was missed, as it may be with
+ * another process that has a dead peer's port. If the second refuses, set LINK_DEAD. */
 static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The failure detector between hosts. The lowest rank of each host opens the connections during
- * set-up, and all ranks of the host observe them.
- *
- * A process can pass its epoll instance to another, which then gets its events without having its
- * sockets. So a host needs only one connection to each other host, whatever its ranks are doing,
- * and the kernel does the rest. It probes the other host every few seconds and reports an error
- * after TWILL_HOST_SILENT_MS without an answer. A host that has vanished gives the same error as a
- * connection that was cut on the way or reset by a dying process. The error therefore only makes
- * the host a suspect, and a new connection to it decides (detector.c). */
+ * set-up, and all ranks of the host observe them. A process can pass its epoll instance to another,
+ * which then gets its events without having its sockets. So a host needs only one connection to
+ * each other host. The kernel probes the other host and reports an error after TWILL_HOST_SILENT_MS
+ * without an answer. A connection that was cut or reset gives the same error. So the error only
+ * makes the host a suspect, and a new connection to it decides (detector.c). */
 #include "fabric/detector/detector_state.h"
 
 #include "fabric/shm/fd_message.h"
@@ -29,16 +26,15 @@
 #define NEIGHBOURS   64 /* more than 2 log2(hosts) */
 #define OMITTED      8
 
-/* The part of the first exchange that comes from one rank. */
-struct detector_peer_info {
-    uint64_t name, key; /* of the socket over which the epoll instance is passed */
-    uint64_t most;      /* connections that its process may have */
-    uint32_t cause;     /* enum twill_share_cause */
+struct detector_peer_info { /* of one rank, sent to all in the first exchange */
+    uint64_t name, key;     /* of the socket over which the epoll instance is passed */
+    uint64_t most;          /* connections that its process may have */
+    uint32_t cause;         /* enum twill_share_cause */
     uint32_t zero;
 };
 
-/* Hosts to which a rank should have connected but failed, in ascending order. The rest is
- * UINT32_MAX. If all entries are used, it has connected to no host after the last one. */
+/* Hosts to which a rank failed to connect, ascending, then UINT32_MAX, as it sends them to all. If
+ * all entries are used, it has connected to no host after the last one. */
 struct omitted {
     uint32_t host[OMITTED];
 };
@@ -71,12 +67,13 @@ void twill_hosts_close(struct twill_hosts *hosts)
     *hosts = (struct twill_hosts){.set = -1, .keeper = -1};
 }
 
+/* Return whether this rank is the lowest of its host. */
 static bool is_lowest(const struct twill_detector *detector)
 {
     return detector->hosts.lowest[twill_hosts_own(detector)] == (uint32_t)detector->rank;
 }
 
-/* Set the numbers of hosts and ranks, and allocate the tables of hosts. */
+/* Allocate and fill the tables of detector->hosts, or return TWILL_ERR_MEMORY. */
 static twill_status number_hosts(struct twill_detector *detector, const uint32_t *host,
                                  struct twill_error *error)
 {
@@ -109,8 +106,7 @@ static twill_status number_hosts(struct twill_detector *detector, const uint32_t
     return TWILL_OK;
 }
 
-/* Let the kernel probe the other host. Nothing is ever sent on the connection, so TCP_USER_TIMEOUT
- * cannot affect a process that is merely slow. */
+/* Let the kernel probe the host at the other end, and report an error if it does not answer. */
 static void keep_alive(int fd)
 {
     static const struct {
@@ -123,8 +119,8 @@ static void keep_alive(int fd)
                          sizeof(options[i].value));
 }
 
-/* Return whether the attempt to connect to host h is over. If it failed, this sets fd[h] to -1 and
- * why[h] to the errno. */
+/* Return whether the attempt to connect to host h is over. A new connection gets the handshake. If
+ * the attempt failed, this sets fd[h] to -1 and why[h] to the errno. */
 static bool has_connected(struct twill_detector *detector, uint32_t h)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -145,7 +141,8 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
     return true;
 }
 
-/* Progress the connections of this host. Returns how many are not open. Fills detector->polls. */
+/* Accept and progress the connections of this host, and set open[h] where one is open or failed.
+ * Returns how many are left. Sets detector->polls[0 .. *polls-1] to what to wait for. */
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -171,7 +168,7 @@ static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_
     return left;
 }
 
-/* Add the open connections to the epoll instance. Close and count those that failed. */
+/* Add the open connections to the epoll instance. Close and count the rest, and set why[h]. */
 static void put_into_set(struct twill_detector *detector, const bool *open)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -193,7 +190,7 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
     }
 }
 
-/* Start to connect to hosts, and list those that failed at once, so that they do not wait. */
+/* On a host's lowest rank, start to call other hosts, and list in *mine those that failed. */
 static void dial_all(struct twill_detector *detector, struct omitted *mine)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -222,7 +219,7 @@ static bool omits(const struct omitted *theirs, uint32_t host)
     return omitted;
 }
 
-/* Connect this host to the others, as its lowest rank, until the deadline. */
+/* As a host's lowest rank, connect to others, except those that omit it, until the deadline. */
 static twill_status connect_hosts(struct twill_detector *detector, const struct omitted *omitted,
                                   uint64_t deadline, struct twill_error *error)
 {
@@ -244,10 +241,9 @@ static twill_status connect_hosts(struct twill_detector *detector, const struct 
     return TWILL_OK;
 }
 
-/* Send the epoll instance and the connections into the queue of a socket, hosts->keeper, and leave
- * them there. They stay open as long as any process has that socket. The kernel limits the
- * descriptors in all queues of a user to the descriptor limit of a process. If there are too many,
- * nothing is sent, and the connections end with the lowest rank. */
+/* Send the epoll instance and the connections into the queue of a new socket, hosts->keeper, where
+ * they stay open as long as any process has that socket. If there are more than a part of the
+ * descriptor limit, which also bounds such queues, do nothing. They then end with this rank. */
 static void keep_ends(struct twill_hosts *hosts)
 {
     int pair[2], ends[TWILL_FDS_MOST];
@@ -286,8 +282,8 @@ static enum twill_share_cause take_file(void *user, const struct twill_fd_passin
     return TWILL_SHARE_FINE;
 }
 
-/* Use the descriptor from the lowest rank. It is the keeper, whose queue begins with the epoll
- * instance, or the epoll instance itself. */
+/* Replace hosts->set by what the lowest rank passed. That is the keeper, whose queue begins with
+ * the epoll instance, or the epoll instance itself. */
 static void take_set(struct twill_hosts *hosts, int theirs)
 {
     int set = twill_fds_peek(theirs);
@@ -325,6 +321,7 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
         take_set(hosts, detector->opening->theirs);
 }
 
+/* Return a new state of set-up, or NULL. Its tables are NULL if there is no memory for them. */
 static struct twill_detector_opening *opening_create(const struct twill_oob *oob, size_t most)
 {
     struct twill_detector_opening *made = calloc(1, sizeof(*made));
@@ -416,8 +413,8 @@ twill_status twill_detector_conclude(struct twill_detector *detector, struct twi
     return TWILL_OK;
 }
 
-/* If not all hosts are connected, notify the neighbours of this host. On each, the rank with the
- * same number as this one is notified, so any ranks that are in the library spread it. */
+/* Unless all hosts are connected to each other, notify those connected to this one that `host` is
+ * suspected. On each, this notifies the rank with the same number as this one. */
 static void forward_loss(struct twill_detector *detector, uint32_t host)
 {
     const struct twill_hosts *hosts = &detector->hosts;

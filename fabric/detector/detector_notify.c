@@ -23,7 +23,7 @@ void twill_reserve_give(int *reserve)
     *reserve = -1;
 }
 
-/* Build the header of the notification as the next frame of a link. */
+/* Set link->header to that of the notification `body`, as the next frame of the link. */
 static void seal(struct twill_detector_link *link, const struct twill_notice_body *body,
                  size_t bytes)
 {
@@ -55,9 +55,8 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Progress as many notifications as fit, beginning with the next rank. So ranks that notify all at
- * the same time begin with different ones. Returns false when all are done. Otherwise fills
- * *waiting entries of detector->polls. */
+/* Progress as many notifications as fit, from the next rank on, so that ranks begin with different
+ * ones. Returns false when all are done, else true with *waiting entries in detector->polls. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;
@@ -83,7 +82,7 @@ static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *w
     return left;
 }
 
-/* Build the body of a notification in detector->out. Returns its size in bytes. */
+/* Build the body of a notification in detector->out, cutting long data. Returns its bytes. */
 static size_t fill_notice(struct twill_detector *detector, const struct twill_notice *notice)
 {
     struct twill_notice_body *body = detector->out;

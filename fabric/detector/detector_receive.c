@@ -9,7 +9,7 @@
 
 #define WITNESSES_CLOSED 64u /* most at a time */
 
-/* Return the handshake of the connection `fd`, or a free one if that is -1. There must be one. */
+/* Return the handshake of the connection `fd`, or a free one if `fd` is -1. There must be one. */
 static struct twill_handshake *handshake_of(struct twill_detector *detector, int fd)
 {
     struct twill_handshake *handshake = detector->handshake;
@@ -27,7 +27,7 @@ int twill_detector_release(struct twill_detector *detector, size_t i)
     return fd;
 }
 
-/* Close a connection. If `fault` is not TWILL_FAULT_NONE, count it as rejected. */
+/* Close and remove connection i. If `fault` is not TWILL_FAULT_NONE, count it as rejected. */
 static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fault fault)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -41,6 +41,7 @@ static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fa
     twill_reserve_keep(&detector->caller_reserve);
 }
 
+/* Return whether there is no place for another connection. */
 static bool is_full(const struct twill_detector *detector)
 {
     return detector->handshakes == TWILL_DETECTOR_HANDSHAKES ||
@@ -59,7 +60,7 @@ static int accept_caller(struct twill_detector *detector)
     return twill_socket_accept(detector->listener);
 }
 
-/* Accept as many connections as fit. The others stay connected in the listener's queue. */
+/* Accept as many of the connections that wait as fit, and begin their handshakes. */
 static void admit_callers(struct twill_detector *detector)
 {
     while (!is_full(detector)) {
@@ -80,7 +81,7 @@ static void admit_callers(struct twill_detector *detector)
     }
 }
 
-/* Return whether a rank's call of this number was not accepted before, and record it. */
+/* Return whether `number` is not too old and was not accepted before, and record it if so. */
 static bool is_new(struct twill_taken *taken, uint64_t number)
 {
     if (number > taken->last) {
@@ -96,9 +97,9 @@ static bool is_new(struct twill_taken *taken, uint64_t number)
     return true;
 }
 
-/* Progress a handshake. Returns TWILL_WIRE_DONE if it is authenticated, TWILL_WIRE_LATER if not
- * yet, and TWILL_WIRE_GONE if the connection was closed. A slow one is kept if there is space,
- * because its rank may have left the library and will continue when it returns. */
+/* Progress the handshake of connection i. Returns TWILL_WIRE_DONE if it is authenticated,
+ * TWILL_WIRE_LATER if not yet, or TWILL_WIRE_GONE if it was closed here, counted and removed. A
+ * slow one is kept while there is space, as its rank may have left the library for a while. */
 static enum twill_wire_moved authenticate(struct twill_detector *detector, size_t i)
 {
     struct twill_caller *caller = &detector->caller[i];
@@ -152,7 +153,7 @@ static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, boo
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-/* Remove the frame in detector->in from the connection, and set *notice. */
+/* Read the frame that peek() put into detector->in, and set *notice, which refers to its data. */
 static void take_notice(struct twill_detector *detector, struct twill_notice *notice,
                         const struct twill_caller *caller)
 {
@@ -209,7 +210,7 @@ int twill_detector_adopt(struct twill_detector *detector, uint32_t peer)
     return -1;
 }
 
-/* Receive a notification on any connection. Returns false if there is none. */
+/* Accept connections, and set *notice to a notification on any. Returns false if there is none. */
 static bool receive_one(struct twill_detector *detector, struct twill_notice *notice)
 {
     admit_callers(detector);
@@ -224,8 +225,7 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
     return false;
 }
 
-/* Close the connections to the second port, which have served their purpose. Their number is
- * limited, because anyone may connect. */
+/* Accept and close connections to the second port, not too many, as anyone may connect. */
 static void close_witnesses(const struct twill_detector *detector)
 {
     for (unsigned i = 0; detector->witness >= 0 && i < WITNESSES_CLOSED; i++) {

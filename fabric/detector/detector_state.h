@@ -10,9 +10,9 @@
 #define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
 /* An idle link connects, then opens. If it is lost or refused, it becomes idle again or dead. */
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
-/* The outgoing connection of a detector to a peer, by which its death is found. */
+/* The outgoing connection of a detector to a peer, by which its death is found. Part of that. */
 struct twill_detector_link {
-    int fd;
+    int fd; /* -1: none */
     uint8_t state;
     bool suspected;               /* its last connection ended early */
     bool notified;                /* has the current notification, or is dead */
@@ -29,35 +29,34 @@ struct twill_detector_link {
     struct twill_wire_header header; /* of the current notification */
 };
 
-/* An incoming connection of a detector, over which a peer sends notifications. */
+/* An incoming connection, over which a peer sends notifications. An entry of detector->caller. */
 struct twill_caller {
     int fd;
-    int64_t rank;      /* -1: not authenticated */
-    uint64_t deadline; /* to authenticate, when places are short */
+    int64_t rank;      /* of the peer; -1: not authenticated */
+    uint64_t deadline; /* to authenticate, when places are short; of twill_now() */
     struct twill_session session;
 };
 
-/* The handshake of an unauthenticated incoming connection. */
+/* The handshake of an incoming connection that is not authenticated. Part of the detector. */
 struct twill_handshake {
     struct twill_hello hello;
     int fd; /* -1: free */
 };
 
-/* The highest number of a rank's accepted handshakes, and a bit i for the number i below it.
- * Handshakes may be processed in another order than they were started. */
+/* Which handshakes of a peer were accepted, as none must be twice. An entry of detector->taken. */
 struct twill_taken {
-    uint64_t last, seen;
+    uint64_t last, seen; /* highest number accepted; bit i: number last - i was accepted */
 };
 
-/* The address of a rank's listeners. Another process may get the port of a dead rank, accept
- * connections and stay silent. It is unlikely to get both ports. */
+/* The address of a rank's listeners, as ranks exchange it. Another process may get the port of a
+ * dead rank, accept connections and stay silent, but is unlikely to get both ports. */
 struct twill_listen_address {
     char address[TWILL_ADDRESS_TEXT];
     uint64_t port;
     uint64_t witness; /* second port: closes connections, only shows life */
 };
 
-/* The body of the frame in which a notification is sent. */
+/* The body of the frame in which a struct twill_notice is sent. */
 struct twill_notice_body {
     uint32_t comm;
     int32_t status;
@@ -66,12 +65,12 @@ struct twill_notice_body {
     unsigned char data[];
 };
 
-struct twill_notice_frame { /* header and body together, as received */
+struct twill_notice_frame { /* a notification as received into detector->in */
     struct twill_wire_header header;
     struct twill_notice_body body;
 };
 
-/* Return the bytes of a body with `data` bytes of data. */
+/* Return the bytes of a notification's body with `data` bytes of data. */
 static inline size_t twill_notice_body_bytes(size_t data)
 {
     return sizeof(struct twill_notice_body) + data;
@@ -86,10 +85,9 @@ enum twill_host_state {
 };
 
 /* The connections between hosts, part of the detector. The lowest rank of each host has the
- * sockets. All ranks of a host share an epoll instance that contains them, and so see their end
- * without having the sockets. No rank reads from them, as that would consume the error. They are
- * also in the queue of a socket that all ranks of the host have, so they stay open until the last
- * of these ranks has ended. */
+ * sockets. All ranks of a host share an epoll instance that contains them, and so see their end. No
+ * rank reads from them, as that would consume the error. They are also in the queue of a socket
+ * that all ranks of the host have, so they stay open until the last of these ranks has ended. */
 struct twill_hosts {
     uint32_t count;   /* 0: hosts are not connected */
     bool all;         /* every host is connected to every other */
@@ -104,7 +102,7 @@ struct twill_hosts {
     int *why;         /* [count] lowest rank: errno if connecting failed in set-up, or 0 */
 };
 
-/* The failure detector of one rank, made by twill_detector_offer(). For one thread at a time. */
+/* The failure detector of a rank, made by twill_detector_offer(). For one thread at a time. */
 struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
@@ -126,52 +124,52 @@ struct twill_detector {
     struct twill_listen_address own; /* sent to the others */
     struct twill_detector_opening *opening; /* of detector_hosts.c, until it is concluded */
 };
-/* Send the handshake on a new connection to a peer. Returns TWILL_WIRE_DONE if it is sent,
- * TWILL_WIRE_LATER if the kernel is short of memory, and TWILL_WIRE_GONE if it ended. */
+/* Send the handshake on a new connection to a peer. Returns TWILL_WIRE_DONE with *session set,
+ * TWILL_WIRE_LATER if the kernel is short of memory, or TWILL_WIRE_GONE if it ended. */
 enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
                                            struct twill_session *session);
-/* Close the links to all ranks of a host, and attempts to connect to them. Then call its lowest
- * rank, which shows whether the host answers. */
+/* Close this rank's connections to all ranks of a host, except dead ones, also those in progress.
+ * Then connect to its lowest rank, which shows later whether the host answers. */
 void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host);
-/* Progress a link without blocking, and reconnect at once after a loss. */
+/* Notice the end of this rank's connection to a peer, start or continue connecting if it is time,
+ * and set the link's state. Never blocks. */
 void twill_link_step(struct twill_detector *detector, uint32_t peer);
-/* Close a link whose connection has ended. The first end is a suspicion, the next a death. */
+/* Close a link whose connection has ended. It becomes idle and suspected, or dead if it was. */
 void twill_link_lose(struct twill_detector_link *link);
-/* Close the connection of a link, if it has one, and set its state. */
+/* Close the connection of a link, if it has one, set its state, and wipe its session. */
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
-/* Open the spare descriptor *reserve if it is -1. twill_reserve_give() closes it when it is needed.
- * Without it, a rank with no descriptor left could neither notify the others nor be notified. */
+/* Open the spare descriptor *reserve if it is -1. It stays -1 if there is no descriptor. With it, a
+ * rank that has used all descriptors can still notify the others and be notified. */
 void twill_reserve_keep(int *reserve);
 void twill_reserve_give(int *reserve); /* close it, so that there is one to use */
 
-/* Accept connections and progress their handshakes, without receiving notifications. */
+/* Accept the connections that wait and progress their handshakes. Receives no notifications. */
 void twill_detector_admit(struct twill_detector *detector);
-/* Remove entry i of detector->caller, and return its descriptor. */
+/* Remove entry i of detector->caller, wipe its session, and return its open descriptor. */
 int twill_detector_release(struct twill_detector *detector, size_t i);
 /* Remove the authenticated connection from `peer` from detector->caller. Returns its descriptor,
  * which the caller owns, or -1 if there is none. */
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
-/* detector_hosts.c: connections between hosts. */
-
 void twill_hosts_close(struct twill_hosts *hosts); /* close and free all that it has */
-/* Listen for the other ranks of this host, and add what they need to the batch. `detector` NULL, or
- * a failure, adds an empty part. */
+/* Make the epoll instance, listen for the other ranks of this host, and add a part to the batch. It
+ * is empty if `detector` is NULL or memory is short. Only the latter is an error. */
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
                                size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);
 void twill_hosts_opening_end(struct twill_detector *detector); /* free detector->opening */
-/* Suspect each host whose connection to this one has failed, and mark those that were closed. */
+/* Suspect each host whose connection to this one has failed, and set closed ones to HOST_CLOSED. */
 void twill_hosts_poll(struct twill_detector *detector);
-/* Return whether a peer may live although its host refuses connections and none of this rank has
- * reached it. A firewall also refuses connections. */
+/* Return whether a peer may live although its host refuses this rank's connections, as a firewall
+ * may do that. False if hosts are not connected. */
 bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
-/* Suspect a host whose connection ended, here or at another host, and notify neighbours. */
+/* Suspect a monitored host whose connection ended, here or at another host. Connect to it again to
+ * see whether it answers, and notify the neighbours of this host. */
 void twill_hosts_suspect(struct twill_detector *detector, uint32_t host);
 /* Communicator number of notifications about hosts. state[0] is the suspected host. */
 #define TWILL_HOSTS_COMM UINT32_MAX
-/* Return whether the host of a peer is in a state. Returns false if hosts are not connected. */
+/* Return whether the host of a peer is in this state. Returns false if hosts are not connected. */
 static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_t peer,
                                   enum twill_host_state state)
 {
@@ -179,7 +177,7 @@ static inline bool twill_hosts_is(const struct twill_detector *detector, uint32_
            detector->hosts.state[detector->hosts.of[peer]] == (uint8_t)state;
 }
 
-/* Return the number of this host. */
+/* Return the number of this host in detector->hosts. */
 static inline uint32_t twill_hosts_own(const struct twill_detector *detector)
 {
     return detector->hosts.of[detector->rank];
@@ -191,7 +189,7 @@ static inline bool twill_is_power_of_two(uint32_t n)
     return n > 0 && (n & (n - 1)) == 0;
 }
 
-/* Return whether hosts a and b connect, as neighbours or because all hosts do. */
+/* Return whether hosts a and b are connected, all to all or a power of two numbers apart. */
 static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;
@@ -199,14 +197,14 @@ static inline bool twill_hosts_connected(const struct twill_hosts *hosts, uint32
            (hosts->all || twill_is_power_of_two(on) || twill_is_power_of_two(hosts->count - on));
 }
 
-/* Return whether host a opens its connection to b. Each host opens about half of those it has. */
+/* Return whether host a, not b, opens the connection of both. Each host opens about half of its. */
 static inline bool twill_hosts_call(const struct twill_hosts *hosts, uint32_t a, uint32_t b)
 {
     uint32_t on = (b + hosts->count - a) % hosts->count;
     return on < hosts->count - on || (on == hosts->count - on && a < b);
 }
 
-/* Record whether the host of a peer has answered, if it is a suspect. */
+/* If the host of a peer is a suspect, set it to HOST_CLOSED if it answers, else to HOST_LOST. */
 static inline void twill_hosts_decide(struct twill_detector *detector, uint32_t peer, bool answers)
 {
     if (twill_hosts_is(detector, peer, HOST_SUSPECT))

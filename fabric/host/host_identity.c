@@ -9,16 +9,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Return the inode number of a namespace, or 0 if /proc does not show it. */
+/* Return the inode number of a namespace such as /proc/self/ns/net, or 0 if it is not known. */
 static uint64_t namespace_of(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Return a digest of AT_RANDOM, or 0 if there is none. It tells processes with equal numbers apart
- * where /proc shows no namespaces. The bytes themselves stay secret, because the C library derives
- * its stack guards from them. */
+/* Return a hash of this program's AT_RANDOM, or 0 if there is none, to identify it where /proc
+ * shows no namespaces. AT_RANDOM stays secret, because libc derives its stack guards from it. */
 static uint64_t random_digest(void)
 {
     const void *drawn = (const void *)getauxval(AT_RANDOM); /* 16 bytes */

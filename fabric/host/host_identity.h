@@ -5,8 +5,8 @@
 
 #include "lib/base/base.h"
 
-/* Identifies a host and process, also in containers and network namespaces. Ranks may be on one
- * node if boot id and network namespace agree, which is the reach of an abstract Unix socket.
+/* The identity of a host and a process on it, also in containers and network namespaces. A value,
+ * which ranks exchange. Ranks may be on one node if boot id and network namespace agree.
  * fabric/shm/shared_region.h then verifies that they can share memory. */
 struct twill_host {
     char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
@@ -15,13 +15,13 @@ struct twill_host {
     uint64_t pid;
     char name[64]; /* host name, for messages */
 };
-/* Fill in the identity of this process. */
+/* Fill in the identity of this process. Cannot fail, as it replaces what is not known. */
 void twill_host_describe(struct twill_host *host);
-/* Return whether two ranks may be on one node. */
+/* Return whether boot id and network namespace agree, so that two ranks may share memory. */
 bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
 /* Return whether two ranks are threads of one process, so that pointers are valid in both. */
 bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
-/* Return a hash that names a process which lived at that time of twill_now(). It is not 0. */
+/* Return a hash that names the process that was `host` at this time of twill_now(), never 0. */
 uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
 
 #endif

@@ -24,6 +24,7 @@ const char *twill_link_kind_name(enum twill_link_kind kind)
     return names[kind];
 }
 
+/* Return whether a text begins with one of the prefixes, which end with NULL. */
 static bool begins_with_one_of(const char *text, const char *const *prefixes)
 {
     for (; *prefixes != NULL; prefixes++)
@@ -32,7 +33,7 @@ static bool begins_with_one_of(const char *text, const char *const *prefixes)
     return false;
 }
 
-/* Return whether container runtimes and hypervisors use such a name, whatever the kind is. */
+/* Return whether an interface has a name that container runtimes or hypervisors give. */
 static bool has_inner_name(const char *name)
 {
     static const char *const names[] = {"docker", "veth",    "virbr",   "br-",    "lxcbr",
@@ -42,8 +43,7 @@ static bool has_inner_name(const char *name)
     return begins_with_one_of(name, names);
 }
 
-/* Run an ioctl on an interface. Returns 0, or for SIOCGIFHWADDR, where `data` is NULL, the type of
- * hardware, or -1 with errno set. */
+/* Run an ioctl on an interface. Returns 0, the ARPHRD_... if `data` is NULL, or -1 with errno. */
 static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;
@@ -56,6 +56,7 @@ static int query_link(int fd, const char *name, unsigned long request, void *dat
     return answer;
 }
 
+/* Return the kind of an interface, by its name, driver, hardware and flags (IFF_...). */
 static enum twill_link_kind interface_kind(int fd, const char *name, unsigned flags)
 {
     static const char *const tunnels[] = {"tun",       "vxlan", "geneve", "ipip",  "ip6tnl",
@@ -81,7 +82,7 @@ static enum twill_link_kind interface_kind(int fd, const char *name, unsigned fl
     return TWILL_LINK_REAL;
 }
 
-/* Return the speed in Mbit/s that the driver reports, or 0 if it is not known. */
+/* Return the speed of an interface in Mbit/s, as its driver reports it, or 0 if it is not known. */
 static uint32_t speed_of(int fd, const char *name)
 {
     struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
@@ -91,7 +92,7 @@ static uint32_t speed_of(int fd, const char *name)
     return mbits == UINT32_MAX || mbits == UINT16_MAX ? 0 : mbits;
 }
 
-/* Return a hash (FNV-1a) of address family, prefix and prefix length. */
+/* Return a hash of address family, prefix and prefix length, the same in all of a network. */
 static uint64_t network_of(const struct sockaddr *address, const struct sockaddr *mask)
 {
     const unsigned char *a, *m;
@@ -110,7 +111,7 @@ static uint64_t network_of(const struct sockaddr *address, const struct sockaddr
     return hash;
 }
 
-/* Fill in the address of an entry. Returns false if it has no IP address or is not up. */
+/* Set *link from an entry of getifaddrs(). Returns false if it has no IP address or is not up. */
 static bool read_link(int fd, const struct ifaddrs *entry, struct twill_link *link)
 {
     struct twill_endpoint at;

@@ -15,7 +15,7 @@ enum twill_link_kind {
     TWILL_LINK_INNER,    /* for containers or virtual machines, by its name */
 };
 
-/* One address of an interface that is up. */
+/* One address of an interface that is up, as twill_links_read() found it. A value. */
 struct twill_link {
     char name[32];
     char address[TWILL_ADDRESS_TEXT]; /* with %scope if link-local */
@@ -25,10 +25,9 @@ struct twill_link {
     uint64_t network; /* hash of family, prefix and prefix length */
 };
 
-/* Set links[0 .. *count-1] to all addresses of interfaces that are up, in the kernel's order. The
- * caller frees *links. */
+/* Set (*links)[0 .. *count-1] to all addresses of interfaces that are up. The caller frees it. */
 twill_status twill_links_read(struct twill_link **links, size_t *count, struct twill_error *error);
-/* Return a kind in words, such as "a network device" or "a bridge". */
+/* Return a kind in words, such as "a network device" or "a bridge", a constant. */
 const char *twill_link_kind_name(enum twill_link_kind kind);
 /* Write a list such as "eth0 10.0.0.1, lo 127.0.0.1", with the best first. If not all fit, it ends
  * with " and N more". Link-local addresses are left out if there are others. */
@@ -37,7 +36,7 @@ void twill_links_list(const struct twill_link *links, size_t count, char *text, 
  * twice as fast, as drivers report it. Returns NULL if there is none. */
 const struct twill_link *twill_link_faster(const struct twill_link *links, size_t count,
                                            const char *name);
-/* Return how good an address is by default, from 1 to 10 for the best. */
+/* Return how good an address is by its kind and family, from 1 to 10 for the best. */
 int twill_link_worth(const struct twill_link *link);
 
 #endif

@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A choice in progress, with the arrays of the caller for its result. */
+/* A choice in progress, a local variable. The result goes to the arrays of the caller. */
 struct choice {
-    struct twill_link *links;
+    struct twill_link *links; /* [count] all addresses of this host */
     size_t count;
     char *address, *interface, *why;
     size_t why_bytes;
@@ -24,8 +24,8 @@ static void take_link(struct choice *choice, const struct twill_link *link)
     memcpy(choice->interface, link->name, sizeof(link->name));
 }
 
-/* Choose the best address by twill_link_worth(), of interface `name` if that is not NULL, and of a
- * family unless that is AF_UNSPEC. Returns false if there is none. */
+/* Set the choice to the best address by twill_link_worth(), of interface `name` unless that is
+ * NULL, and of a family unless that is AF_UNSPEC. Returns false if there is none. */
 static bool take_best(struct choice *choice, const char *name, int family)
 {
     const struct twill_link *best = NULL;
@@ -42,7 +42,7 @@ static bool take_best(struct choice *choice, const char *name, int family)
     return best != NULL;
 }
 
-/* Return the entry of an address, or NULL. Without a zone, it matches an address with any zone. */
+/* Return the link with an address, or NULL. An address without zone matches one with any zone. */
 static const struct twill_link *find_link(const struct choice *choice, const char *address)
 {
     size_t plain = strcspn(address, "%");
@@ -56,7 +56,7 @@ static const struct twill_link *find_link(const struct choice *choice, const cha
     return NULL;
 }
 
-/* Return the address from which the kernel would send to `peer`, or NULL. Nothing is sent. */
+/* Return the link from which the kernel would send to `peer`, or NULL. Nothing is sent. */
 static const struct twill_link *find_route(const struct choice *choice, const char *peer)
 {
     struct sockaddr_storage address;
@@ -73,7 +73,7 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     return found ? find_link(choice, source.address) : NULL;
 }
 
-/* Choose the address that one entry of TWILL_INTERFACE names. Returns false if there is none. */
+/* Set the choice to what one entry of TWILL_INTERFACE names. Returns false if there is none. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
     const struct twill_link *link = find_link(choice, requested);
@@ -83,8 +83,8 @@ static bool take_requested(struct choice *choice, const char *requested, int fam
            take_best(choice, requested, AF_UNSPEC);
 }
 
-/* Set the choice's result to the first entry of the list `requested`. Fails unless all entries name
- * an interface or address of this host. */
+/* Set the choice to the first entry of the list `requested`. Returns TWILL_ERR_CONFIG unless all
+ * entries are interfaces or addresses of this host. */
 static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
                                      struct twill_error *error)
 {
@@ -110,7 +110,7 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
     return TWILL_OK;
 }
 
-/* Choose by the route to the peer, or to any host, or else by twill_link_worth(). */
+/* Set the choice by the route to the peer, or to any host, or else by twill_link_worth(). */
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;
@@ -228,7 +228,7 @@ void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
     snprintf(theirs, TWILL_ADDRESS_TEXT - (size_t)(theirs - address), "%s", scope);
 }
 
-/* Return whether other hosts can probably reach this address. */
+/* Return whether other hosts can probably reach this address, which is not link-local. */
 static bool is_outward(const struct twill_link *link)
 {
     return link->kind <= TWILL_LINK_PAIR && !link->link_local;

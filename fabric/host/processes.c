@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Parse "PID (NAME) STATE PARENT ...", where NAME may be anything. Returns false on failure. */
+/* Set name, state and parent from "PID (NAME) STATE PARENT ...". Returns false on failure. */
 static bool parse_stat(char *text, struct twill_host_process *process)
 {
     char *open = strchr(text, '('), *close = strrchr(text, ')');

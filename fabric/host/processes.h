@@ -5,7 +5,7 @@
 
 #include "lib/base/base.h"
 
-/* A process of this host. */
+/* What /proc shows of a process of this host. A value. */
 struct twill_host_process {
     int pid, parent;
     uint32_t user; /* owner of /proc/PID */
@@ -13,11 +13,11 @@ struct twill_host_process {
     char name[16]; /* name of the program, cut */
 };
 
-/* Read about a process. Returns false, with errno set, if there is no such process. */
+/* Set *process to what /proc shows. Returns false, with errno set, if there is no such process. */
 bool twill_process_read(int pid, struct twill_host_process *process);
-/* List all processes into *list, which the caller frees. Returns their number, or 0 on failure. */
+/* Set *list to all processes, which the caller frees. Returns their number, or 0 on failure. */
 size_t twill_process_list(struct twill_host_process **list);
-/* Return a state in words, such as "running" or "stopped". */
+/* Return a state of struct twill_host_process in words, such as "stopped", or "unknown". */
 const char *twill_process_state_text(char state);
 
 #endif

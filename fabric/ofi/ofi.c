@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Fill in a zeroed `t` and join the endpoint. On failure the caller calls twill_ofi_destroy(). */
 static twill_status set_up_ofi(struct twill_ofi *t, const struct twill_transport_params *params,
                                const struct twill_ofi_options *options, struct twill_error *error)
 {
@@ -39,13 +40,14 @@ twill_status twill_ofi_open(struct twill_transport **transport,
     return TWILL_OK;
 }
 
+/* Open a transport, *transport, or set that to NULL. close() of its ops frees it. Collective. */
 static twill_status ofi_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {
     return twill_ofi_open(transport, params, NULL, error);
 }
 
-/* Fail if this communicator or the endpoint has failed before. Call with the lock. */
+/* Return TWILL_ERR_BROKEN if `t` has failed, or the endpoint's status. Call with the lock. */
 static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)
@@ -55,6 +57,7 @@ static twill_status check_ofi(const struct twill_ofi *t, struct twill_error *err
     return TWILL_OK;
 }
 
+/* Create the state of a peer, so that requests for that rank can be posted. Takes the lock. */
 static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank,
                                 struct twill_error *error)
 {
@@ -68,7 +71,7 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     return status;
 }
 
-/* Queue a request on its channel and advance that. Call with the lock. An error also fails `t`. */
+/* Queue a request on its channel and advance that, locked. An error also fails `t`. */
 static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *request,
                                struct twill_error *error)
 {
@@ -93,6 +96,7 @@ static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *reque
     return t->failed;
 }
 
+/* Take the lock and start a SEND or RECV, which may complete at once. An error is fatal for `t`. */
 static twill_status ofi_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -103,12 +107,13 @@ static twill_status ofi_post(struct twill_transport *transport, struct twill_tra
     return status;
 }
 
+/* Return provider, domain, address and the reason for the choice. The endpoint owns the text. */
 static const char *ofi_describe(const struct twill_transport *transport)
 {
     return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
-/* The function awaits() of twill_transport_ops. Sets `text` to "" once the peer was heard. */
+/* Write half a sentence that nothing has come from a peer, or "" once a message of it has come. */
 static void ofi_await(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes)
 {
@@ -128,6 +133,7 @@ static void ofi_await(const struct twill_transport *transport, uint32_t rank, ch
     pthread_mutex_unlock(&endpoint->lock);
 }
 
+/* Describe provider and domain that a communicator would use. Opens libfabric, not an endpoint. */
 static twill_status ofi_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {
@@ -142,16 +148,14 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
     return TWILL_OK;
 }
 
-/* The end of a communicator. Afterwards nothing that peers still send may arrive in callers'
- * buffers. On a shared endpoint the provider is asked to return every operation. If it does not,
- * the endpoint is closed, and all other communicators on it fail. */
-
+/* Ask the provider to return an operation, if it has it. A completion follows. */
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->posted && endpoint->fi.ep != NULL && !endpoint->options.no_cancel)
         fi_cancel(&endpoint->fi.ep->fid, &op->context);
 }
 
+/* Ask the provider to return all operations of a channel, except send buffers. */
 static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
@@ -175,7 +179,7 @@ static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
     }
 }
 
-/* Call `what` for each channel of all peers. */
+/* Call `what` for each channel of all peers that exist. */
 static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_endpoint *endpoint,
                                                              struct twill_ofi_channel *channel))
 {
@@ -184,8 +188,8 @@ static void visit_channels(struct twill_ofi *t, void (*what)(struct twill_ofi_en
             what(t->endpoint, &t->peers[r]->channels[l]);
 }
 
-/* Wait until *busy, a number of operations, is 0 or twill_now() has reached `limit`, or the
- * endpoint is closed. Releases the lock between polls. */
+/* Poll until *busy, a number of operations, is 0 or twill_now() has reached `limit`, or the
+ * endpoint is closed. Releases the lock, which the caller holds, between polls. */
 static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t limit)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -199,10 +203,9 @@ static void wait_operations(struct twill_ofi *t, const uint32_t *busy, uint64_t 
     }
 }
 
-/* Get all operations back from the provider, even if no other communicator uses the endpoint, as
- * closing an rxm endpoint with transfers in flight may crash in libfabric 1.17. Closes the endpoint
- * if it keeps callers' buffers. Header receives and send buffers lie in the transport's memory,
- * which stays until they are returned. */
+/* Wait for the communicator's operations, then cancel them and wait again, even if no other uses
+ * the endpoint, as closing an rxm endpoint with transfers in flight may crash in libfabric 1.17. If
+ * the provider keeps callers' buffers, close the endpoint, so that all its communicators fail. */
 static void reclaim_operations(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -255,6 +258,7 @@ void twill_ofi_cancel(struct twill_transport *transport)
     pthread_mutex_unlock(&t->endpoint->lock);
 }
 
+/* Wait some time for send buffers to leave, then cancel the rest, leave the endpoint and free. */
 static void ofi_close(struct twill_transport *transport)
 {
     struct twill_ofi *t = (struct twill_ofi *)transport;

@@ -13,22 +13,20 @@
  * Payload therefore never arrives unexpected, nor at a receive of another size, where several
  * providers hang. Both sides compare signature and size. A side that finds a difference ends its
  * request with TWILL_ERR_MISMATCH. Credits per (peer, lane), returned in control messages, limit
- * how many headers a sender may be ahead. Beyond that it queues SENDs itself instead of filling the
- * provider's memory. Control receives are always posted, those of payload and (without
- * limits.preposts) headers only for a posted RECV. The headers of all channels with one peer stay
- * within the 64 unexpected messages after which libfabric's newer tcp stops reading from that peer.
+ * how many headers a sender may be ahead. Beyond that it queues SENDs itself. Control receives are
+ * always posted, those of payload and (without limits.preposts) headers only for a posted RECV. The
+ * headers of all channels with one peer stay within the 64 unexpected messages after which
+ * libfabric's newer tcp stops reading from that peer.
  *
- * All communicators of a context share one endpoint with its memory and addresses (struct
- * twill_ofi_endpoint). Each progress() reads the completion queue for all of them. Completions of
- * another communicator only put its channel into that communicator's list, because only the thread
- * that uses a communicator touches its requests and buffers. Every call holds the endpoint's lock.
+ * All communicators of a context share one endpoint with its memory and addresses. Each progress()
+ * reads the completion queue for all of them. Completions of another communicator only put its
+ * channel into that communicator's list, because only its thread touches its requests and buffers.
  *
  * A tag has 48 bits, as many as cxi offers. From the top they are 26 for the communicator number
  * plus a secret of the job, 4 for the lane, 16 for the sending rank and 2 for the kind. Providers
- * with 60 bits carry 12 more bits of the secret above these. Any process that reaches the endpoint
- * can send to it. The secret, derived from the job's key, keeps its messages from matching our
- * receives. Where addresses are socket addresses, receives also name the sender's if the provider
- * can (FI_DIRECTED_RECV). */
+ * with 60 bits carry 12 more bits of the secret. It keeps messages of other processes, which may
+ * reach the endpoint, from matching our receives. Where addresses are socket addresses, receives
+ * also name the sender's if the provider can (FI_DIRECTED_RECV). */
 #ifndef TWILL_OFI_H
 #define TWILL_OFI_H
 
@@ -107,16 +105,16 @@ enum twill_ofi_op_kind {
 struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
-/* The address of a rank at the provider, shared by all communicators of the endpoint. */
+/* The address of a rank at the provider, an entry of endpoint->addresses, under its lock. */
 struct twill_ofi_contact {
     fi_addr_t address;
-    bool known;          /* address is in the address vector */
+    bool known;          /* `address` is in the address vector */
     uint32_t sends_busy; /* send buffers in flight to it */
 };
 
-/* One operation of the provider. The context comes first, as completions carry its address. All
- * operations lie in the transport's memory and none in requests, so that no completion refers to
- * freed memory after a failure. */
+/* A send or receive of the provider. Completions carry the address of `context`, so it comes first.
+ * Operations are members of endpoint and channels, not of requests, so that no completion refers to
+ * freed memory after a failure. The endpoint's lock protects them. */
 struct twill_ofi_op {
     struct fi_context2 context;
     struct twill_ofi_op *next; /* in the list of free send buffers */
@@ -135,29 +133,30 @@ struct twill_ofi_op {
 
 /* The transport's part of a posted request, kept in its private_. */
 struct twill_ofi_private {
-    struct twill_ofi_registration *memory;
-    size_t posted; /* bytes handed to the provider */
-    size_t chunk;  /* of a RECV: bytes per chunk as announced in the clear to send */
-    uint32_t sequence;
-    bool cleared;  /* of a RECV: the clear to send was sent */
-    bool verified; /* of a RECV: the header was compared and matched or not */
+    struct twill_ofi_registration *memory; /* of its buffer, or NULL */
+    size_t posted;                         /* bytes handed to the provider */
+    size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
+    uint32_t sequence; /* number of its message on the channel */
+    bool cleared;      /* of a RECV: the clear to send was sent */
+    bool verified;     /* of a RECV: the header was compared and matched or not */
 };
 _Static_assert(sizeof(struct twill_ofi_private) <=
                    sizeof(((struct twill_transfer *)NULL)->private_),
                "fits into a request");
 
+/* Return the transport's part of a request, which is in request->private_. */
 static inline struct twill_ofi_private *twill_ofi_private(struct twill_transfer *request)
 {
     return (struct twill_ofi_private *)(void *)request->private_;
 }
 
-/* A clear to send that has arrived. */
+/* A clear to send that has arrived, or a free place for one. Part of a channel. */
 struct twill_ofi_clear {
     struct twill_ofi_header header;
-    bool used;
+    bool used; /* it holds one */
 };
 
-/* Both directions of one lane with one peer, part of struct twill_ofi_peer. */
+/* Both directions of one lane with one peer, part of that peer. The endpoint's lock protects it. */
 struct twill_ofi_channel {
     struct twill_ofi_peer *peer;
     struct twill_ofi_channel *next_stuck;
@@ -186,7 +185,7 @@ struct twill_ofi_channel {
     struct twill_ofi_op chunk_in[TWILL_OFI_CHUNKS];
 };
 
-/* A peer of one communicator. Created at the first contact and freed with the communicator. */
+/* A peer of one communicator. twill_ofi_peer() makes it, and it is freed with the communicator. */
 struct twill_ofi_peer {
     uint32_t rank;              /* its rank in the communicator */
     char name[TWILL_RANK_TEXT]; /* for error messages */
@@ -194,11 +193,11 @@ struct twill_ofi_peer {
     struct twill_clock_filter clock; /* clock of its host, estimated from its messages */
     bool heard;                      /* a message of it has arrived */
     struct fid_mr *mr;               /* registration of `memory` */
-    unsigned char *memory;
+    unsigned char *memory;           /* buffers of header receives */
     struct twill_ofi_channel channels[TWILL_OFI_LANES];
 };
 
-/* Functions of libfabric that are not operations of an object, found at run time. May be copied. */
+/* Functions of libfabric, from twill_ofi_library_open(). A value, valid until the process ends. */
 struct twill_libfabric {
     __typeof__(fi_getinfo) *getinfo;
     __typeof__(fi_freeinfo) *freeinfo;
@@ -227,17 +226,17 @@ struct twill_ofi_objects {
     struct fid_ep *ep; /* NULL once closed; then no more data can arrive */
 };
 
-/* The endpoint's own memory, which messages are sent from and received into. */
+/* The endpoint's own memory for small messages, part of the endpoint. */
 struct twill_ofi_buffers {
     unsigned char *memory; /* send buffers, followed by the buffers of control receives */
     struct fid_mr *mr;     /* registration of `memory` */
     struct twill_ofi_op sends[TWILL_OFI_BUFFERS];
-    struct twill_ofi_op *free_sends;
+    struct twill_ofi_op *free_sends; /* list by `next` */
     struct twill_ofi_op controls[TWILL_OFI_CONTROLS];
     uint32_t controls_idle; /* number of `controls` that are not posted */
 };
 
-/* State of the registrations of callers' memory (ofi_registration.c). */
+/* The registrations of callers' memory, part of the endpoint, under its lock. */
 struct twill_ofi_registrations {
     bool required;     /* every buffer must be registered */
     bool caches;       /* registrations are kept after their request */
@@ -250,7 +249,7 @@ struct twill_ofi_registrations {
     size_t locked_before; /* most bytes that others in this process may have locked */
 };
 
-/* Limits of messages, in bytes except for `credits`. */
+/* Limits of messages, part of the endpoint, in bytes except for `credits`. Constant once open. */
 struct twill_ofi_limits {
     uint32_t credits;   /* headers a sender may be ahead, per channel */
     size_t eager;       /* most payload in a header message, equal on all ranks */
@@ -259,7 +258,7 @@ struct twill_ofi_limits {
     bool preposts;      /* header receives are posted before their RECVs */
 };
 
-/* How receives match messages. */
+/* How receives match messages. Part of the endpoint, and constant once it is open. */
 struct twill_ofi_matching {
     uint32_t tag_secret; /* secret of the job that is added to the communicator number */
     uint32_t tag_bits;   /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
@@ -267,7 +266,7 @@ struct twill_ofi_matching {
     bool directed;       /* receives name their sender's address */
 };
 
-/* The addresses of all ranks, numbered as in the communicator that opened the endpoint. */
+/* The addresses of all ranks, by their rank in the communicator that opened the endpoint. */
 struct twill_ofi_addresses {
     size_t stride; /* bytes from one address to the next */
     unsigned char *bytes;
@@ -275,8 +274,8 @@ struct twill_ofi_addresses {
     struct twill_ofi_contact *contact; /* [size] */
 };
 
-/* State that all communicators of a context share. The first communicator creates it, and it is
- * closed with the context. `lock` protects all members that change after that. */
+/* The libfabric endpoint that all communicators of a context share. The first one creates it, and
+ * it is closed with the context. `lock` protects all members that change after that. */
 struct twill_ofi_endpoint {
     struct twill_common common;
     pthread_mutex_t lock;
@@ -302,8 +301,8 @@ struct twill_ofi_endpoint {
     char description[512];
 };
 
-/* A communicator's transport. Only the thread that uses the communicator touches its requests. The
- * endpoint's lock protects everything else. */
+/* A communicator's transport, from twill_ofi_open() to close(). Only the thread that uses the
+ * communicator touches its requests. The endpoint's lock protects everything else. */
 struct twill_ofi {
     struct twill_transport base;
     struct twill_ofi_endpoint *endpoint;
@@ -327,78 +326,79 @@ struct twill_ofi {
 
 /* Version of the wire format and of the exchange at open. Change it with either. */
 #define TWILL_OFI_WIRE 0x77740005u
-/* Open libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds it, and
- * fill in *library. The library stays loaded until the process ends. Restores the program's signal
- * handlers. */
+/* Set *library to libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds
+ * it. Restores the program's signal handlers. Returns TWILL_ERR_CONFIG if the file that is named
+ * does not open, and TWILL_ERR_FABRIC if there is no libfabric or it lacks a function. */
 twill_status twill_ofi_library_open(struct twill_libfabric *library,
                                     const struct twill_transport_params *params,
                                     struct twill_error *error);
-/* Call fi_getinfo(), return its result, and restore the program's signal handlers. */
+/* Call fi_getinfo(), and restore the program's signal handlers. Returns 0, or a negative FI_E... */
 int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t version,
                               const struct fi_info *hints, struct fi_info **list);
 
 /* --- ofi_choose.c: which provider, domain and interface -------------------------------------- */
-/* Return whether the /sys at `sys` shows only Ethernet devices, so that libfabric can have nothing
+/* Return whether the /sys at `sys` shows only Ethernet devices, so that libfabric has nothing
  * better than TCP. Returns false if anything there is unknown. */
 bool twill_ofi_only_ethernet(const char *sys);
-/* Return the priority of this transport (ops->priority) and write the reason into `why`. The result
- * is NAMED if TWILL_PROVIDER chooses libfabric, FAST if there is a provider better than TCP, and
- * POOR if there is none. It is NONE if libfabric cannot be used or need not be asked. */
+/* Return the TWILL_PRIORITY_... of libfabric between nodes and write the reason into `why`. It is
+ * NAMED if TWILL_PROVIDER chooses it, FAST if there is a provider better than TCP, and POOR if
+ * there is none. It is NONE if libfabric cannot be used or need not be asked. */
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes);
-/* Set *chosen to the libfabric endpoint that suits `params` best, and write the reason to `why`.
- * The caller frees *chosen with library->freeinfo(). Fails if none can be used. */
+/* Set *chosen to the endpoint of libfabric that suits `params` best, which the caller frees with
+ * library->freeinfo(), and write the reason to `why`. Fails if none can be used. */
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,
                               size_t why_bytes, struct twill_error *error);
-/* List all endpoints that meet our needs. The caller frees *list with library->freeinfo(). */
+/* Set *list to all endpoints that the transport can use, for library->freeinfo(), or fail. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error);
-/* Return whether the provider runs over IP addresses (tcp) and not over a fabric. */
+/* Return whether the provider has socket addresses and is not verbs, so that it runs over IP. */
 bool twill_ofi_is_ip(const struct fi_info *info);
-/* Write the address as text for messages, as "192.0.2.1:4711" or in the provider's notation. */
+/* Write an address of `bytes` as text for messages, such as "192.0.2.1:4711", by info's format. */
 void twill_ofi_address_text(const struct fi_info *info, const void *address, size_t bytes,
                             char *text, size_t text_bytes);
 
 /* --- ofi_shared_endpoint.c: what communicators share ----------------------------------------- */
-/* Set t->endpoint to the context's endpoint and enter `t` into it. If there is none, create it,
+/* Set t->endpoint to the context's endpoint, whose list gets `t`. If there is none, create it,
  * which is collective. Fails if the endpoint has failed, or cannot hold this communicator. */
 twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);
-/* Leave the endpoint and free `t`. If the provider still has operations of it, `t` is freed once
- * they are returned or the endpoint is closed. */
+/* Take `t`, which was cancelled, out of its endpoint and free it. While the provider has operations
+ * of it, that waits until they return or the endpoint closes. Closes an endpoint of `t` alone. */
 void twill_ofi_leave(struct twill_ofi *t);
 /* Return the open communicator of this number, or NULL if there is none or it was cancelled. */
 struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
-/* Let all communicators of the endpoint fail with this message, unless it has failed before. */
+/* Let the endpoint and all its communicators fail from now on, unless it has failed before. */
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
                              const char *message);
 /* Let a communicator fail with this error at its next progress(), unless it has failed before. */
 void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
-/* Free `t` and its peers. The provider must no longer use their memory. */
+/* Free `t` and its peers, but no registrations. The provider must no longer use their memory. */
 void twill_ofi_destroy(struct twill_ofi *t);
 /* Exchange settings and addresses with all ranks. Collective. `local` is this rank's status so far,
- * which the others learn, so that a rank that failed does not leave them waiting. */
+ * which the others learn, so that they do not wait. Fails if a rank failed or does not fit. */
 twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
                              struct twill_error *error);
-/* Return the state of a peer in *peer. The first call creates it and inserts its address. */
+/* Set *peer to the state of a peer, or fail. The first call creates it and inserts its address. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
 /* Return the contact of a rank of `t`, or NULL if the endpoint does not have that rank. */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank);
 
 /* --- ofi_endpoint.c: libfabric's objects ----------------------------------------------------- */
-/* Choose a provider and open all objects. twill_ofi_endpoint_free() closes them, also on errors. */
+/* Choose a provider, open all objects and post the control receives. On errors some are open. */
 twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-/* Close the endpoint object, which ends all transfers, and its completion queue. */
+/* Close endpoint and completion queue, if they can be closed, and unregister all memory. */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint);
-/* Return whether endpoint and queue are closed, so that the provider uses no operation's memory. */
+/* Return whether endpoint and completion queue are closed, so that the provider uses no memory. */
 bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint);
-/* Close and free the objects. Returns false, and keeps memory that the provider may still use. */
+/* Close all and free the buffers. Returns false, and keeps memory, if the provider may use it. */
 bool twill_ofi_endpoint_free(struct twill_ofi_endpoint *endpoint);
 
-/* Register memory to send from and receive into. *mr is NULL if the provider does not need that. */
+/* Set *mr to a registration of memory to send from and receive into, or to NULL if the provider
+ * needs none. twill_ofi_unregister() ends it. TWILL_ERR_FABRIC is returned if it is refused. */
 twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void *start,
                                 size_t bytes, struct fid_mr **mr, struct twill_error *error);
 /* End a registration and set *mr to NULL, which it may already be. */
@@ -411,97 +411,95 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Drop the registrations that overlap this memory, or all of them if `start` is NULL. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
-/* Set registrations.monitors, which says whether undeclared memory can be cached as well. It can if
- * ofi_locked.c works on this kernel. */
+/* Set registrations.monitors to whether registrations of any memory can be kept, by locking it. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
-/* Give back the registrations of all posted requests of a communicator. */
+/* Release (twill_ofi_release()) the registrations of all posted requests of a communicator. */
 void twill_ofi_release_all(struct twill_ofi *t);
 /* Unregister the header buffers of all peers of a communicator. */
 void twill_ofi_unregister_peers(struct twill_ofi *t);
 /* Return the descriptor of a registration for libfabric's calls, or NULL if `memory` is NULL. */
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* ofi_post.c: single operations. `desc` is the result of twill_ofi_desc(). */
-/* Post a chunk from `data` to the peer of op->channel. Returns 1 if the provider took it, 0 if it
- * is busy, or a negative status. */
+/* Post a chunk from `data` to the peer of op->channel, with `desc` of twill_ofi_desc(). Returns 1
+ * if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Post a receive of op->kind from the peer of op->channel. Returns 1 if the provider took it, 0 if
- * it is busy, or a negative status. */
+/* Post a receive into `data` of op->kind (header or chunk) from the peer of op->channel. Returns 1
+ * if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Send a copy of a header and the payload of `request` (or NULL) as one message. Returns 1 if it
- * was sent, with *finished true if the payload has left, and false if a completion will finish the
- * request. Returns 0 if the provider is busy, no send buffer is free or the peer uses its share of
- * them, or a negative status. */
+/* Send a copy of a header and the payload of `request` (or NULL) as one message. Sets header->lane.
+ * Returns 1 if it was sent, with *finished true if the payload has left, or false if a completion
+ * will finish the request. Returns 0 if provider or buffers are busy, or a negative status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
                          struct twill_error *error);
-/* Return the tag of a message from rank `from`. */
+/* Return the tag of messages of a communicator and lane from rank `from`, with the job's secret. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind);
-/* Return the sending rank in a tag. */
+/* Return the rank in the communicator that a tag has as sender. */
 uint32_t twill_ofi_tag_from(uint64_t tag);
 /* Return the communicator number in a tag. */
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
-/* Post the idle control receives, which match all ranks and communicators. Stops, without an error,
- * if the provider is busy. */
+/* Post the idle control receives, for all ranks and communicators, unless the provider is busy. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
-/* Put the channel into the list that progress() retries, unless it is there. */
+/* Put the channel into the list of `t` that progress() advances, unless it is there. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_channel *channel);
-/* Set the error for a libfabric code and return its status, TWILL_ERR_PEER if the code says that
- * the peer is gone. `channel` names the peer and may be NULL. */
+/* Set the error for a libfabric code of the call `what` and return its status, TWILL_ERR_PEER if
+ * the code says that the peer is gone. `channel` names the peer and may be NULL. */
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_channel *channel);
 
-/* Send what credits and clear to sends allow. Returns how many SENDs completed, or a negative
- * status. */
+/* Send what credits and clear to sends of a channel allow, and finish SENDs whose chunks have left.
+ * Returns how many SENDs completed, or a negative status. */
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
-/* Handle the control message of `bytes` in op->buffer, from rank `from`: update the credit and keep
- * a clear to send. Fails if the message is malformed or contradicts what this rank has sent. */
+/* Handle the control message of `bytes` in op->buffer, from rank `from`. Updates the credit and
+ * keeps a clear to send. Fails if it is malformed or contradicts what this rank has sent. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
-/* Append a RECV to its channel. twill_ofi_recv_advance() posts it. */
+/* Append a RECV to its channel. twill_ofi_recv_advance() posts its receives. */
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request);
-/* Post receives for RECVs and take what has arrived. Returns how many RECVs completed, or a
- * negative status. */
+/* Post receives for the RECVs of a channel, send credit and clear to sends, and take what has
+ * arrived. Returns how many RECVs completed, also by a mismatch, or a negative status. */
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
-/* The function early() of twill_transport_ops. */
+/* Call visit() for the first message of each lane that has arrived and waits for a RECV. If `all`
+ * is set, look also at ranks that are not connected yet, in small communicators. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 
-/* Read and handle completions of all communicators. Call with the lock. Fails if the endpoint has
- * failed. */
+/* Read and handle completions of all communicators, and post idle control receives. Call with the
+ * lock. Fails with the endpoint's status if it has failed, or TWILL_ERR_BROKEN if it is closed. */
 twill_status twill_ofi_read(struct twill_ofi_endpoint *endpoint, struct twill_error *error);
-/* Read the completion queue even if the endpoint has failed. Call with the lock. */
+/* Read and handle completions, even if the endpoint has failed. Call with the lock. */
 void twill_ofi_drain(struct twill_ofi_endpoint *endpoint);
-/* The function progress() of twill_transport_ops. Also returns 0 if another thread has the lock, as
- * that thread reads for all communicators. */
+/* Make progress, as ops->progress() does. Returns how many requests completed or moved data, or a
+ * negative status. Returns 0 if another thread has the lock, as that thread reads for all. */
 int twill_ofi_progress(struct twill_transport *transport, struct twill_error *error);
 
-/* The function cancel() of twill_transport_ops. */
+/* Drop all requests, as ops->cancel() does, after the provider has returned their operations. If it
+ * does not within some time, close the endpoint, and all its communicators fail. */
 void twill_ofi_cancel(struct twill_transport *transport);
 
 /* --- ofi_locked.c: detect whether memory was unmapped, by locking it ------------------------- */
-/* Return whether the functions below work on this kernel, as tried on a mapping made for that. */
+/* Return whether twill_locked_...() work on this kernel, as tried on a mapping made for that. */
 bool twill_locked_works(void);
-/* Lock whole pages. Returns false, with nothing locked, if the kernel refuses, if the range is not
- * one mapping, or if its first page was locked before, unless `ours` says that we locked it. */
+/* Lock whole pages (mlock()). Returns false, and locks nothing, if the kernel refuses, if the range
+ * is not one mapping, or if its first page was locked before, unless `ours` says by twill. */
 bool twill_locked_take(void *start, size_t bytes, bool ours);
-void twill_locked_drop(void *start, size_t bytes); /* unlock */
+void twill_locked_drop(void *start, size_t bytes); /* munlock(), keeping errno */
 /* Return whether the whole range is still one mapping that is locked. */
 bool twill_locked_still(const void *start, size_t bytes);
-/* Return whether the first page of a range is locked, at a third of the cost. */
+/* Return whether the first page of a range is locked, at a third of the cost of all of it. */
 bool twill_locked_begins(const void *start);
 /* Return the bytes that the process has locked (VmLck), or SIZE_MAX if unknown. Takes 5 us. */
 size_t twill_locked_bytes(void);
-/* Return the bytes of the chunk at offset `at` of a message of `total` bytes that is cut into
- * chunks of `chunk`. Both sides compute it. Some providers pull long messages from the sender's
- * memory in words of 4 bytes (gni above 16 KiB), so the odd end of a long message is a chunk. */
+/* Return the bytes of the chunk at offset `at`, below `total`, of a message of `total` bytes that
+ * is cut into chunks of `chunk`. Both sides compute it. An odd end of a long message is a chunk of
+ * its own, as some providers (gni) pull in words of 4 bytes. */
 static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk)
 {
     size_t left = total - at;
@@ -518,12 +516,14 @@ static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *
     return request;
 }
 
-/* The function rails() of twill_transport_ops. */
+/* Set rails[0 .. *count-1] to at most `most` domains or interfaces that libfabric could use, or to
+ * the one of this name, if it is not NULL. Fails if there is none. */
 twill_status twill_ofi_rails(const struct twill_transport_params *params, const char *name,
                              struct twill_rail *rails, size_t most, size_t *count,
                              struct twill_error *error);
 
-/* Open the transport as open() of twill_transport_ops. `options` may be NULL. Only tests set it. */
+/* Open the transport, which close() of its ops frees, or set *transport to NULL. Joins or creates
+ * the endpoint, so it is collective. Only tests set `options`. */
 twill_status twill_ofi_open(struct twill_transport **transport,
                             const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);

@@ -7,6 +7,7 @@
 static const char *const absent =
     "this library was built without libfabric (cmake -DTWILL_WITH_LIBFABRIC=ON)";
 
+/* Return TWILL_PRIORITY_NAMED if TWILL_PROVIDER names libfabric, else NONE. Sets `why`. */
 static uint32_t ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     bool named = params->provider != NULL && params->provider[0] != '\0' &&
@@ -15,6 +16,7 @@ static uint32_t ofi_priority(const struct twill_transport_params *params, char *
     return named ? TWILL_PRIORITY_NAMED : TWILL_PRIORITY_NONE;
 }
 
+/* Return TWILL_ERR_UNSUPPORTED, as this library was built without libfabric. */
 static twill_status ofi_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {

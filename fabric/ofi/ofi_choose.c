@@ -13,18 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Providers used by default, best first. Left out are shm (twill has its own), udp and sockets
- * (slow) and net (stops reading from a peer at an unexpected message). IP providers are bound to
- * the interface they are opened on. The others know their network. */
+/* Providers used by default, best first, without shm (twill has its own), udp and sockets (slow)
+ * and net (stops reading from a peer at an unexpected message). */
 static const struct preference {
     const char *name;
-    bool ip;
+    bool ip; /* it is bound to the interface it is opened on; the others know their network */
 } preferences[] = {{"cxi", false},  {"gni", false}, {"verbs;ofi_rxm", false},
                    {"psm2", false}, {"opx", false}, {"efa", false},
                    {"tcp", true}};
 
-/* Providers that are refused even if the user sets them, and why. The faults were found by
- * tests/unit/fabric/ofi/test_fabric_providers.c. */
+/* Providers that are refused even if the user sets them, and why (test_fabric_providers.c). */
 static const struct refusal {
     const char *name, *why;
 } refusals[] = {
@@ -35,8 +33,7 @@ static const struct refusal {
             "(1.17); use tcp"},
 };
 
-/* Return the libfabric provider in the value of TWILL_PROVIDER, which is NAME, or ofi:NAME where
- * NAME alone would mean a transport of twill. */
+/* Return the name of libfabric's provider in TWILL_PROVIDER=[ofi:]NAME, or NULL if not set. */
 static const char *provider_name(const char *asked)
 {
     return asked != NULL && strncmp(asked, "ofi:", 4) == 0 ? asked + 4 : asked;
@@ -50,7 +47,7 @@ static bool name_matches(const char *provider, const char *asked)
            (provider[n] == '\0' || provider[n] == ';');
 }
 
-/* Return why a provider is refused even if the user sets it, or NULL. */
+/* Return why a provider is refused even if the user sets it, or NULL if it is not. */
 static const char *why_refused(const char *provider)
 {
     for (size_t i = 0; provider != NULL && i < TWILL_ARRAY_LENGTH(refusals); i++)
@@ -59,6 +56,7 @@ static const char *why_refused(const char *provider)
     return NULL;
 }
 
+/* Return the domain that TWILL_TUNE=domain sets, or NULL. */
 static const char *domain_of(const struct twill_transport_params *params)
 {
     return twill_transport_setting(params, "TWILL_TUNE=domain");
@@ -69,7 +67,7 @@ static bool is_set(const char *text)
     return text != NULL && text[0] != '\0';
 }
 
-/* Return our requirements for fi_getinfo(), or NULL if out of memory. */
+/* Return hints for fi_getinfo(), which the caller frees, or NULL if there is no memory. */
 static struct fi_info *hints_create(const struct twill_libfabric *library)
 {
     struct fi_info *hints = library->dupinfo(NULL);
@@ -90,7 +88,7 @@ static struct fi_info *hints_create(const struct twill_libfabric *library)
     return hints;
 }
 
-/* This asks for ever older versions of the interface, as an older library knows only those. */
+/* This asks for older and older versions of the interface, as an older library knows only those. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error)
 {
@@ -110,7 +108,7 @@ twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_inf
     return TWILL_OK;
 }
 
-/* Return the size of the IP address in a socket address and set *bytes to it, or return 0. */
+/* Set *bytes to the IP address in a socket address, and return its size, or NULL and 0 if none. */
 static size_t address_bytes(const void *address, size_t length, const void **bytes)
 {
     const struct sockaddr *any = address;
@@ -128,12 +126,14 @@ static size_t address_bytes(const void *address, size_t length, const void **byt
     return 0;
 }
 
+/* Return whether the addresses of the endpoint are socket addresses. */
 static bool has_socket_address(const struct fi_info *info)
 {
     return info->addr_format == FI_SOCKADDR || info->addr_format == FI_SOCKADDR_IN ||
            info->addr_format == FI_SOCKADDR_IN6;
 }
 
+/* Return whether the endpoint's source is the IP address in a socket address, whatever the port. */
 static bool same_address(const struct fi_info *info, const void *address, size_t length)
 {
     const void *a, *b;
@@ -143,7 +143,7 @@ static bool same_address(const struct fi_info *info, const void *address, size_t
     return n > 0 && address_bytes(address, length, &b) == n && memcmp(a, b, n) == 0;
 }
 
-/* Return whether the info has the numeric address in `text`, whose scope (%eth0) is ignored. */
+/* Return whether the endpoint's source is the numeric address `text`, without its scope (%eth0). */
 static bool at_address(const struct fi_info *info, const char *text)
 {
     char plain[TWILL_ADDRESS_TEXT];
@@ -156,7 +156,7 @@ static bool at_address(const struct fi_info *info, const char *text)
     return inet_pton(AF_INET6, plain, &v6.sin6_addr) == 1 && same_address(info, &v6, sizeof(v6));
 }
 
-/* Return whether the info's address is of this interface, for domains of other names (mlx5_0). */
+/* Return whether the endpoint's source is an address of this interface in the list. */
 static bool at_interface(const struct fi_info *info, const char *name, struct ifaddrs *interfaces)
 {
     for (struct ifaddrs *i = interfaces; i != NULL; i = i->ifa_next) {
@@ -170,7 +170,7 @@ static bool at_interface(const struct fi_info *info, const char *name, struct if
     return false;
 }
 
-/* Return whether the info matches an entry of a list of domains, addresses and interfaces. */
+/* Return whether the endpoint is one of a list, by commas, of domains, addresses and interfaces. */
 static bool is_at(const struct fi_info *info, const char *list, struct ifaddrs *interfaces)
 {
     bool found = false;
@@ -185,6 +185,7 @@ static bool is_at(const struct fi_info *info, const char *list, struct ifaddrs *
     return found;
 }
 
+/* Return whether the endpoint's source is a link-local IPv6 address. */
 static bool is_link_local(const struct fi_info *info)
 {
     const void *bytes;
@@ -193,6 +194,7 @@ static bool is_link_local(const struct fi_info *info)
            IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)bytes);
 }
 
+/* Return whether the endpoint's source is 127.0.0.1 or ::1. */
 static bool info_is_loopback(const struct fi_info *info)
 {
     return at_address(info, "127.0.0.1") || at_address(info, "::1");
@@ -203,8 +205,8 @@ bool twill_ofi_is_ip(const struct fi_info *info)
     return has_socket_address(info) && !name_matches(info->fabric_attr->prov_name, "verbs");
 }
 
-/* Return the provider's place in the order of preference, or UINT32_MAX if it is not to be used.
- * Sets *ip if it is bound to an IP interface. */
+/* Return the provider's place in the order of preference, 0 if it is `asked`, or UINT32_MAX if it
+ * must not be used. Sets *ip to whether it is bound to an IP interface. */
 static uint32_t provider_rank(const struct fi_info *info, const char *asked, bool *ip)
 {
     const char *name = info->fabric_attr->prov_name;
@@ -222,7 +224,7 @@ static uint32_t provider_rank(const struct fi_info *info, const char *asked, boo
     return UINT32_MAX;
 }
 
-/* Return how well the info suits, where smaller is better, or UINT32_MAX if it must not be used. */
+/* Return how well an endpoint suits, where less is better, or UINT32_MAX if it must not be used. */
 static uint32_t info_rank(const struct fi_info *info, const struct twill_transport_params *params,
                           struct ifaddrs *interfaces)
 {
@@ -249,7 +251,7 @@ static uint32_t info_rank(const struct fi_info *info, const struct twill_transpo
     return provider * 16 + penalty;
 }
 
-/* Append a name to a list that does not contain it. If it does not fit, append "..." once. */
+/* Append a name to a list, unless it is there. If it does not fit, append "..." once. */
 static void add_name(char *list, size_t bytes, const char *name)
 {
     size_t n = strlen(name), used = strlen(list);
@@ -262,7 +264,8 @@ static void add_name(char *list, size_t bytes, const char *name)
         snprintf(list + used, bytes - used, ", ...");
 }
 
-/* Fail with a message about the setting that excludes all endpoints and about what there is. */
+/* Return TWILL_ERR_CONFIG, naming the setting that excludes all endpoints of `list`, or
+ * TWILL_ERR_FABRIC if none does, with a message that says what there is. */
 static twill_status explain_none(const struct fi_info *list,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error)
@@ -307,8 +310,8 @@ static twill_status explain_none(const struct fi_info *list,
                       params->oob->address, places);
 }
 
-/* Write the name of the best libfabric provider that is better than TCP and return true, or return
- * false if there is none. Sets `error` if libfabric could not be asked. */
+/* Write the name of the best provider that is better than TCP and return true. Otherwise return
+ * false, with `error` set only if libfabric could not be asked. */
 static bool find_better(const struct twill_transport_params *params, char *name, size_t bytes,
                         struct twill_error *error)
 {
@@ -343,8 +346,7 @@ static bool is_protected(const struct twill_transport_params *params)
            (checksum != NULL && strcmp(checksum, "none") != 0);
 }
 
-/* Return whether the user sets libfabric's file, domain or provider by a variable that does not
- * also choose the transport. Then libfabric is asked in any case. */
+/* Return whether TWILL_TUNE=libfabric, TWILL_TUNE=domain or a variable FI_PROVIDER... is set. */
 static bool is_named(const struct twill_transport_params *params)
 {
     static const char provider[] = "FI_PROVIDER"; /* matches FI_PROVIDER_PATH as well */
@@ -446,10 +448,7 @@ void twill_ofi_address_text(const struct fi_info *info, const void *address, siz
         snprintf(text, text_bytes, "%s", TWILL_ADDRESS_AND_PORT(plain, port));
 }
 
-/* Find out whether /sys shows a network that is better than TCP and that libfabric may know. Asking
- * libfabric takes 0.2 s of a core per rank, and over a second where several ranks load it. */
-
-/* Return the next entry of a folder that begins with no dot, or NULL past the last. */
+/* Return the name of the next entry of a folder that begins with no dot, or NULL past the last. */
 static const char *next_entry(DIR *folder)
 {
     const struct dirent *entry = readdir(folder);
@@ -458,6 +457,7 @@ static const char *next_entry(DIR *folder)
     return entry != NULL ? entry->d_name : NULL;
 }
 
+/* Return whether the folder SYS/PATH exists and has entries. */
 static bool has_entries(const char *sys, const char *path)
 {
     char name[320];
@@ -469,7 +469,7 @@ static bool has_entries(const char *sys, const char *path)
     return found;
 }
 
-/* Return the number in a file, or -1 if there is none. */
+/* Return the number with which a file begins, or -1 if there is none. */
 static long read_number(const char *path)
 {
     char text[32] = "", *end;
@@ -482,7 +482,7 @@ static long read_number(const char *path)
     return n > 0 && end != text ? number : -1;
 }
 
-/* Return whether a type of network interface is no fabric: Ethernet, loopback, or a tunnel. */
+/* Return whether a type of interface (ARPHRD_...) is Ethernet, loopback or a tunnel, no fabric. */
 static bool is_plain_type(long type)
 {
     static const long plain[] = {ARPHRD_ETHER,   ARPHRD_LOOPBACK, ARPHRD_TUNNEL, ARPHRD_TUNNEL6,
@@ -494,7 +494,7 @@ static bool is_plain_type(long type)
     return false;
 }
 
-/* Return whether there are network interfaces, all of plain types. */
+/* Return whether SYS/class/net has interfaces, all of which is_plain_type() accepts. */
 static bool has_plain_interfaces(const char *sys)
 {
     char path[512];
@@ -517,7 +517,7 @@ static bool has_plain_interfaces(const char *sys)
 #define PCI_NETWORK  0x02L   /* class of network controllers, in bits 16 to 23 */
 #define PCI_ETHERNET 0x0200L /* class of Ethernet controllers, in bits 8 to 23 */
 
-/* Return whether all network controllers on PCI are for Ethernet. True if there is no PCI. */
+/* Return whether all network controllers on PCI are for Ethernet. True if there are none. */
 static bool has_plain_controllers(const char *sys)
 {
     char path[512];

@@ -12,8 +12,7 @@
 
 #define NEEDED_FILES 8 /* most files that a provider opens for an endpoint */
 
-/* Return a text about missing file descriptors if they are short now, else "". Providers do not
- * report it, and have closed what they opened. */
+/* Return a text about a shortage of descriptors, which providers do not report, or "" if none. */
 static const char *shortage(void)
 {
     int fds[NEEDED_FILES];
@@ -38,7 +37,7 @@ static const char *shortage(void)
                               endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
-/* Set tag_bits, limited by the highest bit of the provider's tag format, and cut the seal to it. */
+/* Set matching.tag_bits by the provider's format, and cut the seal to it. Fails if it is short. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
@@ -54,8 +53,8 @@ static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
-/* Let receives name their sender's address, if the provider can and addresses are socket addresses,
- * to which any process can send. Other fabrics separate jobs themselves. */
+/* If addresses are socket addresses, to which any process can send, and the provider can let
+ * receives name their sender's, replace fi.info by one that does, and set matching.directed. */
 static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
 {
     uint32_t format = endpoint->fi.info->addr_format;
@@ -80,6 +79,7 @@ static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
     endpoint->library.freeinfo(found);
 }
 
+/* Open fi.av, an address vector of the type that the provider prefers or else of any other. */
 static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     static const enum fi_av_type types[] = {FI_AV_UNSPEC, FI_AV_TABLE, FI_AV_MAP};
@@ -93,14 +93,14 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
     return TWILL_OK;
 }
 
-/* Return the size of the completion queue in entries, for all sends and receives posted. */
+/* Return how many entries the completion queue needs for all operations that can be posted. */
 static size_t queue_entries(const struct fi_info *info)
 {
     size_t needed = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);
     return twill_max(needed, 4096);
 }
 
-/* Allocate send buffers and control receives as one region, registered once. */
+/* Allocate send buffers and those of control receives as one region, and register it. */
 static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
@@ -125,6 +125,7 @@ static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twi
                               error);
 }
 
+/* Open fabric, domain, address vector, completion queue and endpoint. On errors some are open. */
 static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     /* Sends that do not fit are retried. Receives must all fit, so keep the provider's size. */
@@ -154,14 +155,10 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
  * few_unexpected: stops reading from a peer after a few unexpected messages (net after 5, tcp of
  * libfabric 1.18 after 64, shm and rxd after 1024 in all). Each communicator then gets its own
  * endpoint, so that none can block another.
- *
  * injects_at_once: injected messages leave at once. With others they may wait until the completion
- * queue is read, which a rank without work may not do for long. There only a send with a completion
- * is known to have left.
- *
+ * queue is read, and only a send with a completion is known to have left.
  * loses_pulled: may crash when a connection ends while one side pulls a message from the other's
  * memory, as tcp and net below rxm then complete and free it twice. Fixed in libfabric 1.18.
- *
  * preposts: must get no unexpected message. net of libfabric 1.17 (fixed and renamed tcp in 1.18)
  * stops reading from a peer at the fifth one, or at one above 128 bytes. */
 static const struct provider_ways {
@@ -178,7 +175,7 @@ static const struct provider_ways {
     {.name = NULL} /* any other */
 };
 
-/* Return the ways of the info's provider, or the last entry if it is not known. */
+/* Return the entry of known_ways of a provider, or the last entry if it is not known. */
 static const struct provider_ways *ways_of(const struct fi_info *info)
 {
     const struct provider_ways *p = known_ways;
@@ -187,7 +184,7 @@ static const struct provider_ways *ways_of(const struct fi_info *info)
     return p;
 }
 
-/* Set the limits of this rank. max_message is agreed with the other ranks later. */
+/* Set this rank's limits by the provider, and endpoint->exclusive. Fails if messages are tiny. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     const struct provider_ways *ways = ways_of(endpoint->fi.info);
@@ -237,6 +234,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
     return twill_ofi_controls_post(endpoint, error);
 }
 
+/* End all registrations of the endpoint and of its communicators. */
 static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_unregister(&endpoint->buffers.mr);
@@ -257,7 +255,7 @@ static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
            (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 
-/* Return whether the provider has any of n operations. */
+/* Return whether the provider has any of ops[0 .. n-1]. */
 static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 {
     while (n > 0 && !ops[n - 1].posted)
@@ -265,7 +263,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
     return n > 0;
 }
 
-/* Wait up to TWILL_OFI_DRAIN_NS for all operations, so that bound memory can be unregistered. */
+/* Cancel control receives, let nothing more be posted, and wait for the provider to return them. */
 static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + TWILL_OFI_DRAIN_NS;
@@ -288,9 +286,8 @@ bool twill_ofi_is_closed(const struct twill_ofi_endpoint *endpoint)
     return endpoint->fi.ep == NULL && endpoint->fi.cq == NULL;
 }
 
-/* Memory that is bound to the endpoint is unregistered before the endpoint closes. Other memory is
- * unregistered after that, when nothing can access it any more. A completion queue that does not
- * close is still used by transfers: gni counts the endpoint's users and closes it later. */
+/* Memory that is bound to the endpoint is unregistered before it closes, other memory after that,
+ * when nothing can access it. A completion queue that does not close still has transfers (gni). */
 void twill_ofi_endpoint_close(struct twill_ofi_endpoint *endpoint)
 {
     bool bound = binds_memory(endpoint);

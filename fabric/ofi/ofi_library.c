@@ -15,7 +15,7 @@
 
 /* Signal actions of the program, which PSM's libraries replace when loaded and we restore. */
 struct signal_actions {
-    struct sigaction of[NSIG];
+    struct sigaction of[NSIG]; /* by the signal's number */
     bool known[NSIG];
 };
 
@@ -34,6 +34,7 @@ static void signals_restore(const struct signal_actions *actions)
             (void)sigaction(s, &actions->of[s], NULL);
 }
 
+/* Find the functions of *library in the library `handle`, or return TWILL_ERR_FABRIC. */
 static twill_status find_functions(struct twill_libfabric *library, void *handle,
                                    struct twill_error *error)
 {
@@ -54,8 +55,8 @@ static twill_status find_functions(struct twill_libfabric *library, void *handle
     return TWILL_OK;
 }
 
-/* Open `path` or, if it is NULL, the soname, which LD_LIBRARY_PATH and run paths may redirect, or
- * else the library twill was built with. Returns NULL and the reason in `why` if none opens. */
+/* Open `path` or, if it is NULL, libfabric.so.1, as the loader finds it, or else the library twill
+ * was built with. Returns its handle, or NULL and the reason in `why` if none opens. */
 static void *open_any(const char *path, char *why, size_t bytes)
 {
     const char *const places[] = {path != NULL ? path : OFI_SONAME, TWILL_LIBFABRIC_BUILT_WITH};

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Detects whether memory is still the same mapping, without hooks or a thread. The memory is locked
  * (mlock), and as no mapping is locked by default, memory that was unmapped and mapped again is
- * not. Two system calls show it without changing anything. madvise(MADV_COLD) refuses locked
- * memory. mremap() that would grow a range in place over its own next page fails with another error
- * for one mapping than for several. MADV_DONTNEED, which would replace pages under a mapping, is
- * also refused for locked memory.
+ * not. Two system calls show it without changing anything. madvise(MADV_COLD), and MADV_DONTNEED,
+ * which would replace pages, refuse locked memory. mremap() that would grow a range in place over
+ * its own next page fails with another error for one mapping than for several.
  *
- * Locking by others cannot be told from ours. Memory that is locked already is refused. A process
- * that locks future mappings (mlockall(MCL_FUTURE)), swaps memory or moves parts of it with
- * mremap() should set TWILL_TUNE=registration=off. The caller finds blocks that were moved whole
- * (realloc()), as their old place is no longer locked (ofi_registration.c). */
+ * Locking by others cannot be told from ours, so memory that is locked is refused. Processes that
+ * lock future mappings (MCL_FUTURE) or move parts of memory with mremap() should set
+ * TWILL_TUNE=registration=off. ofi_registration.c finds blocks moved as a whole (realloc()). */
 #include "fabric/ofi/ofi.h"
 
 #include <errno.h>
@@ -25,7 +23,7 @@
 
 enum lock { UNLOCKED, LOCKED, UNKNOWN };
 
-/* Return whether a page is locked, or UNKNOWN if madvise() does not say it. */
+/* Return whether a page is LOCKED or UNLOCKED, or UNKNOWN if madvise() does not say it. */
 static enum lock lock_of(void *page)
 {
     if (madvise(page, TWILL_PINNED_PAGE, MADV_COLD) == 0)
@@ -34,7 +32,7 @@ static enum lock lock_of(void *page)
 }
 
 /* Return whether the range, except perhaps its last page, is one mapping. Growing fails where the
- * next page is mapped. If it succeeds, the page was a hole, and it is unmapped again. */
+ * next page is mapped. If it succeeds, the page was a hole, and is unmapped again. */
 static bool is_one(void *start, size_t bytes)
 {
     if (bytes <= TWILL_PINNED_PAGE)

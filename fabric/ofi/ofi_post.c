@@ -14,8 +14,7 @@ _Static_assert(TWILL_OFI_COMM_BITS + LANE_BITS + FROM_BITS + 2 == TWILL_OFI_TAG_
 _Static_assert(TWILL_OFI_LANES <= 1 << LANE_BITS, "a lane fits into a tag");
 _Static_assert(TWILL_WORLD_MAX_RANKS < 1 << FROM_BITS, "a rank fits into a tag");
 
-/* The tag contains the communicator number, to which a part of the job's secret is added, below
- * another part of the secret. Messages of another job or user to this address match no receive. */
+/* Parts of the job's secret keep messages of other jobs and users from matching a receive. */
 uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm, uint32_t lane,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind)
 {
@@ -25,6 +24,7 @@ uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm,
     return endpoint->matching.seal | tag << 2 | (uint64_t)tag_kind;
 }
 
+/* Return the tag of a message of this communicator from rank `from`. */
 static uint64_t tag_of(const struct twill_ofi *t, uint32_t lane, uint32_t from,
                        enum twill_ofi_tag_kind tag_kind)
 {
@@ -82,8 +82,7 @@ twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct tw
                            gone ? ": the rank is gone" : "");
 }
 
-/* Convert libfabric's result `rc` of a post. Returns 1 if it was accepted, 0 if the provider is
- * busy, or a negative status after setting `error`. */
+/* Return 1 if the result `rc` of a post is 0, 0 if it is FI_EAGAIN (busy), or a negative status. */
 static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
                        const struct twill_ofi_channel *channel, struct twill_error *error)
 {
@@ -95,14 +94,14 @@ static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
     return 0;
 }
 
-/* Return whether a test wants the provider reported as busy now, to try the retry path. */
+/* Count a post, and return whether a test wants the provider reported as busy now. */
 static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->options.again != 0 && ++endpoint->posts % endpoint->options.again == 0;
 }
 
-/* Post a send buffer or, with the tag of payload, a chunk. `desc` describes its registration.
- * Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
+/* Send `bytes` at `data` to the channel's peer as operation `op`, registered as `desc`. Returns 1
+ * if the provider took it, 0 if it is busy, or a negative status. */
 static int send_message(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
                         size_t bytes, void *desc, const struct twill_ofi_channel *channel,
                         enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
@@ -152,8 +151,8 @@ static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
                                          : sizeof(struct twill_ofi_header);
 }
 
-/* Send a header and the payload with fi_tinject(), so that both have left on return. Returns 1 if
- * sent, 0 if the provider is busy, or a negative status. */
+/* Send a header and the payload, or NULL, with fi_tinject(), so that both have left on return.
+ * Returns 1 if sent, 0 if the provider is busy, or a negative status. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
@@ -171,8 +170,8 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
     return post_result(t, rc, "fi_tinject", channel, error);
 }
 
-/* Send from a send buffer. Returns 1 if the provider took it, or a negative status. Returns 0 if it
- * is busy, no buffer is free, or the peer uses its share of them. */
+/* Send a copy of header and payload from a send buffer. Its completion finishes `request`, or NULL.
+ * Returns 1 if the provider took it, 0 if it or the buffers are busy, or a negative status. */
 static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
                        enum twill_ofi_tag_kind tag_kind, struct twill_error *error)

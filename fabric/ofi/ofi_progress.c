@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* batches read by one call, which must return in time for its caller's deadline */
+/* batches that one call reads, as it must return before its caller's deadline */
 #define BATCHES 4
 
-/* Advance both directions. Returns how many requests completed, or a negative status. */
+/* Advance both directions of a channel. Returns how many requests completed, or a status < 0. */
 static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error)
 {
@@ -21,7 +21,7 @@ static int channel_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return recvs < 0 ? recvs : sends + recvs;
 }
 
-/* Put a send buffer back among the free ones. */
+/* Put a send buffer back among the free ones, and count it as no longer in flight. */
 static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->owner != NULL)
@@ -33,8 +33,8 @@ static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
     endpoint->buffers.free_sends = op;
 }
 
-/* Queue a SEND for the thread that uses the communicator, which will finish it. Other threads must
- * not touch its requests except for `next`. */
+/* Queue a SEND that has left, for the thread that uses the communicator to finish it. Other threads
+ * must not touch its requests except for `next`. */
 static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 {
     request->next = NULL;
@@ -45,12 +45,14 @@ static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
     t->sent_last = request;
 }
 
+/* Return whether `op` is one of ops[0 .. n-1], without reading it. */
 static bool is_one_of(const struct twill_ofi_op *op, const struct twill_ofi_op *ops, size_t n)
 {
     size_t offset = (uintptr_t)op - (uintptr_t)ops; /* an `op` before `ops` gives a huge offset */
     return offset < n * sizeof(*ops) && offset % sizeof(*ops) == 0;
 }
 
+/* Return whether `op` is an operation of a channel of the peer, without reading it. */
 static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_peer *peer)
 {
     size_t at = (uintptr_t)op - (uintptr_t)peer->channels;
@@ -62,7 +64,7 @@ static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_pee
            is_one_of(op, channel->chunk_out, TWILL_OFI_CHUNKS);
 }
 
-/* Return whether a provider's pointer is an operation of this endpoint, without reading it. */
+/* Return whether `op`, from a provider, is an operation of this endpoint, without reading it. */
 static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twill_ofi_op *op)
 {
     const struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
@@ -75,8 +77,8 @@ static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twil
     return found;
 }
 
-/* Count a completion of an operation that the provider does not have. It came twice, or its post
- * had been refused, or it names the provider's own memory. */
+/* Count, and log the first time, a completion of an operation that the provider does not have. It
+ * came twice, or its post had been refused, or it names the provider's own memory. */
 static void count_stray(struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->strays++ == 0)
@@ -86,7 +88,7 @@ static void count_stray(struct twill_ofi_endpoint *endpoint)
                   endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Record that the provider has returned the operation. Returns whether its owner still uses it. */
+/* Record that the provider has returned `op`. Returns whether a communicator still waits for it. */
 static bool return_operation(struct twill_ofi_op *op)
 {
     struct twill_ofi *t = op->owner;
@@ -100,7 +102,7 @@ static bool return_operation(struct twill_ofi_op *op)
     return !t->cancelled;
 }
 
-/* Let the endpoint fail with a libfabric code. */
+/* Let the endpoint and its communicators fail, with the libfabric code of the call `what`. */
 static void fail_endpoint(struct twill_ofi_endpoint *endpoint, const char *what, int code)
 {
     struct twill_error error = {0};
@@ -120,8 +122,8 @@ static void post_controls(struct twill_ofi_endpoint *endpoint)
         twill_ofi_endpoint_fail(endpoint, status, error.message);
 }
 
-/* Handle a control message. An error in it fails only its communicator. A message for one that is
- * closed or cancelled is ignored. */
+/* Handle the control message in `op`, and post its receive again. An error fails only the message's
+ * communicator. If that is closed or cancelled, the message is ignored. */
 static void control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                             const struct fi_cq_tagged_entry *entry)
 {
@@ -147,6 +149,8 @@ static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
+/* Handle an operation that the provider has completed. Headers and chunks are left to the thread of
+ * their communicator, whose channel is put into its list. */
 static void handle_completion(struct twill_ofi_endpoint *endpoint,
                               const struct fi_cq_tagged_entry *entry)
 {
@@ -181,7 +185,7 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
     twill_ofi_stuck(op->owner, op->channel); /* the communicator's thread continues it */
 }
 
-/* Return the request of this number in a list, or NULL. */
+/* Return the request of this number in a list that begins with `request`, or NULL. */
 static struct twill_transfer *find_transfer(struct twill_transfer *request, uint32_t sequence)
 {
     while (request != NULL && twill_ofi_private(request)->sequence != sequence)
@@ -212,9 +216,8 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Return whether a request of the owner needs an operation that failed. None needs a lost credit.
- * It concerns only a peer that still sends, whose failure detector notices if this rank died. A
- * peer that has finished and closed must not fail this rank. */
+/* Return whether a request of the owner needs an operation that failed. None needs a lost credit,
+ * as a peer that has finished and closed must not fail this rank. */
 static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)
@@ -226,8 +229,8 @@ static bool is_needed(const struct twill_ofi_op *op)
                : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
-/* Handle an operation that ended with an error. If a request needs it, its communicator fails. If
- * it is a control receive, the endpoint fails. `op` is NULL if the operation is not known. */
+/* Handle an operation that ended with a libfabric code, or NULL if it is not known. If a request
+ * needs it, its communicator fails. If it is a control receive, the endpoint fails. */
 static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                            const char *what, int code)
 {
@@ -247,9 +250,8 @@ static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi
         free_send(endpoint, op);
 }
 
-/* Handle the error of one operation. Some providers use negative codes. The context is looked up
- * before it is used, as rxm before libfabric 2.0 names its own buffer if it cannot read a large
- * message. Returns whether there may be more completions. */
+/* Read and handle the error of one operation, which may be unknown, as rxm before libfabric 2.0 may
+ * name its own buffer. Returns whether there may be more completions. */
 static bool failed_completion(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_err_entry entry = {
@@ -273,7 +275,7 @@ static bool failed_completion(struct twill_ofi_endpoint *endpoint)
     return true;
 }
 
-/* Handle one batch of completions, which do not come again. Returns whether there may be more. */
+/* Read and handle up to TWILL_OFI_BATCH completions. Returns whether there may be more. */
 static bool read_batch(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];
@@ -340,8 +342,7 @@ static int retry_channels(struct twill_ofi *t, struct twill_error *error)
     return moved;
 }
 
-/* Do the work of twill_ofi_progress(), with the lock held. Returns how many requests completed, or
- * a negative status. */
+/* Read completions and advance `t`, locked. Returns how many requests moved, or a status < 0. */
 static int advance_ofi(struct twill_ofi *t, struct twill_error *error)
 {
     if (t->failed != TWILL_OK)

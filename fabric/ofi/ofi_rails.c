@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rails of libfabric: the domains of the chosen provider, or the interfaces if it is over IP.
- * Domains are sorted by distance. Ranks of a node as near to several begin with different ones. */
+/* Rails of libfabric, which are the domains of the chosen provider, or the interfaces if it is over
+ * IP. Domains are sorted by distance. Ranks as near to several begin with different ones. */
 #include "fabric/ofi/ofi.h"
 #include "fabric/rails/rails.h"
 #include "numa/topology.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set a rail's speed and its distance from this rank, if they are known. */
+/* Set a rail's speed and distance, and add the NUMA node to its label, as far as they are known. */
 static void locate_rail(struct twill_rail *rail, const struct fi_info *info,
                         const struct twill_topology *topology)
 {
@@ -32,6 +32,7 @@ static void locate_rail(struct twill_rail *rail, const struct fi_info *info,
     snprintf(rail->label + used, sizeof(rail->label) - used, ", NUMA node %d", nic.numa);
 }
 
+/* Set *rail to the domain of an endpoint, with its speed and distance. */
 static void rail_from_info(struct twill_rail *rail, const struct fi_info *info,
                            const struct twill_transport_params *params)
 {
@@ -41,6 +42,7 @@ static void rail_from_info(struct twill_rail *rail, const struct fi_info *info,
     locate_rail(rail, info, params->topology);
 }
 
+/* Return whether a rail has this domain's name. */
 static bool domain_is_known(const struct twill_rail *rails, size_t count, const char *domain)
 {
     for (size_t i = 0; i < count; i++)
@@ -49,13 +51,13 @@ static bool domain_is_known(const struct twill_rail *rails, size_t count, const 
     return false;
 }
 
-/* Return this rank's number among the ranks of its node. */
+/* Return this rank's number among the ranks of its node, from 0. */
 static uint32_t local_of(const struct twill_transport_params *params)
 {
     return params->world != NULL ? params->world->local[params->oob->rank] : 0;
 }
 
-/* Set rails[0 .. *count-1] to domains of the provider, at most `most`. `chosen` is the default. */
+/* Set rails[0 .. *count-1] to at most `most` domains of chosen's provider, `chosen` as default. */
 static twill_status list_domains(const struct twill_libfabric *library,
                                  const struct fi_info *chosen,
                                  const struct twill_transport_params *params,

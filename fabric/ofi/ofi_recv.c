@@ -9,6 +9,7 @@
 #define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
 #define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
+/* Return whether the payload is too large to be sent with the header. */
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     return request->bytes > t->endpoint->limits.eager;
@@ -23,8 +24,8 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
         channel->next_large = request;
 }
 
-/* Post header receives, as far as operations are free, until the channel has had `wanted` in all.
- * Returns 0 if the provider is busy, else 1 or a negative status. */
+/* Post header receives, as far as operations are free, until the channel has had `wanted` since it
+ * began. Returns 0 if the provider is busy, else 1 or a negative status. */
 static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, uint32_t wanted,
                         struct twill_error *error)
 {
@@ -43,15 +44,14 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, 
     return 1;
 }
 
-/* Return where the provider writes the data of a RECV. */
+/* Return where the provider writes the data of a RECV, which is its bounce or buffer. */
 static unsigned char *landing(const struct twill_transfer *request)
 {
     return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
-/* Return the size of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB,
- * although our receiver has agreed already, so a few smaller chunks are faster than one large one
- * (32 KiB over tcp;ofi_rxm in 28 us instead of 39). net does no rendezvous. */
+/* Return the bytes of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB, so a
+ * few smaller chunks are faster than one (32 KiB over tcp;ofi_rxm in 28 us, not 39). */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->limits.max_message;
@@ -60,8 +60,7 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
 }
 
-/* Post receives for the chunks of a large RECV while operations are free. Returns 0 if the provider
- * is busy, else 1 or a negative status. */
+/* Post receives for chunks of a RECV. Returns 0 if the provider is busy, else 1 or a status < 0. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {
@@ -86,8 +85,7 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     return 1;
 }
 
-/* Send a control message with the current credit. Returns 1 if it was sent, 0 if the provider is
- * busy, or a negative status. */
+/* Send a control message with the current credit. Returns 1 if sent, 0 if busy, or a status < 0. */
 static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
@@ -99,6 +97,7 @@ static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return done;
 }
 
+/* Send a clear to send for a RECV. Returns 1 if it was sent, 0 if busy, or a negative status. */
 static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
                       struct twill_transfer *request, struct twill_error *error)
 {
@@ -116,8 +115,8 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return done;
 }
 
-/* Send a clear to send for each large RECV, in order, once its first chunk is posted. Returns 0 if
- * the provider is busy, else 1 or a negative status. */
+/* Post the chunks of large RECVs, in order, and send a clear to send for each once its first chunk
+ * is posted. Returns 0 if the provider is busy, else 1 or a negative status. */
 static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {
@@ -144,8 +143,8 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Compare a header with its RECV. Returns 1 if they match, 0 if not, or TWILL_ERR_FABRIC if the
- * provider broke the order or the content. */
+/* Compare a header, of a message of `bytes`, with its RECV. Returns 1 if they match, 0 if not, or
+ * TWILL_ERR_FABRIC if the provider broke the order or the content. */
 static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
                           struct twill_transfer *request, const struct twill_ofi_header *header,
                           size_t bytes, struct twill_error *error)
@@ -162,6 +161,7 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel
     return twill_transfer_matches(request, header->signature, header->bytes);
 }
 
+/* Reduce or copy the next bytes of a RECV, and add them to request->moved. */
 static void deliver_payload(struct twill_transfer *request, const unsigned char *data, size_t bytes)
 {
     if (request->reduce != NULL)
@@ -171,7 +171,7 @@ static void deliver_payload(struct twill_transfer *request, const unsigned char 
     request->moved += bytes;
 }
 
-/* Complete the first RECV, `request`, with a status and give back its registration. */
+/* Complete the channel's first RECV, `request`, with a status, and release its registration. */
 static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request, twill_status status)
 {
@@ -179,8 +179,8 @@ static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     twill_transfer_pop(&channel->in, status);
 }
 
-/* Fail the first RECV, as it does not match. No payload will arrive, as the sender also compares,
- * but the provider still has the receives. The channel receives nothing more. */
+/* Complete the channel's first RECV with TWILL_ERR_MISMATCH, and let the channel receive no more.
+ * The receives of its chunks, which get no data, are cancelled, and its memory stays registered. */
 static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_transfer *request)
 {
@@ -200,8 +200,8 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* Handle the header of the first RECV, `request`, and set *moved, if the header is there. Returns 1
- * if that completed the RECV, 0 if not, or a negative status. */
+/* If the header of the channel's first RECV, `request`, is there, compare it, deliver its payload,
+ * and set *moved. Returns 1 if that completed the RECV, 0 if not, or a negative status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
@@ -237,8 +237,8 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Handle what has arrived for the first RECV, and set *moved if anything has. Returns 1 if the RECV
- * completed, 0 if not, or a negative status. */
+/* Take the header and chunks that have arrived for the channel's first RECV, and set *moved if any
+ * have. Returns 1 if the RECV completed, 0 if not, or a negative status. */
 static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, bool *moved,
                      struct twill_error *error)
 {
@@ -270,7 +270,7 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
     return 1;
 }
 
-/* Give the sender new credit when half of it is used. Returns 0 if that must be tried again, as the
+/* Send the peer new credit if it has used half of it. Returns 0 if that must be tried again, as the
  * provider is busy, else 1 or a negative status. */
 static int send_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
@@ -310,7 +310,7 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return total;
 }
 
-/* Visit the message at the head of a channel if it has arrived and no RECV waits for it. */
+/* Call visit() for the next message of a channel if it has arrived and no RECV waits for it. */
 static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn visit, void *user)
 {
     const struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
@@ -322,8 +322,8 @@ static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn 
     visit(user, channel->peer->rank, &header.call);
 }
 
-/* Visit the messages of a peer that wait for a RECV. Where no receive is posted, post one, which
- * may find a message at the next look. Errors are left to the next request. */
+/* Call visit() for the first message of each lane of a peer that waits for a RECV. Post receives
+ * where there are none, which may find more at the next look. Ignores errors. */
 static void look_at_peer(struct twill_ofi *t, struct twill_ofi_peer *peer, twill_early_fn visit,
                          void *user)
 {

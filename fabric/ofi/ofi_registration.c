@@ -3,17 +3,15 @@
  *
  * Memory known to stay (twill_alloc(), twill_register(), the library's own) is registered whole at
  * its first use, until it is freed. Other memory may be unmapped at any time and replaced by
- * something else. Without malloc hooks or a thread we can find that out only at the next use. So we
- * lock the memory (ofi_locked.c) and check before each use that all of it is still the locked
- * mapping. If the kernel cannot say, or refuses to lock, a registration ends with its request.
+ * something else. So we lock the memory (ofi_locked.c) and check before each use that all of it is
+ * still the locked mapping. If the kernel cannot say, or refuses to lock, a registration ends with
+ * its request. A lock moves with its memory (mremap(), realloc() of large blocks), so locked memory
+ * may have come from elsewhere. As its old place is then no longer locked, each use checks all
+ * cached registrations. If one has moved, none is trusted any more. While the process has more
+ * memory locked than before, the moved memory may still exist, and nothing is cached.
  *
- * A lock moves with its memory (mremap(), realloc() of large blocks), so locked memory may have
- * come from elsewhere. As its old place is then no longer locked, each use checks all cached
- * registrations. If one has moved, none is trusted any more. While the process has more memory
- * locked than before, the moved memory may still exist, and nothing is cached.
- *
- * Providers with a cache (verbs, efa, gni) count our registration as one user of theirs. Theirs
- * therefore lives longer and is looked up only when ours is missing. */
+ * Providers with a cache (verbs, efa, gni) count ours as a user of theirs, which so lives longer.
+ */
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
@@ -33,7 +31,7 @@ struct twill_ofi_registration {
     struct fid_mr *mr;
     unsigned char *start;
     size_t bytes;
-    uint32_t users;
+    uint32_t users; /* requests */
     enum registration_kind kind;
 };
 
@@ -77,15 +75,15 @@ static void end_registration(struct twill_ofi_registration *r)
     free(r);
 }
 
-/* Add `more` to the count of bytes that transports have locked and subtract `less`. Called before
- * memory is locked and after it is unlocked. */
+/* Add `more` to the bytes that all transports have locked and subtract `less`, if they are counted.
+ * Called before memory is locked and after it is unlocked. */
 static void count_pinned(struct twill_ofi_endpoint *endpoint, size_t more, size_t less)
 {
     if (endpoint->params.persistent != NULL && endpoint->params.persistent->pinned != NULL)
         __atomic_fetch_add(endpoint->params.persistent->pinned, more - less, __ATOMIC_RELAXED);
 }
 
-/* Return the bytes locked by all transports of the context. */
+/* Return the bytes locked by all transports of the context, or by this one if that is unknown. */
 static size_t pinned_of(const struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->params.persistent == NULL || endpoint->params.persistent->pinned == NULL)
@@ -102,7 +100,7 @@ void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint)
     endpoint->registrations.locked_before = locked > pinned ? locked - pinned : 0;
 }
 
-/* Unlock a range except for the pages that other registrations also use. */
+/* Unlock start .. end-1, except for the pages that other cached registrations also use. */
 static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, unsigned char *end)
 {
     for (struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL; r = r->next) {
@@ -117,8 +115,8 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Remove the registration *at from the list. Returns true if it was freed. Otherwise it has users,
- * and the last of them frees it. */
+/* Remove the registration *at from the list and unlock its memory. Sets `suspects` if that has
+ * moved. Returns true if it was freed, or false if it has users, the last of which frees it. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -152,7 +150,7 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
     }
 }
 
-/* Return the least recently used cached registration that is not in use, or NULL. */
+/* Return the link to the least recently used cached registration without user, or NULL. */
 static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;
@@ -163,7 +161,7 @@ static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *
     return found;
 }
 
-/* Evict until a registration of `more` bytes fits into the cache. Returns false if it cannot. */
+/* Drop cached registrations until one of `more` bytes fits. Returns false if it cannot. */
 static bool evict_cache(struct twill_ofi *t, size_t more)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -179,7 +177,7 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
     return true;
 }
 
-/* Return whether the first page of all cached memory is still locked, and all of `hit`. */
+/* Return whether all cached memory, by its first pages, and all of `hit` is where it was locked. */
 static bool all_still(const struct twill_ofi_endpoint *endpoint,
                       const struct twill_ofi_registration *hit)
 {
@@ -192,6 +190,7 @@ static bool all_still(const struct twill_ofi_endpoint *endpoint,
     return twill_locked_still(hit->start, hit->bytes);
 }
 
+/* Remove all cached registrations from the list, and count those that were freed. */
 static void drop_cached(struct twill_ofi *t)
 {
     struct twill_ofi_registration **at = &t->endpoint->registrations.list;
@@ -204,9 +203,9 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* Return whether memory may be cached. If locked memory has moved, this drops the cache, and memory
- * may be cached only if the others in the process lock no more than before, as the moved memory may
- * still be locked. If they lock less, that becomes the new bound. */
+/* Return whether memory may be cached. If locked memory has moved, drop the cache. Memory may then
+ * be cached only if others in the process have no more locked than before, as the moved memory may
+ * still be locked. If they have less, that becomes the new bound. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -223,8 +222,8 @@ static bool is_clear(struct twill_ofi *t)
     return !endpoint->registrations.suspects;
 }
 
-/* Find a registration that contains the range and can be trusted, and move it to the front. Returns
- * NULL if there is none. Drops the cache if it is found not to be trusted. */
+/* Return a registration that contains the range, now first in the list, or NULL if there is none.
+ * If it is cached and its memory or that of another has moved, drop the cache. */
 static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
                                                            const unsigned char *start, size_t bytes)
 {
@@ -247,8 +246,7 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
     return NULL;
 }
 
-/* Set *made to a new registration of a range, which has no user yet and is in the list unless
- * `kind` is ONCE. */
+/* Set *made to a new registration of a range, without user, in the list unless `kind` is ONCE. */
 static twill_status make_registration(struct twill_ofi *t, enum registration_kind kind, void *start,
                                       size_t bytes, struct twill_ofi_registration **made,
                                       struct twill_error *error)
@@ -275,7 +273,7 @@ static twill_status make_registration(struct twill_ofi *t, enum registration_kin
     return TWILL_OK;
 }
 
-/* Return whether this page is locked for another registration. */
+/* Return whether this page is in a cached registration, and so locked by this library. */
 static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsigned char *page)
 {
     for (const struct twill_ofi_registration *r = endpoint->registrations.list; r != NULL;
@@ -285,8 +283,8 @@ static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsi
     return false;
 }
 
-/* Set *made to a new persistent or cached registration that contains the range. Returns false if
- * there can be none, so that the memory must be registered for one request. */
+/* Set *made to a new persistent or cached registration that contains the range, and lock the memory
+ * of the latter. Returns false if it must be registered for one request. */
 static bool keep_registration(struct twill_ofi *t, const void *start, size_t bytes,
                               struct twill_ofi_registration **made)
 {
@@ -340,12 +338,14 @@ void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memo
     end_registration(r);
 }
 
+/* Release the registrations of all requests of a queue. */
 static void release_queue(struct twill_ofi *t, const struct twill_transfer_queue *queue)
 {
     for (struct twill_transfer *r = queue->head; r != NULL; r = r->next)
         twill_ofi_release(t, &twill_ofi_private(r)->memory);
 }
 
+/* Release the registrations of all requests of a channel that have data to move. */
 static void release_channel(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     release_queue(t, &channel->payload_out);

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Send the header of the first SEND, with its payload if it is eager, and add to *finished if that
- * completed the SEND. Returns 1 if sent, 0 if the provider is busy, or a negative status. */
+/* Send the header of a channel's first queued SEND, with its payload if that is small, and add 1 to
+ * *finished if that completed it. Returns 1 if sent, 0 if busy, or a negative status. */
 static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
                        struct twill_error *error)
 {
@@ -35,8 +35,8 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel, i
     return 1;
 }
 
-/* Return the clear to send for this message, or NULL. Those for earlier messages are dropped: they
- * answered SENDs that were eager, a mismatch that the receiver finds in the header. */
+/* Return the clear to send for this message, or NULL. Drop those for earlier messages, which
+ * answered small SENDs. That is a mismatch, which the receiver finds in the header. */
 static struct twill_ofi_clear *find_clear(struct twill_ofi_channel *channel, uint32_t sequence)
 {
     struct twill_ofi_clear *found = NULL;
@@ -59,8 +59,8 @@ static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
     return NULL;
 }
 
-/* Post the chunks of a request. Returns 1 if the provider has all of them, or a negative status.
- * Returns 0 if some remain, to be posted at a completion or, if the provider is busy, a retry. */
+/* Post chunks of `chunk` bytes of a SEND, registered if needed. Returns 1 if the provider has all
+ * of them, 0 if some remain, for a completion or a retry to post, or a negative status. */
 static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
@@ -85,8 +85,8 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Post the payload of the large SENDs that are cleared to send. Returns how many requests completed
- * because they did not match, or a negative status. */
+/* Post the payload of the large SENDs that are cleared to send. Those that do not match complete
+ * with TWILL_ERR_MISMATCH. Returns how many did, or a negative status. */
 static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_error *error)
 {
@@ -114,7 +114,7 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return finished;
 }
 
-/* Handle chunks that have left. Returns the number of SENDs that are complete by that. */
+/* Handle chunks that have left, and complete and release SENDs. Returns how many completed. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;
@@ -153,8 +153,8 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     return more < 0 ? more : finished + more;
 }
 
-/* Keep a clear to send until its message is at the head of the channel. Fails if its chunk size is
- * impossible, or if there are more than this rank can have caused. */
+/* Keep a clear to send until its message is the channel's next. Fails with TWILL_ERR_FABRIC if its
+ * chunk size is impossible, or TWILL_ERR_MISMATCH if this rank cannot have caused so many. */
 static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
                                const struct twill_ofi_header *header, struct twill_error *error)
 {

@@ -36,6 +36,7 @@ void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
     t->failure = *error;
 }
 
+/* Free a peer, or do nothing if it is NULL. Its memory must not be registered. */
 static void peer_free(struct twill_ofi_peer *peer)
 {
     if (peer == NULL)
@@ -52,7 +53,7 @@ void twill_ofi_destroy(struct twill_ofi *t)
     free(t);
 }
 
-/* Free the closed communicators with no operation left at the provider, or all closed ones. */
+/* Unregister and free closed communicators, `all` or those with no operation at the provider. */
 static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
 {
     struct twill_ofi **at = &endpoint->deferred;
@@ -68,8 +69,7 @@ static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
     }
 }
 
-/* Close and free the endpoint. If the provider cannot close, this leaks its memory, as the provider
- * may still write to it. */
+/* Close and free the endpoint, or leak it if the provider cannot close it. */
 static void shared_endpoint_close(struct twill_common *common)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -83,6 +83,7 @@ static void shared_endpoint_close(struct twill_common *common)
     free(endpoint);
 }
 
+/* Take the lock and drop the registrations that overlap this memory. */
 static void shared_endpoint_forget(struct twill_common *common, const void *start, size_t bytes)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
@@ -91,6 +92,7 @@ static void shared_endpoint_forget(struct twill_common *common, const void *star
     pthread_mutex_unlock(&endpoint->lock);
 }
 
+/* Allocate the contacts and open the endpoint. On failure the caller closes it. */
 static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     endpoint->addresses.contact = calloc(endpoint->size, sizeof(*endpoint->addresses.contact));
@@ -99,7 +101,7 @@ static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_endpoint_open(endpoint, error);
 }
 
-/* Set the secret bits of tags, derived from the job's key, as /proc/net/unix shows the nonce. */
+/* Set the secret bits of tags, derived from the secret of this run. */
 static void derive_secret(struct twill_ofi_endpoint *endpoint)
 {
     const struct twill_oob *oob = endpoint->params.oob;
@@ -111,6 +113,7 @@ static void derive_secret(struct twill_ofi_endpoint *endpoint)
     twill_secret_wipe(&secret, sizeof(secret));
 }
 
+/* Create *made and agree on it with the other ranks, or fail and free it. Collective. */
 static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
                                          const struct twill_transport_params *params,
                                          const struct twill_ofi_options *options,
@@ -139,7 +142,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     return TWILL_OK;
 }
 
-/* Fail, on all ranks alike, if the communicator's number is too large for tags. */
+/* Return TWILL_ERR_UNSUPPORTED if the communicator's number is too large for tags. */
 static twill_status check_number(const struct twill_transport_params *params,
                                  struct twill_error *error)
 {
@@ -151,8 +154,8 @@ static twill_status check_number(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-/* Put a communicator into the endpoint's list of open ones. Fails if the endpoint has failed, has
- * no address of a rank, or has a communicator of that number. Call with the lock. */
+/* Put a communicator into the endpoint's list of open ones, and free closed ones. Fails if the
+ * endpoint has failed, has no address of a rank, or has the number open. Call with the lock. */
 static twill_status enter_endpoint(struct twill_ofi *t, struct twill_ofi_endpoint *endpoint,
                                    const struct twill_transport_params *params,
                                    struct twill_error *error)
@@ -216,23 +219,23 @@ void twill_ofi_leave(struct twill_ofi *t)
 #define SHORT_ADDRESS   128         /* bytes of an address that travels in the first exchange */
 #define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
 
-/* A rank's part of the first exchange: its status, limits and, if it is short, address. */
+/* What a rank sends to all others when the endpoint opens, zeroed after an error. A value. */
 struct ofi_peer_info {
     uint32_t wire; /* TWILL_OFI_WIRE, which also shows the byte order */
     int32_t status;
     uint32_t comm;
-    uint32_t protocol;
+    uint32_t protocol; /* FI_PROTO_... */
     uint32_t address_format;
     uint32_t address_bytes;
     uint32_t tag_bits;
     uint32_t spare;
     uint64_t max_message;
     char provider[32];
-    char message[192]; /* if `status` is an error */
-    unsigned char address[SHORT_ADDRESS];
+    char message[192];                    /* if `status` is an error */
+    unsigned char address[SHORT_ADDRESS]; /* if it is not longer */
 };
 
-/* Set *address to the own endpoint's address, of *bytes. The caller frees it, also on errors. */
+/* Set *address, at first NULL, to the endpoint's address, of *bytes. The caller frees it always. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
@@ -255,6 +258,7 @@ static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned ch
                       endpoint->fi.info->fabric_attr->prov_name);
 }
 
+/* Set endpoint->description to provider, domain, address and the reason for the choice. */
 static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned char *address,
                              size_t bytes)
 {
@@ -265,7 +269,8 @@ static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned
              endpoint->registrations.required ? ", registering" : "", endpoint->why);
 }
 
-/* Fail unless a rank's settings fit ours, and adapt max_message and the stride to them. */
+/* Return the error of a rank, or that its settings do not fit ours, or TWILL_OK. Lowers max_message
+ * to its limit, and raises the stride to its address. */
 static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine,
                                     const struct ofi_peer_info *theirs, uint32_t rank,
@@ -307,6 +312,7 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
     return TWILL_OK;
 }
 
+/* Set *mine to what this rank sends, the error if `local` is one. `address` may be NULL then. */
 static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi_peer_info *mine,
                            const unsigned char *address, size_t address_bytes, twill_status local,
                            const struct twill_error *error)
@@ -332,7 +338,7 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Take the addresses of all ranks, padded to the longest. Exchange them if that is a long one. */
+/* Set addresses.bytes to those of all ranks, padded, with an exchange if the longest is long. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const struct ofi_peer_info *all, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)
@@ -356,7 +362,7 @@ static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
     return status;
 }
 
-/* Put our interface index into a peer's link-local address, which carries the peer's index. */
+/* If `address` is a link-local IPv6 one, replace the peer's interface index in it by ours. */
 static void localise_address(const struct fi_info *info, unsigned char *address, size_t bytes)
 {
     struct sockaddr_in6 own, theirs;
@@ -371,7 +377,7 @@ static void localise_address(const struct fi_info *info, unsigned char *address,
     memcpy(address, &theirs, sizeof(theirs));
 }
 
-/* Insert the address of one rank alone, as addresses that are strings have no fixed stride. */
+/* Insert the address of one rank into the address vector, and set *contact, or fail. */
 static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
                                    struct twill_ofi_contact *contact, struct twill_error *error)
 {
@@ -392,8 +398,8 @@ static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
     return TWILL_OK;
 }
 
-/* Insert all addresses before the first message: libfabric files a message from an unknown address
- * under no source, and a directed receive never finds it. */
+/* Insert the addresses of all other ranks, before the first message, as a directed receive never
+ * finds a message from an address that was unknown when it came. */
 static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     for (uint32_t r = 0; r < endpoint->size; r++)
@@ -402,6 +408,7 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
+/* Exchange *mine, check that all ranks fit, and set `all`, limits and addresses. Collective. */
 static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine, struct ofi_peer_info *all,
                                     const unsigned char *address, struct twill_error *error)
@@ -444,7 +451,7 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
     return status;
 }
 
-/* Set up the operations of a channel and the buffers of its header receives. */
+/* Set up channel `number` of a peer. The buffers of its header receives are at `memory`. */
 static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint32_t number,
                          unsigned char *memory, size_t stride)
 {
@@ -464,8 +471,7 @@ static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint3
     }
 }
 
-/* Contacts are numbered by rank in the job if a communicator of all its ranks has opened the
- * endpoint. Otherwise one communicator uses it alone, and they are numbered by rank in that. */
+/* Contacts are numbered by rank in the job, or in the communicator that uses the endpoint alone. */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank)
 {
     const struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -473,7 +479,7 @@ struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t 
     return number < endpoint->size ? &endpoint->addresses.contact[number] : NULL;
 }
 
-/* Allocate a peer and register the buffers of its channels. */
+/* Set *created to a new peer with registered buffers. Fails without memory or registration. */
 static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **created,
                                 struct twill_error *error)
 {

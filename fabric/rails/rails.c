@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The composite of rails. Messages are numbered for each sender, receiver and lane, equally on both
  * sides. A message below split_bytes goes whole, on the rail that its number selects. A larger one
- * is cut into one chunk for each rail, in proportion to the rails' weights. So each rail sees one
- * sequence of messages on both sides, and order and matching are left to the rails.
+ * is cut into one chunk for each rail, in proportion to the rails' weights. The rails order and
+ * match.
  *
  *     number   0    1    2 (large)   3
  *     rail 0   0         2a          .        whole messages alternate,
  *     rail 1        1    2b          3        large ones on all
  *
  * If the two sides disagree about a message's size, at least one rail notices. The signature of
- * chunks differs from that of whole messages and depends on the message's size. If the sizes
- * differ, at least one chunk also has another size.
- *
- * The chunks are allocated at connect, for DEPTH large messages of each peer, lane and direction.
- * Further requests wait in a queue for each stream, so that no lane waits for another. */
+ * chunks differs from that of whole messages and depends on the message's size. The chunks are
+ * allocated at connect, for DEPTH large messages of each peer, lane and direction. Further requests
+ * wait in a queue for each stream, so that no lane waits for another. */
 #include "fabric/rails/rails.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/node_memory.h"
@@ -27,14 +25,13 @@
 #define DEPTH 4u  /* large messages in flight for each peer, lane and direction */
 #define EDGE  64u /* chunks begin at multiples of this, so no element is cut */
 
-/* The part of a large message on one rail. */
-struct chunk {
+struct chunk { /* part of a large message on one rail, in its peer's memory */
     struct twill_transfer transfer;
     const struct rails_slot *slot;
-    size_t offset;
+    size_t offset; /* bytes of the message before it */
 };
 
-/* A large message in flight, on all rails. */
+/* The place of a large message in flight, on all rails. Part of a stream. */
 struct rails_slot {
     struct rails_slot *next;      /* in rails->active */
     struct rails_slot *next_done; /* in the list of those that have just completed */
@@ -44,8 +41,7 @@ struct rails_slot {
     bool busy;
 };
 
-/* One direction of one lane with one peer, part of struct rails_peer. */
-struct rails_stream {
+struct rails_stream { /* one direction of one lane with one peer, part of that */
     struct twill_transfer_queue waiting;
     uint32_t number; /* of the next message */
     struct rails_slot slot[DEPTH];
@@ -57,7 +53,7 @@ struct rails_peer {
     struct chunk chunk[];
 };
 
-struct rails { /* the composite, made by twill_rails_join() */
+struct rails { /* the composite, from twill_rails_join() to rails_close() */
     struct twill_transport base;
     struct twill_transport_ops ops; /* a copy of the rails' own table, with our functions */
     uint32_t count, size, rank;
@@ -85,6 +81,7 @@ static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill
     return status;
 }
 
+/* Reduce received data of a chunk by its message's reduce(), unless the message has failed. */
 static void reduce_chunk(struct twill_transfer *transfer, size_t offset, const void *data,
                          size_t bytes)
 {
@@ -100,7 +97,7 @@ static uint32_t chunk_hash(size_t bytes)
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
 
-/* Return the byte at which the chunk of a rail begins. */
+/* Return the offset at which the chunk of a rail begins in a message of `bytes`. */
 static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
 {
     if (rail == t->count)
@@ -110,7 +107,7 @@ static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
     return at / EDGE * EDGE;
 }
 
-/* Fill in the request for the part of a large message on a rail. */
+/* Fill in the request for the part of the slot's message on a rail, which is not posted yet. */
 static void make_chunk(const struct rails *t, const struct rails_slot *slot, uint32_t rail)
 {
     struct chunk *chunk = &slot->chunk[rail];
@@ -134,8 +131,8 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
     };
 }
 
-/* Reconstruct, for the error message, the message that a mismatching chunk belonged to. This is
- * exact for a whole message, else an estimate. */
+/* Set the members peer_... of a message to those of the message that a chunk that did not match
+ * belonged to. If it was a chunk, its size is an estimate. */
 static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *chunk)
 {
     bool in_chunks = chunk->peer_signature != whole->signature;
@@ -149,8 +146,8 @@ static void explain_mismatch(struct twill_transfer *whole, const struct twill_tr
             (uint64_t)((double)whole->bytes * (double)chunk->peer_bytes / (double)chunk->bytes);
 }
 
-/* Complete a large message when all its chunks are complete, or as soon as one fails, because the
- * others may never arrive. Adds 1 to *finished then. Returns true once the slot is free again. */
+/* Complete a large message when all its chunks are complete, or as soon as one fails. Adds 1 to
+ * *finished then. Returns true once no chunk is pending and the slot is free again. */
 static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *finished)
 {
     bool pending = false;
@@ -178,6 +175,7 @@ static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *f
     return true;
 }
 
+/* Return a slot for a large message that is free, or NULL. */
 static struct rails_slot *idle_slot(struct rails_stream *stream)
 {
     for (uint32_t i = 0; i < DEPTH; i++)
@@ -186,6 +184,7 @@ static struct rails_slot *idle_slot(struct rails_stream *stream)
     return NULL;
 }
 
+/* Take a free slot for a large message and post its chunks on all rails. Fails if a rail does. */
 static twill_status post_chunks(struct rails *t, struct rails_slot *slot,
                                 struct twill_transfer *whole, struct twill_error *error)
 {
@@ -205,20 +204,20 @@ static twill_status post_chunks(struct rails *t, struct rails_slot *slot,
     return TWILL_OK;
 }
 
+/* Return whether a request need not wait, as it is small or a slot is free. */
 static bool can_start(const struct rails *t, struct rails_stream *stream,
                       const struct twill_transfer *request)
 {
     return request->bytes < t->split_bytes || idle_slot(stream) != NULL;
 }
 
-/* Return a number whose remainder by t->count is the rail of the first message to or from `peer`.
- * Pairs of neighbouring ranks begin with different rails. */
+/* Return a number whose remainder by t->count is the rail of a pair's first message. */
 static uint32_t first_rail(const struct rails *t, uint32_t peer)
 {
     return t->rank + peer;
 }
 
-/* Post a message on the rail that its number selects, or in chunks on all rails. */
+/* Post a message on the rail that its number selects, or in chunks on all. Fails if a rail does. */
 static twill_status start_message(struct rails *t, struct rails_stream *stream,
                                   struct twill_transfer *request, struct twill_error *error)
 {
@@ -229,7 +228,7 @@ static twill_status start_message(struct rails *t, struct rails_stream *stream,
     return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
 
-/* Start waiting requests of a stream as long as a slot is free for large ones. */
+/* Start waiting requests of a stream, in order, until a large one finds no slot. */
 static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
                                   struct twill_error *error)
 {
@@ -241,7 +240,7 @@ static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
     return TWILL_OK;
 }
 
-/* Complete large messages and start waiting ones. Returns how many completed, or fails. */
+/* Complete large messages and start waiting ones. Returns how many completed, or a status < 0. */
 static int complete_slots(struct rails *t, struct twill_error *error)
 {
     int finished = 0;
@@ -262,6 +261,7 @@ static int complete_slots(struct rails *t, struct twill_error *error)
     return finished;
 }
 
+/* Start a request, or let it wait for a slot. Returns TWILL_ERR_INTERNAL if it is not connected. */
 static twill_status rails_post(struct twill_transport *transport, struct twill_transfer *request,
                                struct twill_error *error)
 {
@@ -278,6 +278,7 @@ static twill_status rails_post(struct twill_transport *transport, struct twill_t
     return start_message(t, stream, request, error);
 }
 
+/* Progress all rails and large messages. Returns how many requests moved, or a negative status. */
 static int rails_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct rails *t = rails_from(transport);
@@ -297,6 +298,7 @@ static int rails_progress(struct twill_transport *transport, struct twill_error 
     return moved;
 }
 
+/* Give each slot of a peer its stream and chunks. */
 static void lay_out_peer(const struct rails *t, struct rails_peer *peer)
 {
     struct chunk *chunk = peer->chunk;
@@ -310,6 +312,7 @@ static void lay_out_peer(const struct rails *t, struct rails_peer *peer)
             }
 }
 
+/* Connect all rails to a peer, and allocate its streams and chunks. Repeating does no harm. */
 static twill_status rails_connect(struct twill_transport *transport, uint32_t rank,
                                   struct twill_error *error)
 {
@@ -339,6 +342,7 @@ static twill_status rails_connect(struct twill_transport *transport, uint32_t ra
     return TWILL_OK;
 }
 
+/* Drop the requests of a peer without completing them. */
 static void forget_peer(struct rails_peer *peer)
 {
     for (uint32_t s = 0; s < 2 * TWILL_LANES; s++) {
@@ -351,6 +355,7 @@ static void forget_peer(struct rails_peer *peer)
     }
 }
 
+/* Cancel all rails, then drop all requests without completing them. */
 static void rails_cancel(struct twill_transport *transport)
 {
     struct rails *t = rails_from(transport);
@@ -362,7 +367,7 @@ static void rails_cancel(struct twill_transport *transport)
     t->active = NULL;
 }
 
-/* Free the chunks last, as a rail may touch its requests until it is closed. */
+/* Close all rails, then free the chunks, which rails may touch until then, and the composite. */
 static void rails_close(struct twill_transport *transport)
 {
     struct rails *t = rails_from(transport);
@@ -379,6 +384,7 @@ static const char *rails_describe(const struct twill_transport *transport)
     return rails_from(transport)->description;
 }
 
+/* Write half a sentence on the first rail that waits for a connection to a peer, or "". */
 static void rails_await(const struct twill_transport *transport, uint32_t peer, char *text,
                         size_t bytes)
 {
@@ -389,6 +395,7 @@ static void rails_await(const struct twill_transport *transport, uint32_t peer, 
             t->rail[r]->ops->awaits(t->rail[r], peer, text, bytes);
 }
 
+/* Call visit() for the first messages on all rails that wait for a RECV. */
 static void rails_early(struct twill_transport *transport, bool all, twill_early_fn visit,
                         void *user)
 {
@@ -398,12 +405,14 @@ static void rails_early(struct twill_transport *transport, bool all, twill_early
             t->rail[r]->ops->early(t->rail[r], all, visit, user);
 }
 
+/* Return a rail, or NULL past the last one. */
 static struct twill_transport *rails_rail(const struct twill_transport *transport, size_t index)
 {
     const struct rails *t = rails_from(transport);
     return index < t->count ? t->rail[index] : NULL;
 }
 
+/* Set t->description to the kind, the number and the weights of the rails. */
 static void describe_weights(struct rails *t, const uint32_t *weight)
 {
     size_t used =

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rails are several transports of one kind, each on its own interface or libfabric domain, that
- * together form one composite transport. */
+/* Rails are transports of one kind, each on its own interface or domain, that form a composite. */
 #ifndef TWILL_RAILS_H
 #define TWILL_RAILS_H
 
@@ -9,7 +8,7 @@
 #define TWILL_RAILS_MOST        8
 #define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size use all rails */
 /* The rails of a job, agreed by all ranks when the first communicator opens. Made by
- * twill_rails_conclude(). The context keeps and closes it. */
+ * twill_rails_conclude(). The context owns it. Only `weight` and `common` change later. */
 struct twill_rails_choice {
     struct twill_common common; /* first member, the only one that the context knows */
     uint32_t count;
@@ -18,51 +17,51 @@ struct twill_rails_choice {
         uint32_t weight;             /* share of a large message, equal on all ranks; 0: not used */
         struct twill_common *common; /* of the transport on this rail */
     } way[TWILL_RAILS_MOST];
-    /* The user named the rails, so even a single one is opened by its name. */
-    bool named;
+    bool named;      /* the user named the rails, so even a single one is opened by its name */
     bool faster;     /* all ranks have a faster network that is not used */
     bool unmeasured; /* the user asked for several, so measure them when first opened */
     char why[96];
     char taken[224]; /* rails of this node's ranks: "rank 0 eth0 eth1; rank 1 eth0 eth1" */
 };
 
-/* Return whether the value of TWILL_RAILS (or NULL) is a list of names. */
+/* Return whether the value of TWILL_RAILS is a list of names. False for NULL, auto and numbers. */
 bool twill_rails_are_listed(const char *text);
-/* Check that the rails in TWILL_RAILS and TWILL_INTERFACE exist on this host. Not collective. */
+/* Return TWILL_OK if the rails in TWILL_RAILS and TWILL_INTERFACE exist here, or the error. */
 twill_status twill_rails_check(const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error);
 /* The state of agreeing on the rails, by twill_rails_offer(), the exchange and conclude. */
 struct twill_rails_opening;
-/* Add this rank's rails to a batch. On failure *opening is NULL, but a part is added anyway. */
+/* Find this rank's rails and add them to a batch. If that fails, the part says so, and conclude
+ * fails on all ranks. Only TWILL_ERR_MEMORY is returned, with *opening NULL and an empty part. */
 twill_status twill_rails_offer(struct twill_rails_opening **opening,
                                const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_oob_batch *batch, struct twill_error *error);
-/* After the exchange, set *choice for the transport's place in the context (params->common). The
- * result is the same on all ranks, also if it is an error. */
+/* After the exchange, set *choice to the rails of the job, for the transport's place in the context
+ * (params->common). Warns of a faster network. Errors are the same on all ranks, except memory. */
 twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
                                   const struct twill_transport_params *params,
                                   struct twill_rails_choice **choice, struct twill_error *error);
 void twill_rails_opening_end(struct twill_rails_opening *opening); /* free it; may be NULL */
 
 /* Open `ops` on the rails of TWILL_RAILS, as a plain transport for one rail, else as a composite.
- * Collective. If there is no choice yet, it is made first, with its own exchange. */
+ * Sets *transport, NULL on failure. Collective. Makes the choice first if there is none yet. */
 twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
-/* Measure the open rails, and set the weights of the choice. Collective, with an exchange. */
+/* Measure the open rails and set the choice's weights, equal on all ranks. Collective. */
 twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  struct twill_transport *const *rail,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error);
-/* Set weights by measured speeds (Mbit/s), unless these confirm the present weights. A rail that is
- * much slower than the fastest gets 0. Depends only on the arguments. */
+/* Set weight[] by measured speeds (Mbit/s), unless these are within a factor of two of the weights.
+ * A rail of less than an eighth of the fastest gets 0. Depends only on the arguments. */
 void twill_rails_weigh(const uint32_t *mbits, uint32_t count, uint32_t *weight);
 /* Make a composite of `count` open transports of one kind. The composite closes them, and so does
- * this call if it fails. `weight` is each rail's share of a large message, equal on all ranks.
- * Messages of at least `split_bytes` are cut into one chunk for each rail. */
+ * this call if it fails, with TWILL_ERR_MEMORY. `weight` is each rail's share of a large message,
+ * equal on all ranks. Messages of `split_bytes` or more are cut into a chunk for each rail. */
 twill_status twill_rails_join(struct twill_transport **transport,
                               struct twill_transport *const *rail, const uint32_t *weight,
                               uint32_t count, size_t split_bytes,
@@ -73,12 +72,12 @@ twill_status twill_rails_join(struct twill_transport **transport,
  * rank `l`, so that neighbours on a node begin with different rails. */
 void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l);
 
-/* The rails of one rank, as it sends them to the others. */
+/* The rails of one rank, as it sends them to the others. A value. */
 struct twill_rails_info {
     int32_t status;
-    uint32_t setting; /* enum twill_rails_setting */
-    uint32_t requested, count;
-    uint64_t faster; /* network at least twice as fast as rail[0] and not used, or 0 */
+    uint32_t setting;          /* enum twill_rails_setting */
+    uint32_t requested, count; /* the number in TWILL_RAILS, or 0; entries of `rail` */
+    uint64_t faster;           /* network at least twice as fast as rail[0] and not used, or 0 */
     struct {
         uint64_t network;
         uint32_t mbits;
@@ -94,12 +93,13 @@ enum twill_rails_setting {
     TWILL_RAILS_LIST,   /* the named rails */
 };
 
-/* Match the rails of all ranks. place[k] is the index of rail k among the rails of `rank`. Fails if
- * a rank has failed or settings differ. All ranks compute the same count and weights. */
+/* Match the rails of all ranks. Sets place[k] to the index of rail k among the rails of `rank`, and
+ * *count and weight[], equal on all ranks. Fails if a rank has failed or settings differ. */
 twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ranks, uint32_t rank,
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
-/* The function rails() of twill_transport_ops for transports over IP. It lists interfaces. */
+/* Set rails[0 .. *count-1] to at most `most` interfaces, first that of this rank's address, or to
+ * the one with this name or address if `name` is not NULL. Fails if there is none. */
 twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
                                struct twill_rail *rails, size_t most, size_t *count,
                                struct twill_error *error);

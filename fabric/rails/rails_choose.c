@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the rails of a job. Each rank sends its rails and the request in TWILL_RAILS. All ranks
- * then compute the same number, order and weights.
- *
- * By default (auto), only rails that are certain to help are used. These are real devices that are
- * up, as near and as fast as the best, and present on every rank. This excludes a slower management
- * network. It also excludes further interfaces in one IP network, as the kernel uses only one. */
+ * then compute the same number, order and weights. By default (auto), only rails that are certain
+ * to help are used. These are real devices that are up, as near and as fast as the best, and
+ * present on every rank, but only one in an IP network, as the kernel uses only one. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "lib/base/plural.h"
@@ -15,7 +13,7 @@
 
 #define BY_NAME "TWILL_INTERFACE="
 
-/* The rails of this rank, and what it tells the others about them. */
+/* The rails of this rank, and what it sends to the others about them. Part of the opening. */
 struct own_rails {
     bool listed;     /* the user named them */
     char faster[96]; /* label of the rail that is info.faster */
@@ -23,7 +21,7 @@ struct own_rails {
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
 
-/* An exchange about rails, from twill_rails_offer() to twill_rails_opening_end(). */
+/* The state of agreeing on rails, from twill_rails_offer() to twill_rails_opening_end(). */
 struct twill_rails_opening {
     struct own_rails own;
     struct twill_rails_info *all; /* [size] */
@@ -53,7 +51,7 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
     }
 }
 
-/* Set the request of TWILL_RAILS in `info`. Fails if it is a number out of range. */
+/* Set the request of TWILL_RAILS in `info`. Returns TWILL_ERR_CONFIG if its number is wrong. */
 static twill_status parse_setting(const char *text, struct twill_rails_info *info,
                                   struct twill_error *error)
 {
@@ -74,7 +72,7 @@ static twill_status parse_setting(const char *text, struct twill_rails_info *inf
     return TWILL_OK;
 }
 
-/* Look up each rail of `text`, a list such as "eth0,eth1". Fails if one does not exist. */
+/* Append the rails of `text`, such as "eth0,eth1", to *own, or fail. Messages name `variable`. */
 static twill_status read_list(struct own_rails *own, const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params, const char *variable,
                               const char *text, struct twill_error *error)
@@ -104,7 +102,7 @@ static twill_status read_list(struct own_rails *own, const struct twill_transpor
     return TWILL_OK;
 }
 
-/* Keep the rails that are used by default, which are the first and those as good as it. */
+/* Keep, of the `found` rails, the first and those as good as it, and set info.count. */
 static void keep_equals(struct own_rails *own, size_t found)
 {
     const struct twill_rail *best = &own->rail[0];
@@ -117,8 +115,8 @@ static void keep_equals(struct own_rails *own, size_t found)
     own->info.count = kept;
 }
 
-/* Note the fastest other device, as drivers report it, if it is twice as fast as the first. Only
- * the user knows whether it leads to the other hosts. */
+/* Set own->faster and info.faster to the fastest other device, as drivers report it, if it is twice
+ * as fast as the first. Only the user knows whether it leads to the other hosts. */
 static void note_faster(struct own_rails *own, size_t found)
 {
     const struct twill_rail *first = &own->rail[0], *fastest = first;
@@ -131,7 +129,7 @@ static void note_faster(struct own_rails *own, size_t found)
     snprintf(own->faster, sizeof(own->faster), "%s", fastest->label);
 }
 
-/* Find the rails that this rank has and that TWILL_RAILS or TWILL_INTERFACE ask for. */
+/* Set *own to the rails of this rank that TWILL_RAILS or TWILL_INTERFACE ask for, or fail. */
 static twill_status find_rails(struct own_rails *own, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)
@@ -176,6 +174,7 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
     return find_rails(&own, ops, params, error);
 }
 
+/* Set what own->info contains of a status and of the rails in own->rail. */
 static void fill_info(struct own_rails *own, twill_status status, const struct twill_error *error)
 {
     struct twill_rails_info *info = &own->info;
@@ -191,7 +190,7 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
     }
 }
 
-/* Fail if a rank has failed, or if the ranks' settings or numbers of rails differ. */
+/* Return the error of a rank, or one if settings or numbers of rails differ or are impossible. */
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
@@ -224,8 +223,7 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     return TWILL_OK;
 }
 
-/* Set *place to a rail of a rank in this network whose bit in *taken is not set, and set that bit.
- * Returns false if there is none. */
+/* Set *place to a rail in this network without bit in *taken, and set its bit, or return false. */
 static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {
@@ -240,8 +238,7 @@ static bool find_partner(const struct twill_rails_info *info, uint64_t network, 
 }
 
 /* Match the rails of all ranks by network, and return their number. places[r][k] is the index of
- * rail k among the rails of rank r. Networks without some rank are left out. If none is left, all
- * use the first rail. */
+ * rail k among those of rank r. Networks without some rank are left out, but one rail remains. */
 static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks,
                             uint8_t (*places)[TWILL_RAILS_MOST])
 {
@@ -264,7 +261,7 @@ static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks
     return 1;
 }
 
-/* Set weight[] of the rails by the speed of the slowest rank, or all alike if one is unknown. */
+/* Set weight[] of the rails by the speed of the slowest rank, or to 1 if a speed is unknown. */
 static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
                         uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {
@@ -315,7 +312,7 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
     return TWILL_OK;
 }
 
-/* Describe the rails that the ranks of this node use. */
+/* Set choice->taken to the names of the rails that the ranks of this node use. */
 static void describe_taken(struct twill_rails_choice *choice, const struct twill_rails_info *infos,
                            const struct twill_transport_params *params)
 {
@@ -364,6 +361,7 @@ void twill_rails_opening_end(struct twill_rails_opening *opening)
     free(opening);
 }
 
+/* Close the shared state of all rails and free the choice. */
 static void close_choice(struct twill_common *common)
 {
     struct twill_rails_choice *choice = (struct twill_rails_choice *)common;
@@ -373,6 +371,7 @@ static void close_choice(struct twill_common *common)
     free(choice);
 }
 
+/* Let the shared state of all rails drop what it keeps for this memory. */
 static void forget_memory(struct twill_common *common, const void *start, size_t bytes)
 {
     struct twill_rails_choice *choice = (struct twill_rails_choice *)common;
@@ -380,7 +379,7 @@ static void forget_memory(struct twill_common *common, const void *start, size_t
         twill_common_forget(&choice->way[k].common, start, bytes);
 }
 
-/* Warn if all ranks have a faster network that is not used. Returns whether they have. */
+/* Return whether all ranks have a faster network that is not used, and warn of it. */
 static bool warn_of_faster(const struct twill_rails_opening *opening,
                            const struct twill_transport_params *params)
 {
@@ -422,7 +421,7 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
     return TWILL_OK;
 }
 
-/* Open the rails that are used. The open ones are in rail[0 .. *opened-1], also on failure. */
+/* Open the rails of weight above 0. The open ones are in rail[0 .. *opened-1], also on failure. */
 static twill_status rails_open(struct twill_rails_choice *choice, struct twill_transport **rail,
                                uint32_t *opened, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
@@ -444,8 +443,7 @@ static twill_status rails_open(struct twill_rails_choice *choice, struct twill_t
     return TWILL_OK;
 }
 
-/* Close those of the open rail[], in the order of the choice, that have weight 0. The others become
- * rail[0 .. *opened-1]. */
+/* Close those of the open rail[] that have weight 0. The others become rail[0 .. *opened-1]. */
 static void close_unused(const struct twill_rails_choice *choice, struct twill_transport **rail,
                          uint32_t *opened)
 {
@@ -458,7 +456,7 @@ static void close_unused(const struct twill_rails_choice *choice, struct twill_t
     }
 }
 
-/* Open the rails of a choice as one transport, after measuring them if need be. */
+/* Set *transport to the rail or the composite of a choice, measured if need be. Collective. */
 static twill_status open_chosen(struct twill_transport **transport,
                                 struct twill_rails_choice *choice,
                                 const struct twill_transport_ops *ops,
@@ -490,7 +488,7 @@ static twill_status open_chosen(struct twill_transport **transport,
                             error);
 }
 
-/* Set *choice to the rails that all ranks agree on, with an exchange for that alone. Collective. */
+/* Set *choice to the rails that all ranks agree on, with an exchange for that only. Collective. */
 static twill_status choose_rails(struct twill_rails_choice **choice,
                                  const struct twill_transport_ops *ops,
                                  const struct twill_transport_params *params,

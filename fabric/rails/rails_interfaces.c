@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Set *rail to an address of an interface, with its NUMA node and distance if these are known. */
 static void rail_from_link(struct twill_rail *rail, const struct twill_link *link,
                            const struct twill_topology *topology)
 {
@@ -30,8 +31,8 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
                  nic.numa);
 }
 
-/* Describe the interface of the address that other ranks connect to. *main is NULL if no interface
- * has that address, which is then the only rail. */
+/* Set *rail, the default, and *main to the link of the address that other ranks connect to. *main
+ * is NULL if no interface has that address, which is then the only rail. */
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {
@@ -48,8 +49,8 @@ static void fill_main(struct twill_rail *rail, const struct twill_link *links, s
     rail->is_default = true;
 }
 
-/* Return the best address of the interface of links[first], of the family in use. Returns NULL if
- * there is none, or an earlier entry of that interface was handled. */
+/* Return the first address of the interface of links[first], of family IPv6 if `six`, else IPv4,
+ * that is not link-local. Returns NULL if there is none, or an earlier entry has that interface. */
 static const struct twill_link *link_best(const struct twill_link *links, size_t count,
                                           size_t first, bool six)
 {
@@ -65,7 +66,7 @@ static const struct twill_link *link_best(const struct twill_link *links, size_t
     return best;
 }
 
-/* Return whether a listed rail is in this network. The kernel would send over that one only. */
+/* Return whether one of the rails is in this network. The kernel would use only that. */
 static bool shares_network(const struct twill_rail *rails, size_t count, uint64_t network)
 {
     for (size_t i = 0; i < count; i++)
@@ -74,8 +75,8 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
     return false;
 }
 
-/* Insert a rail into rails[0 .. *count-1] by on_demand, distance and speed, behind the first, to
- * which other ranks connect. If there are `most` rails, the last one is dropped. */
+/* Insert a rail into rails[0 .. *count-1] by on_demand, distance and speed, behind the first. If
+ * there are `most` rails already, the last one is dropped. */
 static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
                         const struct twill_rail *rail)
 {
@@ -94,6 +95,7 @@ static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
     rails[at] = *rail;
 }
 
+/* Set *rail to the interface or address `name`, or return TWILL_ERR_CONFIG if it is none here. */
 static twill_status fill_named(struct twill_rail *rail, const struct twill_link *links,
                                size_t count, const struct twill_transport_params *params,
                                const char *name, struct twill_error *error)

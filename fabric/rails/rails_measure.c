@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the rails that the user has asked for. The speed that a driver reports may be wrong or
- * missing. Virtual interfaces report 10 Gbit/s or nothing, and the network behind the interface may
- * be slower.
- *
- * The first rank of each node sends to the first rank of the next node and receives from that of
- * the node before. All nodes do so at the same time, rail by rail. The slowest node counts. */
+/* Measures the rails that the user asked for, as the speed that a driver reports may be wrong. The
+ * first rank of each node sends to the first rank of the next node and receives from that of the
+ * node before. All nodes do so at the same time, rail by rail. The slowest node counts. */
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
@@ -18,7 +15,7 @@
 #define SIGNATURE      0x7261696cu
 #define LEFT_OUT       8 /* a rail this much slower than the fastest one is not used */
 
-/* Return the first rank of a node. */
+/* Return the lowest rank of a node. */
 static uint32_t first_rank(const struct twill_world *world, uint32_t node)
 {
     uint32_t rank = 0;
@@ -27,7 +24,7 @@ static uint32_t first_rank(const struct twill_world *world, uint32_t node)
     return rank;
 }
 
-/* Send a message and receive one, and wait for both. Fails at the deadline or if a rank failed. */
+/* Post a SEND and a RECV and wait for both. Fails at the deadline or if a rank failed. */
 static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob,
                              struct twill_transfer transfers[2], uint64_t deadline,
                              struct twill_error *error)
@@ -67,7 +64,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
     return TWILL_OK;
 }
 
-/* Set *mbits to the speed of a rail in Mbit/s, the best of MEASURE_ROUNDS rounds. */
+/* Set *mbits to a rail's best speed in Mbit/s. `buffers` has 2 * MEASURED_BYTES. May cancel it. */
 static twill_status measure_rail(struct twill_transport *rail,
                                  const struct twill_transport_params *params,
                                  unsigned char *buffers, uint32_t *mbits, struct twill_error *error)
@@ -98,6 +95,7 @@ static twill_status measure_rail(struct twill_transport *rail,
     return status;
 }
 
+/* Set mbits[k] of all rails on the first rank of a node. On other ranks do nothing. */
 static twill_status measure_all(struct twill_transport *const *rail, uint32_t count,
                                 const struct twill_transport_params *params, uint32_t *mbits,
                                 struct twill_error *error)
@@ -114,8 +112,8 @@ static twill_status measure_all(struct twill_transport *const *rail, uint32_t co
     return status;
 }
 
-/* Return whether measured speeds are about in proportion to the weights. Measurements vary, and
- * below a factor of two no rail makes a message slower than the fastest rail alone would be. */
+/* Return whether measured speeds are in proportion to the weights, within a factor of two, below
+ * which no rail makes a message slower than the fastest rail would be without others. */
 static bool confirm(const uint32_t *mbits, uint32_t count, const uint32_t *weight)
 {
     double least = 0, most = 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Open and close the bootstrap over TCP, with rank 0's address from a launcher (launch_info.h). The
- * rendezvous is in bootstrap_tcp_{accept,join}.c, and the all-gather in bootstrap_tcp_gather.c. */
+/* Open and close the bootstrap over TCP, with rank 0's address from a launcher (launch_info.h). */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -32,7 +31,7 @@ const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
     return text;
 }
 
-/* Find the key of the job. A job of one rank gets a random key. */
+/* Set tcp->key to the job's key, and tcp->key_how to its source. One rank gets a random key. */
 static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {
@@ -48,8 +47,8 @@ static twill_status find_key(struct twill_bootstrap_tcp *tcp,
     return twill_secret_find(&tcp->key, &sources, tcp->key_how, sizeof(tcp->key_how), error);
 }
 
-/* An address such as "fe80::1%eth0" names an interface of rank 0's host. If this host has no
- * interface of that name, put in the interface of TWILL_INTERFACE. */
+/* Replace the interface in an address such as "fe80::1%eth0", which rank 0's host has, by that of
+ * TWILL_INTERFACE if this host has none of that name. */
 static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, size_t bytes)
 {
     struct sockaddr_storage as_it_is;
@@ -59,7 +58,7 @@ static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, siz
         snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->oob.interface);
 }
 
-/* Append the addresses of one name to `found`. Fails if it does not resolve. */
+/* Append the addresses of a name to `found`, waiting some seconds for a name server, or fail. */
 static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
                                 struct twill_bootstrap_addresses *found, struct twill_error *error)
 {
@@ -121,8 +120,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Set tcp->raises to whether rank 0's connections to all ranks exceed the limit of descriptors,
- * which is often 1024 and also limits poll(). Sets tcp->places. Fails if the limit is too low. */
+/* Set tcp->places, and tcp->raises to whether rank 0's connections need more descriptors than the
+ * limit, often 1024, allows. Returns TWILL_ERR_SYSTEM if even the hard limit is too low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;
@@ -141,7 +140,7 @@ static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_er
     return TWILL_OK;
 }
 
-/* On rank 0, allocate the peers and draw the nonce of this run. */
+/* On rank 0, allocate peers and polls, check the limit of descriptors, draw the run's nonce. */
 static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -170,6 +169,7 @@ void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp)
         twill_fd_limit_restore(&tcp->files);
 }
 
+/* Do what twill_bootstrap_tcp_serve() does, with the limit of descriptors raised meanwhile. */
 static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                           struct twill_error *error)
 {
@@ -179,8 +179,8 @@ static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd
     return status;
 }
 
-/* Set the address of this host to `requested`, the address of TWILL_INTERFACE. If it is empty, keep
- * the local address of the connections, which is loopback if all ranks are on this host. */
+/* Set oob->address to `requested`, the address of TWILL_INTERFACE. If it is empty, keep the local
+ * address of the connections, loopback if all ranks are on this host, and set address_why. */
 static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";
@@ -199,7 +199,7 @@ static void choose_address(struct twill_oob *oob, const char *requested)
     snprintf(oob->address_why, sizeof(oob->address_why), "%s", why);
 }
 
-/* Append the count of rejected connections to `how`, as it is of interest even after a success. */
+/* Append the number of rejected connections to oob->how, if there are any and it fits. */
 static void note_rejected(struct twill_oob *oob)
 {
     size_t used = strlen(oob->how);
@@ -208,9 +208,6 @@ static void note_rejected(struct twill_oob *oob)
     used += (size_t)snprintf(oob->how + used, sizeof(oob->how) - used, "; ");
     twill_rejected_text(&oob->rejected, oob->how + used, sizeof(oob->how) - used);
 }
-
-/* Exit notices of twillrun. A rank that has ended will not join, so the others do not wait for it.
- * All ranks of a host share one end of a socket pair and peek at the notice. */
 
 /* Return whether a descriptor is a Unix socket of type SOCK_SEQPACKET. */
 static bool socket_is_ours(int fd)
@@ -221,7 +218,7 @@ static bool socket_is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-/* Adopt TWILL_LAUNCHER_FD if its type is right, and report to twillrun that twill_init() runs. */
+/* Set tcp->launcher to twillrun's socket, or -1, and report on it that twill_init() runs. */
 static void open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};

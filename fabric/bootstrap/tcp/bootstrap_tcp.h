@@ -8,10 +8,10 @@
 #include "fabric/bootstrap/twillrun.h"
 
 #define TWILL_BOOTSTRAP_PENDING 256 /* most unauthenticated connections at a time */
-/* Rank 0's connection to another rank. */
+/* Rank 0's connection to another rank, part of rank 0's struct twill_bootstrap_tcp. */
 struct twill_bootstrap_peer {
     int fd;                          /* -1: not connected */
-    uint64_t back_by;                /* deadline to reconnect after it left; 0: none */
+    uint64_t back_by;                /* deadline (twill_now()) to return after it left; 0: none */
     bool overdue;                    /* the deadline passed once and was extended */
     bool silent;                     /* its host stopped answering */
     size_t done;                     /* bytes of the current frame moved so far; SIZE_MAX: all */
@@ -57,54 +57,54 @@ struct twill_bootstrap_tcp {
     .size_of = sizeof(struct twill_bootstrap_tcp), .allgather = twill_bootstrap_tcp_allgather,     \
     .close = twill_bootstrap_tcp_close
 
-/* Run the rendezvous and set *oob, which is NULL on failure. Closes job->listener in any case. */
+/* Wait until all ranks have joined at rank 0, and set *oob, or NULL on failure. twill_oob_close()
+ * frees it. Takes over or closes job->listener in any case. */
 twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                       const struct twill_job *job,
                                       const struct twill_bootstrap_params *params,
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and free it */
 
-/* On rank 0, raise the limit of descriptors before accepting connections or polling all of them.
- * Does nothing unless that many ranks need it (tcp->raises). twill_bootstrap_tcp_restore() undoes
- * it. */
+/* On rank 0, raise the limit of descriptors to the hard limit, to accept or poll all connections.
+ * Does nothing unless that many ranks need it (tcp->raises). */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* undo that */
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* undo tcp_raise() */
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES]);
-/* On rank 0, listen at the job's address and port, on twillrun's socket if that has the port. Waits
- * a few seconds if the port is in use. */
+/* On rank 0, set tcp->listener to a socket at the job's address and port, twillrun's if it has the
+ * port. Waits some seconds, to the deadline, for a port in use. Keeps a listener that is open. */
 twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                            uint64_t deadline, struct twill_error *error);
 /* Set or clear SO_REUSEADDR. It is set on listeners while they listen, so that remains of earlier
  * connections do not block the port. It is cleared afterwards, so that no other program can bind
  * the port. It is set on connections, so that their remains do not block the port later. */
 void twill_bootstrap_tcp_share_port(int fd, int shared);
-/* On rank 0, stop listening. Inherited copies of the socket keep the port without accepting. */
+/* On rank 0, close tcp->listener if open. Inherited copies keep the port, but do not accept. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
-/* On rank 0, wait until all other ranks have joined, then send them the welcome. */
+/* On rank 0, open the port, wait until all other ranks have joined, and send each rank the welcome.
+ * Fails if a rank ends, or with TWILL_ERR_TIMEOUT. All ranks then get the reason. */
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
-/* Peek for a notice that a rank of this job has ended. Returns false if there is none yet, and
- * tcp->launcher can be polled for it. */
+/* Peek for twillrun's notice that a rank of this job has ended. Returns false if there is none.
+ * tcp->launcher can be polled for it, and becomes -1 if none can come. */
 bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
                                 struct twill_launcher_exited *exited);
-/* On other ranks, connect to rank 0 and wait until all ranks have joined. */
+/* On other ranks, connect to rank 0, set the session, and wait until all ranks have joined. */
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error);
-/* Gather `bytes` of every rank into `all` through rank 0. After a failure, all later ones fail. */
+/* Gather `bytes` of every rank into `all` through rank 0. After a failure, all later calls fail. */
 twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,
                                            size_t bytes, struct twill_error *error);
-/* Write the name of this process for messages, and return `text`. It is "rank 3", or "this process"
- * if it has no rank yet. */
+/* Write the name of this process, "rank 3" or, without a rank, "this process". Returns `text`. */
 const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
                                      char text[TWILL_RANK_TEXT]);
 #define TWILL_BOOTSTRAP_SELF(tcp) twill_bootstrap_tcp_self((tcp), (char[TWILL_RANK_TEXT]){0})
-/* On rank 0, fail with this sentence and send it to every connected rank. Returns `status`. */
+/* On rank 0, set `error` to this sentence, send it to every connected rank, return `status`. */
 twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
                                       twill_status status, const char *format, ...)
     TWILL_PRINTF(4, 5);
-/* On other ranks, read the sentence of a REFUSE or FAIL frame and fail with it. */
+/* On other ranks, read the sentence of a REFUSE or FAIL frame, and return its status and text. */
 twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                                               const struct twill_wire_header *header,
                                               struct twill_error *error);
@@ -113,16 +113,16 @@ void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
                               bool (*missing)(const struct twill_bootstrap_peer *), char *text,
                               size_t bytes);
 #define TWILL_BOOTSTRAP_ADDRESSES 16
-/* The addresses to which the name of rank 0's host resolves. */
+/* One address to which a name of rank 0's host resolves. */
 struct twill_bootstrap_address {
     struct sockaddr_storage address;
     socklen_t length;
 };
-struct twill_bootstrap_addresses { /* in the order in which they are tried */
+struct twill_bootstrap_addresses { /* of rank 0's host, in the order in which they are tried */
     size_t count;
     struct twill_bootstrap_address at[TWILL_BOOTSTRAP_ADDRESSES];
 };
-/* Set *found to the addresses of rank 0's host, of which there is at least one, or fail. */
+/* Set *found to the addresses of rank 0's host, or fail with TWILL_ERR_BOOTSTRAP if it has none. */
 twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
                                      struct twill_bootstrap_addresses *found,
                                      struct twill_error *error);

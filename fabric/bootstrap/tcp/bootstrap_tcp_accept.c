@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rank 0's side of the rendezvous. One poll loop serves the listener, the pending (unauthenticated)
- * connections and the ranks that have joined. Each pending connection has its own short deadline,
- * so silent or malformed ones delay no rank. bootstrap_tcp_port.c opens the port. */
+ * connections, which have short deadlines so as to delay no rank, and the ranks that joined. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/plural.h"
 #include "lib/base/times.h"
@@ -12,34 +11,34 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A connection that has not been authenticated yet. */
+/* A connection of rank 0 that has not been authenticated yet, part of struct rendezvous. */
 struct pending {
     int fd;
-    uint64_t since;
+    uint64_t since; /* twill_now() when it was accepted */
     struct twill_hello hello;
 };
 
-/* State of the poll loop, a local variable of twill_bootstrap_tcp_serve(). */
+/* State of rank 0 while ranks join, a local variable of twill_bootstrap_tcp_serve(). */
 struct rendezvous {
     struct twill_bootstrap_tcp *tcp;
     uint64_t deadline;
-    uint64_t say_at; /* when to report absent ranks; UINT64_MAX: never again */
-    int absent;      /* ranks that have not joined */
-    size_t count;
+    uint64_t say_at;         /* when to report absent ranks; UINT64_MAX: never again */
+    int absent;              /* ranks that have not joined */
+    size_t count;            /* of pending connections */
     size_t places;           /* most pending connections at a time */
     uint64_t pause;          /* time before which no connection is accepted */
     int trouble;             /* errno of the accept that caused the pause, or 0 */
     struct pending *pending; /* [TWILL_BOOTSTRAP_PENDING], oldest first */
 };
 
-/* Remove a pending connection without closing it. The others stay ordered by age. */
+/* Remove pending connection i from the list, without closing it. The rest stays ordered by age. */
 static void forget_pending(struct rendezvous *m, size_t i)
 {
     m->count--;
     memmove(&m->pending[i], &m->pending[i + 1], (m->count - i) * sizeof(*m->pending));
 }
 
-/* Close and remove a pending connection, and count it as rejected. */
+/* Close and remove pending connection i, and count it as rejected for this reason. */
 static void reject_pending(struct rendezvous *m, size_t i, enum twill_fault fault)
 {
     m->tcp->oob.rejected.count[fault]++;
@@ -47,7 +46,7 @@ static void reject_pending(struct rendezvous *m, size_t i, enum twill_fault faul
     forget_pending(m, i);
 }
 
-/* Return whether the other end of a rank's connection is closed. */
+/* Return whether a rank's connection is closed, or has data, as a rank that waits sends none. */
 static bool is_gone(int fd)
 {
     char byte;
@@ -55,8 +54,8 @@ static bool is_gone(int fd)
     return n >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Close the connection of a rank that joined and then left. It has some time to come back. A rank
- * sends nothing while it waits, so any event on its connection means that it left. */
+/* Close the connection of a rank that joined and then left, and count the rank as absent. It has
+ * until peer->back_by to come back, which is now if its host stopped answering. */
 static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
 {
     int rank = (int)(peer - m->tcp->peer), size = m->tcp->oob.size;
@@ -72,7 +71,7 @@ static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
     m->absent++;
 }
 
-/* Return a free rank for a process that comes without one, or 0 if all are taken. */
+/* Return a rank for a process that comes without one, free or of a closed connection, or 0. */
 static uint32_t find_place(const struct rendezvous *m)
 {
     uint32_t size = (uint32_t)m->tcp->oob.size, rank = size - m->tcp->job->guests;
@@ -81,8 +80,8 @@ static uint32_t find_place(const struct rendezvous *m)
     return rank < size ? rank : 0;
 }
 
-/* Set the rank of an authenticated process and return NULL, or return the reason why it cannot
- * join. `text` is space for the reason. */
+/* Set *rank to the rank of a process that has authenticated, and return NULL. Drop an earlier
+ * process of that rank that has gone. Or return why the process cannot join, perhaps in `text`. */
 static const char *objection(struct rendezvous *m, const struct twill_hello_call *call,
                              uint32_t *rank, char text[TWILL_WIRE_TEXT])
 {
@@ -108,7 +107,7 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
     return NULL;
 }
 
-/* Admit an authenticated process as a rank, or send it the reason why it cannot join. */
+/* Make an authenticated process a rank, or send it the reason why it cannot join and close it. */
 static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
@@ -135,7 +134,7 @@ static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *
     reject_pending(m, i, TWILL_FAULT_REFUSED);
 }
 
-/* Continue the handshake of a pending connection, and admit or reject it when that ends. */
+/* Continue the handshake of pending connection i, and admit or reject the process when it ends. */
 static void receive_calls(struct rendezvous *m, size_t i)
 {
     struct pending *p = &m->pending[i];
@@ -149,12 +148,13 @@ static void receive_calls(struct rendezvous *m, size_t i)
         twill_secret_wipe(&session, sizeof(session));
 }
 
-/* Return whether the connection has not sent a complete call. */
+/* Return whether the connection has not sent the whole first message of the handshake. */
 static bool pending_is_silent(const struct pending *pending)
 {
     return pending->hello.step == 0;
 }
 
+/* Return how many pending connections have not sent a whole first message. */
 static size_t count_silent(const struct rendezvous *m)
 {
     size_t silent = 0;
@@ -163,9 +163,8 @@ static size_t count_silent(const struct rendezvous *m)
     return silent;
 }
 
-/* When all places are taken and another connection waits, close the older half of the connections
- * without a complete call. There may be thousands of unauthenticated connections. A rank that loses
- * its connection here connects again. */
+/* If another connection waits and all places are taken, close the older half of those that have
+ * sent no complete message. Strangers may open many. A rank whose own is closed calls again. */
 static void evict_pending(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
@@ -181,9 +180,9 @@ static void evict_pending(struct rendezvous *m)
     }
 }
 
-/* Handle a failed accept. If this process has no descriptor left (EMFILE), take no more pending
- * connections than there are now, as each will become a rank or be closed. Fail if there are none.
- * A shortage of the whole host may pass, so pause. */
+/* Handle a failed accept by errno. After EMFILE, take no more pending connections than there are
+ * now, as each will become a rank or be closed, or fail if there are none. If the host is short of
+ * descriptors or memory, pause. Other errors are ignored. */
 static twill_status check_accept(struct rendezvous *m, struct twill_error *error)
 {
     if (errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -202,8 +201,8 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
-/* Accept connections while there are places and any wait, and begin their handshakes. Fails if
- * there are no random numbers, or if no descriptor is left and no handshake is in progress. */
+/* Accept the connections that wait, as far as there are places, and begin their handshakes. Fails
+ * if there are no random numbers, or as check_accept() does. */
 static twill_status accept_pending(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {
@@ -228,8 +227,8 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
     return TWILL_OK;
 }
 
-/* Drop the connections of ranks that left. Fails if one of them does not reconnect in time. Sets
- * *wake to the next such deadline if that is earlier. */
+/* Drop the connections of ranks that left. Returns TWILL_ERR_PEER if one does not return in time.
+ * Sets *wake to the next such deadline if that is earlier. */
 static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -252,7 +251,7 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
     return TWILL_OK;
 }
 
-/* Fail if twillrun has seen a rank end that is not connected. */
+/* Return TWILL_ERR_PEER, sent to all ranks, if twillrun has seen an unconnected rank end. */
 static twill_status check_exited(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -268,7 +267,7 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
                                     exited.how);
 }
 
-/* Fail if a rank has died before it joined. Sets *wake to the time of the next look. */
+/* Fail if a rank has died before it joined. Lowers *wake to the time of the next look. */
 static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
                                 struct twill_error *error)
 {
@@ -283,7 +282,7 @@ static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
     return TWILL_OK;
 }
 
-/* Sleep until an event on any connection, or until `wake`. */
+/* Sleep until an event on any socket, `wake`, or the deadline of a pending connection. */
 static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -306,7 +305,7 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     return TWILL_OK;
 }
 
-/* Set this host's address to the one that a connection from another host used, if there is one. */
+/* Set oob->address to the one that a connection from another host used, if there is one. */
 static void find_own_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
@@ -315,8 +314,8 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
             memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
-/* Send the welcome to all ranks. If a rank dies now, the first all-gather detects it. A new socket
- * buffers a message of this size at once, unless the kernel is short of memory. */
+/* Send the welcome to all ranks. If a rank dies now, the first all-gather detects it. Waits only if
+ * the kernel is short of memory, to the timeout. */
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;
@@ -332,12 +331,13 @@ static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
     }
 }
 
+/* Return whether the rank is not connected. */
 static bool is_absent(const struct twill_bootstrap_peer *peer)
 {
     return peer->fd < 0;
 }
 
-/* Warn once, after TWILL_ABSENT_SAY_NS, which ranks are absent. Sets *wake to that time. */
+/* Log once, at m->say_at, which ranks are absent. Sets *wake to that time if it is earlier. */
 static void say_absent(struct rendezvous *m, uint64_t *wake)
 {
     const struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -356,7 +356,7 @@ static void say_absent(struct rendezvous *m, uint64_t *wake)
     *wake = twill_min(*wake, m->say_at);
 }
 
-/* Run the poll loop once. Fails if a rank has failed or the deadline has passed. */
+/* Wait once and serve all sockets. Fails if a rank has failed or m->deadline has passed. */
 static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole. Rank 0
- * serves all connections concurrently, so that a slow rank delays no other, and finds the cause of
- * failures. */
+/* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole, serves
+ * all connections concurrently, so that a slow rank delays no other, and finds failures. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
 #include "lib/base/times.h"
 
@@ -54,22 +53,22 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
     return TWILL_FAIL(error, status, "rank 0: %s", text);
 }
 
-/* One all-gather on rank 0, a local variable of serve_gather(). */
-struct gather {
+struct gather { /* one all-gather on rank 0, a local variable of serve_gather() */
     struct twill_bootstrap_tcp *tcp;
     struct twill_error *error;
-    char *all;
-    size_t bytes;
+    char *all;    /* the result */
+    size_t bytes; /* of one rank's shard */
     uint64_t deadline;
     int waiting; /* ranks whose frame is not complete */
 };
 
+/* Return whether the current frame of the rank has not been moved completely. */
 static bool is_unfinished(const struct twill_bootstrap_peer *peer)
 {
     return peer->done != SIZE_MAX;
 }
 
-/* Fail because rank r died or closed its connection, with errno as the reason. */
+/* Return TWILL_ERR_PEER, sent to all ranks, as rank r ended. errno is the reason, or 0. */
 static twill_status rank_lost(struct gather *g, int r)
 {
     int why = errno;
@@ -78,7 +77,7 @@ static twill_status rank_lost(struct gather *g, int r)
         (long long)g->tcp->sequence, why ? strerror(why) : "its connection was closed");
 }
 
-/* Count rank r as finished if its frame is complete, and fail if its connection ended. */
+/* Count rank r as finished if `outcome` is DONE, and fail as rank_lost() does if it is GONE. */
 static twill_status account(struct gather *g, int r, enum twill_wire_moved outcome)
 {
     if (outcome == TWILL_WIRE_GONE)
@@ -90,7 +89,8 @@ static twill_status account(struct gather *g, int r, enum twill_wire_moved outco
     return TWILL_OK;
 }
 
-/* Check the header of rank r's shard. Fails unless it is a shard of this all-gather. */
+/* Check the header of rank r's shard. Fails with TWILL_ERR_BOOTSTRAP if it is none, or with
+ * TWILL_ERR_MISMATCH if it is of another all-gather or size. All ranks get the reason. */
 static twill_status check_header(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -115,8 +115,8 @@ static twill_status check_header(struct gather *g, int r)
     return TWILL_OK;
 }
 
-/* Receive what has arrived of rank r's shard into g->all. Fails if it is not a shard of this
- * all-gather or was altered, or if the connection ended. */
+/* Receive what has arrived of rank r's shard into g->all. Fails if it is not of this all-gather,
+ * was altered (TWILL_ERR_BOOTSTRAP) or ended (TWILL_ERR_PEER). */
 static twill_status receive_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -143,7 +143,7 @@ static twill_status receive_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Send rank r the part of the result that its connection takes now. Fails if that ended. */
+/* Send rank r the part of the result that its connection takes now. Fails if the rank ended. */
 static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
@@ -152,8 +152,8 @@ static twill_status send_rank(struct gather *g, int r)
     return account(g, r, outcome);
 }
 
-/* Call move() for every rank whose connection is ready, until all frames are complete. Fails at the
- * deadline, and `what` is then a part of the message. */
+/* Call move() for each rank whose connection has one of `events`, until all frames are complete.
+ * Returns TWILL_ERR_TIMEOUT at the deadline. `what` is the verb in that message. */
 static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gather *, int),
                                short events, const char *what)
 {
@@ -190,7 +190,7 @@ static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gat
     return TWILL_OK;
 }
 
-/* Run an all-gather on rank 0: receive all shards, then send the result. */
+/* Run an all-gather on rank 0. Receive all shards into `all`, then send `all` to every rank. */
 static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
                                  size_t bytes, struct twill_error *error)
 {
@@ -210,7 +210,8 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
     return move_ranks(&g, send_rank, POLLOUT, "take the result of");
 }
 
-/* Fail because rank 0 cannot be written to or read from. */
+/* Return the failure that rank 0 sent before its connection broke or the time was over, if it did.
+ * Else return TWILL_ERR_TIMEOUT if `outcome` is LATER, or TWILL_ERR_PEER. */
 static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_moved outcome,
                               struct twill_error *error)
 {
@@ -229,7 +230,7 @@ static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_m
                       (long long)tcp->sequence);
 }
 
-/* Send this rank's shard to rank 0 and receive the result. */
+/* On other ranks, send the shard to rank 0 and receive the result. Fails with rank 0's reason. */
 static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
                                        size_t bytes, struct twill_error *error)
 {

@@ -26,7 +26,7 @@ struct search {
     struct twill_launcher_exited exited;
 };
 
-/* Record the end of rank 0 as if twillrun had reported it, and return true. */
+/* Record in s->exited that rank 0 has ended, as if twillrun had reported it. Returns true. */
 static bool root_has_ended(struct search *s)
 {
     s->exited.rank = 0;
@@ -34,8 +34,8 @@ static bool root_has_ended(struct search *s)
     return true;
 }
 
-/* Wait for the connection `fd` and for a notice of twillrun. After a notice, wait only slack_ns
- * more, the time in which rank 0's own failure message arrives. Returns TWILL_WIRE_DONE if `fd` is
+/* Wait for the connection `fd` and for notice that a rank has ended. After a notice, wait only
+ * slack_ns more, in which rank 0's own failure message arrives. Returns TWILL_WIRE_DONE if `fd` is
  * ready, TWILL_WIRE_LATER if the time is over, and TWILL_WIRE_GONE if poll() failed. */
 static enum twill_wire_moved wait_here(struct search *s, int fd, short events, uint64_t until,
                                        uint64_t slack_ns)
@@ -56,8 +56,8 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
 
-/* Return whether connections over loopback get no answer. A socket of this process would answer at
- * once, even if rank 0's queue of connections is full. */
+/* Return whether connections over loopback get no answer, by a connection to a socket of this
+ * process, which would answer at once. Waits TWILL_LOOPBACK_NS at most. */
 static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
 {
     struct sockaddr_storage own = at->address;
@@ -78,7 +78,7 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     return dropped;
 }
 
-/* Return a hint why a connection failed, or "". Sets *hopeless if waiting cannot help. */
+/* Return a hint on the errno of a connection, or "". Sets *hopeless to whether waiting is vain. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
@@ -95,7 +95,7 @@ static const char *judge_failure(const struct twill_bootstrap_address *at, bool 
     return barred ? " (firewall? twillrun --check)" : "";
 }
 
-/* Record in `s` why a connection failed, and whether waiting can help. */
+/* Set s->last to why a connection failed, and s->hopeless and s->away by the errno `why`. */
 static void note_failure(struct search *s, const struct twill_bootstrap_address *at, int why)
 {
     struct twill_endpoint there = {.loopback = false};
@@ -107,7 +107,7 @@ static void note_failure(struct search *s, const struct twill_bootstrap_address 
              why == ETIMEDOUT ? "no answer" : strerror(why), hint);
 }
 
-/* Connect to one address. Returns a connected socket, or -1 with the reason in s->last. */
+/* Connect to one address. Returns a socket, or -1, with s->last set and s->until set anew. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
@@ -155,8 +155,8 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Run the handshake with the other end. Returns TWILL_WIRE_DONE if it is complete. Otherwise sets
- * s->last to the reason, and s->fault if the other end has another key or version. */
+/* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE if the session is set. Otherwise sets
+ * s->last to the reason, and s->fault and s->until if the other end has another key or version. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -192,8 +192,7 @@ static enum twill_wire_moved say_hello(struct search *s)
     return outcome;
 }
 
-/* Take `rank`, which the welcome gives to this process, if it has none. Returns false if it has
- * another one or the rank is invalid. */
+/* Set oob->rank to `rank` if it has none. Returns false if it has another or `rank` is invalid. */
 static bool take_rank(struct twill_oob *oob, uint32_t rank)
 {
     if (oob->rank == TWILL_JOIN_ANY && rank > 0 && rank < (uint32_t)oob->size)
@@ -201,9 +200,9 @@ static bool take_rank(struct twill_oob *oob, uint32_t rank)
     return oob->rank != TWILL_JOIN_ANY && (uint32_t)oob->rank == rank;
 }
 
-/* Read the body of the welcome: this process's rank, the nonce of the run and rank 0's address. If
- * the connection is over loopback, that is also this host's address. Returns TWILL_WIRE_DONE if all
- * of it is valid. */
+/* Read the body of the welcome, and set the rank, the run's nonce and secret, and this host's
+ * address, which is rank 0's if the connection is over loopback. Returns TWILL_WIRE_DONE, or
+ * TWILL_WIRE_LATER at the deadline, or TWILL_WIRE_GONE if it is invalid. */
 static enum twill_wire_moved read_welcome(struct search *s, const struct twill_wire_header *header)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -223,9 +222,9 @@ static enum twill_wire_moved read_welcome(struct search *s, const struct twill_w
     return TWILL_WIRE_DONE;
 }
 
-/* Wait for the header of rank 0's answer. After twillrun's notice that a rank has ended this waits
- * only a little longer, as rank 0 also gets it and sends its reason. Returns TWILL_WIRE_DONE if the
- * header is read, TWILL_WIRE_LATER if the time is over, or TWILL_WIRE_GONE with errno. */
+/* Wait for the header of rank 0's answer. After notice that a rank has ended this waits only a
+ * little longer, for rank 0's reason. Returns TWILL_WIRE_DONE if the header is read,
+ * TWILL_WIRE_LATER if the time is over, or TWILL_WIRE_GONE with errno. */
 static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wire_header *header)
 {
     uint64_t slack = twill_oob_slack(s->tcp->oob.timeout_ns);
@@ -239,9 +238,8 @@ static enum twill_wire_moved root_answer_read(struct search *s, struct twill_wir
     return outcome;
 }
 
-/* Authenticate and wait for the answer. Sets *final to whether rank 0 answered. If it did, returns
- * TWILL_OK if it admitted this rank, else its reason. If not, returns TWILL_OK, and the search
- * continues. */
+/* Authenticate and wait for the answer. Sets *final to whether rank 0 answered. Returns its reason
+ * if it did not admit this rank. Else returns TWILL_OK, also without an answer. */
 static twill_status greet_root(struct search *s, bool *final, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -268,8 +266,8 @@ static twill_status greet_root(struct search *s, bool *final, struct twill_error
     return TWILL_OK;
 }
 
-/* Try each address of rank 0 once. Afterwards, s->hopeless and s->away hold for all of them. Sets
- * *final if rank 0 answered, and then returns TWILL_OK if it admitted this rank. */
+/* Try each address of rank 0 once. Sets s->hopeless to whether none can help, and *final to whether
+ * rank 0 answered. Returns TWILL_OK unless rank 0 refused this rank or failed. */
 static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
                             bool *final, struct twill_error *error)
 {
@@ -295,7 +293,7 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
     return TWILL_OK;
 }
 
-/* Warn once, after TWILL_SEARCH_SAY_NS, that rank 0 is not found. */
+/* Log once, from TWILL_SEARCH_SAY_NS after `since` on, that rank 0 is not found. */
 static void say_search(struct search *s, uint64_t since)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -309,7 +307,8 @@ static void say_search(struct search *s, uint64_t since)
               (double)TWILL_SEARCH_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, s->last);
 }
 
-/* Fail with the reason why rank 0 was not found. */
+/* Return TWILL_ERR_PEER if a rank has ended, TWILL_ERR_BOOTSTRAP if waiting cannot help, or else
+ * TWILL_ERR_TIMEOUT, with the reason why rank 0 was not found. */
 static twill_status explain_search(const struct search *s, struct twill_error *error)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;

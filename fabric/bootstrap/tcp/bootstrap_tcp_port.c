@@ -14,9 +14,9 @@ void twill_bootstrap_tcp_share_port(int fd, int shared)
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &shared, sizeof(shared));
 }
 
-/* Duplicate twillrun's socket and listen on it. Returns -1 if it does not have the right port. The
- * original keeps the port for a later context of this process, and is closed in programs that this
- * one executes. An earlier context may have stopped it (twill_bootstrap_tcp_stop_listening()). */
+/* Listen on twillrun's socket, the descriptor `text`, and return a duplicate, or -1 if it is no
+ * such socket or has not this port. The original stays open, with the port, for a later context of
+ * this process, and is closed in programs that this one executes. */
 static int adopt_listener(const char *text, uint16_t port, int backlog)
 {
     struct twill_endpoint endpoint;
@@ -35,15 +35,15 @@ static int adopt_listener(const char *text, uint16_t port, int backlog)
     return fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
 }
 
+/* Return a socket that listens at an address, or -1 with errno set. */
 static int listen_address(const struct twill_bootstrap_address *at, int backlog)
 {
     return twill_socket_listen((const struct sockaddr *)&at->address, at->length, backlog);
 }
 
 /* Listen at the job's address if it is localhost or a numeric address of this host. Else listen at
- * all addresses and set tcp->wide to the reason. A name may resolve to another address elsewhere (a
- * host's own is often 127.0.1.1), and an address of no local interface may be translated (NAT).
- * Returns the socket, or -1 with errno set. */
+ * all addresses and set tcp->wide to the reason. A name may resolve to another address elsewhere,
+ * and an address of no local interface may be NAT's. Returns the socket, or -1 with errno set. */
 static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstrap_addresses *found)
 {
     struct twill_endpoint endpoint;
@@ -71,7 +71,7 @@ static int bind_port(struct twill_bootstrap_tcp *tcp, const struct twill_bootstr
     return twill_socket_listen_at(NULL, tcp->job->port, backlog);
 }
 
-/* Fail if the address was guessed and is not of this host. A given one is trusted (NAT). */
+/* Return TWILL_ERR_CONFIG if rank 0's address was guessed and is not of this host. */
 static twill_status check_place(const struct twill_bootstrap_tcp *tcp,
                                 const struct twill_bootstrap_addresses *found,
                                 struct twill_error *error)
