@@ -118,10 +118,10 @@ struct twill_restarts {
 };
 /* Whether a rank of the job is left that could take in new processes. */
 enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };
-/* With --elastic, the question whether a rank of the job is left. It is asked when none seems to be
- * left, as one may just have been taken in. The answer takes until all hosts have reported and all
- * processes that may join (they have a handle) are in the job. Part of struct twill_front or, on
- * one host, struct twill_launch, which decides. */
+/* With --elastic, the question whether a rank of the job is left. It is asked when none seems left,
+ * as one may just have been taken in. The answer takes until all hosts have reported and all
+ * processes that may join (they have a handle) are in the job. Part of struct twill_front or
+ * twill_launch. */
 struct twill_left_question {
     uint32_t number;   /* number of the last question */
     uint64_t asked_ns; /* when it was asked; 0: no answer is awaited */

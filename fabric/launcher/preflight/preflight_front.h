@@ -29,8 +29,8 @@ bool preflight_program_start(struct preflight_program *program, const char *cons
                              const struct rlimit *files);
 /* Write a command to its standard input. Gives up after a second. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
-/* Read the output of n programs and call handle() for its lines, until none owes a reply or its
- * output has ended, or until_ns. */
+/* Read the output of n programs and pass its lines to handle(), until no program that still has
+ * output owes a reply, or until_ns. */
 void preflight_programs_wait(struct preflight_program *program, int n, uint64_t until_ns,
                              preflight_line_fn handle, void *user);
 /* End the programs, by closing their input, after patience_ns by SIGTERM and at last by SIGKILL. */
