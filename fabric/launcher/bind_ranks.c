@@ -32,8 +32,8 @@ void twill_launch_unbind(struct twill_launch *launch, int rank, int cause)
                       rank, strerror(cause));
 }
 
-/* Append a unit such as ", package 0" at text[used], or nothing if the CPUs are in several (unit
- * -1). Returns the length of the whole text. */
+/* Append ", NAME UNIT" at text[used], unless UNIT is -1 (several). Returns the length of the
+ * text. */
 static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
     if (unit < 0 || used >= bytes)
