@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The energy that this machine uses, in joules, according to counters of Linux. The first of the
- * kinds pm_counters (Cray), RAPL and hwmon that can be read is used. */
+/* The joules that this machine uses, by the first of pm_counters (Cray), RAPL and hwmon it has. */
 #ifndef TWILL_ENERGY_H
 #define TWILL_ENERGY_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of a tool as a table, with the letter and name of each option, and the member
- * that it sets. Anything else is an error that names the option. */
+/* The command line of a tool as a table. Anything else is an error that names the option. */
 #ifndef TWILL_OPTION_TABLE_H
 #define TWILL_OPTION_TABLE_H
 

@@ -19,8 +19,7 @@ void twill_bench_progress_show(struct twill_bench_progress *progress, size_t don
                                const char *what);
 /* Remove the line, before other output. */
 void twill_bench_progress_clear(struct twill_bench_progress *progress);
-/* Compose the line "[#### ] 40% what, 12 s, 18 s left". Once a second has passed, the rest is
- * assumed to take the same time per unit as what is done. */
+/* Compose "[#### ] 40% what, 12 s, 18 s left" into `text`, with the time left after one second. */
 void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t total,
                                const char *what, double elapsed);
 

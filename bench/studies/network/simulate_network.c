@@ -56,7 +56,6 @@ struct network_question {
     double detours, detour; /* how often a second, and seconds of each */
     uint64_t seed;
 };
-
 /* Microseconds, or below 0 after a failure. `least` and `most` are of the runs with detours. */
 struct network_answer {
     double price, simulated, least, most;

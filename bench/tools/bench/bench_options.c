@@ -109,6 +109,7 @@ static const char usage[] =
     "\n"
     "Exit status: 0 success, 1 a wrong value or a failure, 2 a wrong command line.\n";
 
+/* Parse -d into an int, a type or TWILL_BENCH_ALL. Returns false if it is neither. */
 static bool read_type(void *member, const char *text)
 {
     int type = twill_bench_type_parse(text);
@@ -116,6 +117,7 @@ static bool read_type(void *member, const char *text)
     return type >= 0 || strcmp(text, "all") == 0;
 }
 
+/* Parse -o into an int, an operation or TWILL_BENCH_ALL. Returns false if it is neither. */
 static bool read_op(void *member, const char *text)
 {
     int *found = member;
@@ -126,6 +128,7 @@ static bool read_op(void *member, const char *text)
     return *found != TWILL_BENCH_ALL || strcmp(text, "all") == 0;
 }
 
+/* Parse -r into an int, a rank or TWILL_BENCH_ALL. Returns false if it is neither. */
 static bool read_root(void *member, const char *text)
 {
     size_t root = 0;
@@ -135,6 +138,7 @@ static bool read_root(void *member, const char *text)
     return good;
 }
 
+/* Set a bool to whether --memory is "twill". Returns false unless it is that or "malloc". */
 static bool read_memory(void *member, const char *text)
 {
     bool *placed = member;
@@ -142,6 +146,7 @@ static bool read_memory(void *member, const char *text)
     return *placed || strcmp(text, "malloc") == 0;
 }
 
+/* Parse --align into a size_t. Returns false if it is no power of two from 8 to 1G. */
 static bool read_align(void *member, const char *text)
 {
     size_t *align = member;
@@ -149,6 +154,7 @@ static bool read_align(void *member, const char *text)
            (*align & (*align - 1)) == 0;
 }
 
+/* Parse --form into an enum twill_bench_form. Returns false if there is no such form. */
 static bool read_form(void *member, const char *text)
 {
     /* each with its name before 0.1.0 */
@@ -162,6 +168,7 @@ static bool read_form(void *member, const char *text)
     return false;
 }
 
+/* Parse --narrow into an int, a type. Returns false if it is no narrow float. */
 static bool read_narrow(void *member, const char *text)
 {
     int *narrow = member;
@@ -169,6 +176,7 @@ static bool read_narrow(void *member, const char *text)
     return *narrow >= 0 && twill_type_is_narrow((twill_type)*narrow);
 }
 
+/* Parse --overlap, "test" or "none", into the measures. Returns false if it is neither. */
 static bool read_overlap(void *member, const char *text)
 {
     struct twill_bench_measures *measures = member;
@@ -177,6 +185,7 @@ static bool read_overlap(void *member, const char *text)
     return measures->tests || strcmp(text, "none") == 0;
 }
 
+/* Parse the sizes of --bucket into the options of a step. Returns false if one is wrong. */
 static bool read_buckets(void *member, const char *text)
 {
     struct twill_bench_step_options *played = member;
@@ -190,6 +199,7 @@ static bool read_buckets(void *member, const char *text)
     return good;
 }
 
+/* Keep the text of --split. Returns false if it is neither a number nor a level. */
 static bool read_split(void *member, const char *text)
 {
     size_t groups;
@@ -197,6 +207,7 @@ static bool read_split(void *member, const char *text)
     return twill_bench_parse_number(text, 1, 65535, &groups) || twill_bench_level(text) >= 0;
 }
 
+/* Parse -a, 0 to 3, into an enum twill_bench_average. Returns false if it is anything else. */
 static bool read_average(void *member, const char *text)
 {
     size_t average = 0;

@@ -78,8 +78,7 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* Add the candidates of one size to the plan, by their prices, as the lines are sorted by cost.
- * `memory` says how memory of peers is used, or is "" without peers. */
+/* Add the candidates whose price at one size is low. `memory` ends the question, as " mapped". */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {

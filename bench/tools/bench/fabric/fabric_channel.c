@@ -12,6 +12,7 @@ struct calls {
     twill_request **requests; /* [slots] */
 };
 
+/* Start to send a message, as the request of a slot. */
 static twill_status calls_send(struct fabric_channel *channel, size_t slot, void *data,
                                size_t bytes, int to)
 {
@@ -19,6 +20,7 @@ static twill_status calls_send(struct fabric_channel *channel, size_t slot, void
     return twill_send_start(calls->comm, data, bytes, TWILL_U8, to, &calls->requests[slot]);
 }
 
+/* Start to receive a message, as the request of a slot. */
 static twill_status calls_recv(struct fabric_channel *channel, size_t slot, void *data,
                                size_t bytes, int from)
 {
@@ -32,6 +34,7 @@ static twill_status calls_wait(struct fabric_channel *channel, size_t first, siz
     return twill_wait_all(count, calls->requests + first);
 }
 
+/* Make progress, by a test of a slot's request. */
 static twill_status calls_test(struct fabric_channel *channel, size_t slot)
 {
     struct calls *calls = channel->own;

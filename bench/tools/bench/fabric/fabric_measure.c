@@ -156,6 +156,7 @@ static twill_status pingpong(struct fabric_run *run, size_t bytes)
     return run->first ? TWILL_OK : channel->ops->send_now(channel, run->out, bytes, run->peer);
 }
 
+/* Time ping-pongs, and set the row to statistics of half their times, on every rank. */
 static twill_status measure_latency(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     size_t warmups = run->options.warmups;
@@ -236,6 +237,7 @@ static twill_status time_exchanges(struct fabric_run *run, size_t bytes, size_t 
     return twill_allreduce(run->world, seconds, seconds, 1, TWILL_F64, TWILL_SUM);
 }
 
+/* Set the row to how much of an exchange of two ranks computing hides, on every rank. */
 static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     double pure, overall, compute;
@@ -293,6 +295,7 @@ static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double
     return status;
 }
 
+/* Set the row to what registering memory costs a first message, on every rank. */
 static twill_status measure_registration(struct fabric_run *run, size_t bytes,
                                          struct fabric_row *row)
 {

@@ -78,6 +78,7 @@ static bool add_transport(struct fabric_options *options, const char *name, size
     return true;
 }
 
+/* Parse the list of --transport, or "all". Returns false if a name is wrong. */
 static bool read_transports(void *member, const char *text)
 {
     struct fabric_options *options = member;
@@ -96,6 +97,7 @@ static bool read_transports(void *member, const char *text)
     return true;
 }
 
+/* Parse --interface, "calls", "alone" or "both". Returns false if it is none of them. */
 static bool read_interface(void *member, const char *text)
 {
     struct fabric_options *options = member;

@@ -50,12 +50,14 @@ static twill_status alone_post(struct fabric_channel *channel, size_t slot,
     return status == TWILL_OK ? status : alone_failed(channel, status);
 }
 
+/* Start to send a message, as the transfer of a slot. */
 static twill_status alone_send(struct fabric_channel *channel, size_t slot, void *data,
                                size_t bytes, int to)
 {
     return alone_post(channel, slot, TWILL_TRANSFER_SEND, data, bytes, to);
 }
 
+/* Start to receive a message, as the transfer of a slot. */
 static twill_status alone_recv(struct fabric_channel *channel, size_t slot, void *data,
                                size_t bytes, int from)
 {
@@ -82,6 +84,7 @@ static twill_status alone_poll(struct fabric_channel *channel, uint64_t *idle, u
     return TWILL_ERR_TIMEOUT;
 }
 
+/* Poll until `count` slots from `first` on are done. On failure channel->what says why. */
 static twill_status alone_wait(struct fabric_channel *channel, size_t first, size_t count)
 {
     struct alone *alone = channel->own;
@@ -99,6 +102,7 @@ static twill_status alone_wait(struct fabric_channel *channel, size_t first, siz
     return TWILL_OK;
 }
 
+/* Poll once for all slots, whichever is given. */
 static twill_status alone_test(struct fabric_channel *channel, size_t slot)
 {
     uint64_t idle = 0, since = 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-bench kernels runs a kernel, its scalar version and a triad one after the other, so that
- * all three see the same machine. Medians count. */
+/* twill-bench kernels runs a kernel, its scalar version and a triad by turns. Medians count. */
 #include "bench/tools/bench/kernels/kernel_times.h"
 #include "bench/common/json_file.h"
 #include "bench/common/tool_calls.h"
@@ -22,7 +21,6 @@ struct kernel_arrays {
 };
 
 enum case_kind { REDUCE, UPDATE, NORMS, SQUARES, QUANTIZE, DEQUANTIZE, ADD_BLOCKS, NARROW, TOP };
-
 /* One kernel to time. */
 struct kernel_case {
     enum case_kind kind;

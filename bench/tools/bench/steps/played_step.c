@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The training step of a model, with its computing played (--list with --overlap). A step is a
  * backward pass, which yields the gradients of the last tensor first, their reduction by a gradient
- * set (twill_train.h), and the forward pass that follows. It is measured in five ways, alternately.
- * They are each part alone, one after the other, and overlapped, with the waits before the forward
- * pass or, tensor by tensor, in it. */
+ * set (twill_train.h), and the forward pass that follows. It is measured in the five ways of enum
+ * twill_bench_way, alternately. */
 #include "bench/tools/bench/steps/played_step.h"
 #include "bench/tools/bench/bench_run.h"
 

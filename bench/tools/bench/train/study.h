@@ -27,8 +27,7 @@ size_t twill_study_total_batch(bool strong, size_t ranks, size_t batch);
 size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
 /* Return the samples per second. */
 double twill_study_throughput(const struct twill_study_step *step);
-/* Compute T(1) / T(n) in strong scaling, n T(1) / T(n) in weak scaling, and the efficiency, which
- * is this over n. Returns false without T(1). */
+/* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false without T(1). */
 bool twill_study_speedup(const struct twill_study_step *step, double *speedup, double *efficiency);
 /* Compute the time of a step beyond that of one rank. In weak scaling it is T(n) - T(1), in strong
  * scaling T(n) - T(1) b / batch with b samples of the rank. Returns false without T(1). */
@@ -37,7 +36,7 @@ bool twill_study_overhead(const struct twill_study_step *step, double *seconds);
 double twill_study_apart(double one, double other);
 /* Return the share of a step that is exposed communication, or 0 if `seconds` is 0. */
 double twill_study_share(double exposed, double seconds);
-/* Return how many times faster the step is without that, or 0 if it is nothing else. */
+/* Return how many times faster a step is without exposed communication, 0 if it is no more. */
 double twill_study_limit(double exposed, double seconds);
 /* A predicted bucket, ready at this time of the backward pass, and its seconds of reduction. */
 struct twill_study_bucket {
@@ -73,8 +72,7 @@ struct twill_study_options {
     bool pattern[TWILL_STUDY_PATTERNS];
     bool core, csv, energy;
 };
-/* The phases of a row whose energy is measured, each as often as the others. They are the step, its
- * computing alone, and its communication alone. */
+/* The phases of a row, whose energy is measured. Computing and communication are made alone. */
 enum twill_study_phase {
     TWILL_STUDY_STEP,
     TWILL_STUDY_COMPUTING,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a scaling study as a table, comma-separated values, JSON, and a plot by gnuplot.
- * The lines above the table have all that makes rows comparable. */
+/* The report of a scaling study as a table, comma-separated values, JSON, and a plot by gnuplot. */
 #include "bench/tools/bench/train/study.h"
 #include "lib/base/plural.h"
 
@@ -13,7 +12,6 @@ static const char *const patterns[] = {"allreduce", "bcast+reduce"};
 static const char *const bases[] = {"measured", "predicted"};
 
 enum { STUDY_VALUES = 40 };
-
 /* A value of a row, NAN if unknown. */
 struct study_value {
     const char *name;    /* of its column, NULL if it is not in the table */
@@ -21,6 +19,7 @@ struct study_value {
     double value, scale; /* scale of the table */
     int decimals;
 };
+/* The values of a row, in the order of their columns. */
 struct study_values {
     struct study_value value[STUDY_VALUES];
     size_t n;

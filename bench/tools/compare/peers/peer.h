@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The timing loop and main() of every program of twill-compare. A program fills in struct
- * peer_program and calls peer_main(). For C and C++.
- * In a turn a program allocates buffers, checks values once, and runs batches of calls, each after
- * a barrier of the library. Batches of 1 call, then of more, are not counted until one takes the
- * ordered time. A sample is the mean time of a call in a batch on this rank. The driver takes that
- * of the slowest rank.
- * Arguments are LINK, MEMORY and those of the program. MEMORY is plain (mmap, as malloc does for
- * large blocks), huge (as plain, with madvise for huge pages), heap (aligned_alloc) or own (the
- * allocator of the program). */
+ * peer_program and calls peer_main(). For C and C++. In a turn a program allocates buffers, checks
+ * values once, and runs batches of calls, each after a barrier of the library. Batches of 1 call,
+ * then of more, are not counted until one takes the ordered time. A sample is the mean time of a
+ * call in a batch on this rank. The driver takes that of the slowest rank. Arguments are LINK,
+ * MEMORY and those of the program. MEMORY is plain (mmap, as malloc does for large blocks), huge
+ * (as plain, with madvise for huge pages), heap (aligned_alloc) or own (its allocator). */
 #ifndef TWILL_PEER_H
 #define TWILL_PEER_H
 
@@ -84,8 +82,7 @@ static inline int twill_compare_is_self(enum twill_compare_collective what)
     return what >= TWILL_COMPARE_SELF_BARRIER;
 }
 
-/* Return the length of the source (or result) of a rank in multiples of `bytes`. It is 0 if there
- * is none, or if the result overwrites the source. */
+/* Return the length of a rank's source or result in units of `bytes`, 0 for none or in place. */
 static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
                                             int result)
 {

@@ -30,7 +30,6 @@ struct bound_reduction {
     size_t lo, hi;
     bool stream;
 };
-
 /* The state of the bound on one rank. */
 struct bound_state {
     char *memory; /* [rank][buffer] of all ranks */
@@ -162,6 +161,7 @@ static void choose_kernel(struct bound_state *state)
 }
 #endif
 
+/* Return the state of the program, which begin() has made. */
 static struct bound_state *of(struct peer *peer)
 {
     return (struct bound_state *)peer->own;
@@ -303,6 +303,7 @@ static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
     return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;
 }
 
+/* Give the pages of a buffer of this rank back to the kernel. */
 static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)which;

@@ -38,7 +38,6 @@ struct gloo_state {
     std::string way;
     std::unique_ptr<step_queue> queue;
 };
-
 /* Reductions of a played step, which a thread makes in order. Calls of Gloo block, and programs
  * that overlap them with computing (PyTorch) use them in this way. */
 struct step_queue {
@@ -48,7 +47,6 @@ struct step_queue {
     bool busy = false, failed = false, stop = false;
     std::thread thread;
 };
-
 /* Exchanges keys between hosts before ranks are connected. All ranks set keys in the same order, so
  * setting a key is an allgather of keys and values. */
 class ExchangeStore : public gloo::rendezvous::Store
@@ -98,6 +96,7 @@ class ExchangeStore : public gloo::rendezvous::Store
     std::map<std::string, std::vector<char>> values_;
 };
 
+/* Return the state of the program, which begin() has made. */
 gloo_state *of(struct peer *peer)
 {
     return static_cast<gloo_state *>(peer->own);
@@ -259,6 +258,7 @@ void make_queued_calls(struct peer *peer, step_queue *queue)
     }
 }
 
+/* Start the thread that makes the reductions of a turn. Returns 0. */
 int steps_open(struct peer *peer, const struct twill_compare_model *)
 {
     step_queue *queue = new step_queue;
@@ -267,6 +267,7 @@ int steps_open(struct peer *peer, const struct twill_compare_model *)
     return 0;
 }
 
+/* Stop the thread, without the calls that are left, and free the queue. */
 void steps_close(struct peer *peer)
 {
     step_queue *queue = of(peer)->queue.get();
@@ -279,6 +280,7 @@ void steps_close(struct peer *peer)
     of(peer)->queue.reset();
 }
 
+/* Append an allreduce of a gradient to the queue. Returns 0. */
 int steps_start(struct peer *peer, uint32_t, float *gradient, uint64_t count)
 {
     step_queue *queue = of(peer)->queue.get();
@@ -290,6 +292,7 @@ int steps_start(struct peer *peer, uint32_t, float *gradient, uint64_t count)
     return 0;
 }
 
+/* Wait until the queue is empty. Returns 0, or 1 if one of its calls has failed. */
 int steps_wait(struct peer *peer)
 {
     step_queue *queue = of(peer)->queue.get();

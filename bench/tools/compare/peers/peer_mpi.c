@@ -159,6 +159,7 @@ static int steps_test(struct peer *peer)
     return 0;
 }
 
+/* Wait for all gradients that were started. Returns 0, or an MPI error code. */
 static int steps_wait(struct peer *peer)
 {
     int n = steps_state.started;

@@ -16,6 +16,7 @@ struct oneccl_state {
     ccl::communicator comm;
 };
 
+/* Return the state of the program, which begin() has made. */
 oneccl_state *of(struct peer *peer)
 {
     return static_cast<oneccl_state *>(peer->own);

@@ -7,14 +7,12 @@
  * Nothing is reduced. In window, data are received into a small window that stays in the caches, as
  * data that are reduced at once may. In steps of 128 KiB, the next starts when this one has been
  * received, which may be faster if congestion control paces the sender. The best of these three
- * counts. In pingpong a message goes between the first ranks of two hosts and back, and a call is
- * one way. */
+ * counts. In pingpong a message goes between the first ranks of two hosts. A call is one way. */
 #include "bench/tools/compare/peers/peer.h"
 
 #include <stdbool.h>
 
 enum { CHUNK = 128 << 10 };
-
 /* The connections and receive buffer of a rank, from begin() to end(). */
 struct raw_state {
     int hosts, places; /* places is the number of ranks per host */
@@ -25,13 +23,13 @@ struct raw_state {
     size_t window;         /* size of the part that is used */
     size_t capacity;
 };
-
 /* Where a rank listens. Ranks exchange it as plain bytes. */
 struct raw_address {
     char host[INET_ADDRSTRLEN];
     int port;
 };
 
+/* Return the state of the program, which begin() has made. */
 static struct raw_state *of(struct peer *peer)
 {
     return (struct raw_state *)peer->own;

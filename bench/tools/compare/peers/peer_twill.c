@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program of twill-compare for twill. Its own allocator is twill_alloc(). With the argument
- * "persistent" calls are persistent. */
+/* The program of twill-compare for twill. With the argument "persistent" calls are persistent. */
 #include "bench/tools/compare/peers/peer.h"
 #include "lib/twill_train.h"
 
@@ -14,6 +13,7 @@ struct twill_peer_state {
     bool persistent;
 };
 
+/* Return the state of the program, which begin() has made. */
 static struct twill_peer_state *of(struct peer *peer)
 {
     return (struct twill_peer_state *)peer->own;
@@ -174,6 +174,7 @@ static float *steps_memory(struct peer *peer, uint32_t tensor)
     return twill_gradients_memory(of(peer)->set, (int)tensor);
 }
 
+/* Mark a gradient as ready to be reduced. Returns 0, or 1 after peer_say(). */
 static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count)
 {
     (void)gradient;
@@ -181,12 +182,14 @@ static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint
     return report_set(peer, twill_gradients_ready(of(peer)->set, (int)tensor));
 }
 
+/* Advance the reductions that were started. Returns 0, or 1 after peer_say(). */
 static int steps_test(struct peer *peer)
 {
     int done;
     return report_set(peer, twill_gradients_test(of(peer)->set, 0, &done));
 }
 
+/* Wait for all gradients of the model. Returns 0, or 1 after peer_say(). */
 static int steps_wait(struct peer *peer)
 {
     return report_set(peer, twill_gradients_wait_all(of(peer)->set));

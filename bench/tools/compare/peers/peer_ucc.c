@@ -15,6 +15,7 @@ struct ucc_state {
     size_t bytes;
 };
 
+/* Return the state of the program, which begin() has made. */
 static struct ucc_state *of(struct peer *peer)
 {
     return (struct ucc_state *)peer->own;
@@ -50,6 +51,7 @@ static ucc_status_t exchange_free(void *request)
     return UCC_OK;
 }
 
+/* Return the allgather through the driver in the form that UCC takes. */
 static ucc_oob_coll_t oob_of(struct ucc_state *state)
 {
     ucc_oob_coll_t oob;
