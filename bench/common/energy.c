@@ -117,8 +117,8 @@ static bool find_pm_counters(struct twill_energy_meter *meter, const char *folde
            fail_energy(meter, "%s: the path is too long", folder);
 }
 
-/* Add a zone of RAPL that is a package or "dram". Others are parts of these or, as "psys", include
- * them. Returns false with a message on failure. */
+/* Add a zone of RAPL, unless it is a part or sum of others. Returns false with a message on
+ * failure. */
 static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
 {
     char path[TWILL_ENERGY_PATH], name[48];

@@ -16,7 +16,7 @@ enum twill_energy_part {
 };
 
 enum { TWILL_ENERGY_COUNTERS = 64, TWILL_ENERGY_PATH = 512 };
-/* A file with a number that counts energy or is a power. */
+/* A file of a meter, with a number that counts energy or is a power. */
 struct twill_energy_counter {
     char path[TWILL_ENERGY_PATH];
     char name[48];
@@ -27,7 +27,7 @@ struct twill_energy_counter {
     uint64_t last;   /* at the last reading */
     uint64_t number; /* of a reading that may still be discarded */
 };
-/* The counters of a machine and what they have counted. twill_energy_open() sets it. */
+/* The counters of a machine and what they have counted. twill_energy_open() sets all of it. */
 struct twill_energy_meter {
     const char *kind;              /* "pm_counters", "rapl" or "hwmon" */
     char stamp[TWILL_ENERGY_PATH]; /* file that changes with each update, or "" if there is none */

@@ -5,8 +5,7 @@
 
 #include "lib/twill.h"
 
-/* Names of the element types in other programs. X(NOUN, names...) has those of TWILL_NOUN, first
- * that of nccl-tests, which reports use, then up to two others. */
+/* X(NOUN, names...) has the names of TWILL_NOUN in other programs, first that of nccl-tests. */
 #define TWILL_BENCH_TYPE_NAMES(X)                                                                  \
     X(F32, "float", "fp32", "float32")                                                             \
     X(F64, "double", "fp64", "float64")                                                            \

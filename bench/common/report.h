@@ -50,16 +50,16 @@ struct twill_bench_timing {
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
     struct twill_bench_energy energy;
 };
-/* Return the percentage of a call that is hidden behind computing, as OSU defines it. */
+/* Return the percentage of a `pure` call that computing hides, 0 to 100, as OSU defines it. */
 double twill_bench_overlap(double overall, double compute, double pure);
-/* A row of the table. */
+/* A row of the table. Texts are constants, `count` is in elements, `root` is -1 without one. */
 struct twill_bench_row {
     size_t bytes, count;
     const char *type, *op;
     int root;
     struct twill_bench_timing out_of_place, in_place;
 };
-/* Columns beyond those of nccl-tests. */
+/* Flags of the columns that are shown beyond those of nccl-tests. */
 struct twill_bench_columns {
     bool each, overlap, times, reproducible, narrow, energy;
 };
@@ -83,7 +83,7 @@ struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *en
 double twill_bench_stack(const struct twill_bench_timing *timing);
 /* Print the titles of the table of a --list step, with the columns of `each` if true. */
 void twill_bench_print_step_header(FILE *out, bool each);
-/* Print a row of that table, for a key or the whole step, which are in place. */
+/* Print a row of the table of a step, for a key or the whole step, by its in-place half. */
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);
 /* Print the lines below the table, with the failed halves and mean GB/s of the bus. */

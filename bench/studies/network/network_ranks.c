@@ -62,7 +62,7 @@ struct network_lane {
     uint64_t received; /* picoseconds of work for the posted receives once they arrive */
 };
 
-/* Return where it is noted when a rank's lane has raised the flag of this ordinal, or 0. */
+/* Return the place of the time when a rank's lane raised the flag of this ordinal, 0 before. */
 static double *flag_of(const struct network_job *job, uint32_t rank, uint32_t lane,
                        uint32_t ordinal)
 {

@@ -56,7 +56,7 @@ struct network_question {
     double detours, detour; /* how often a second, and seconds of each */
     uint64_t seed;
 };
-/* Microseconds, or below 0 after a failure. `least` and `most` are of the runs with detours. */
+/* The answer to a question, in microseconds. `least` and `most` are of the runs with detours. */
 struct network_answer {
     double price, simulated, least, most;
     char algorithm[48];
@@ -83,7 +83,7 @@ static bool open_world(struct twill_world *world, const struct network_question 
     return made;
 }
 
-/* Find the algorithm and the shape that the question asks for or that has the lowest price. */
+/* Set algorithm and shape of *call as the question says, or to those of the lowest price. */
 static twill_status choose_call(const struct network_question *question,
                                 struct simulated_call *call, struct twill_error *error)
 {
@@ -111,7 +111,7 @@ static twill_status choose_call(const struct network_question *question,
     return status;
 }
 
-/* Answer the question in this process. It must be a child, as SimGrid loads one platform only. */
+/* Answer the question in this process, which must be a child. SimGrid loads only one platform. */
 static twill_status answer_here(const struct network_question *question,
                                 struct network_answer *answer, struct twill_error *error)
 {

@@ -35,8 +35,8 @@ struct simulated_call {
     uint64_t seed;   /* for the random times of the detours */
     bool lines; /* access inside a node takes what cache lines of a KNL take, not the model's */
 };
-/* Run the call on the platform that SimGrid has loaded. Returns the seconds from its start until
- * the last rank ends, or a value below 0 with the error set. */
+/* Run the call on the loaded platform. Returns its seconds, or a value below 0 with the error
+ * set. */
 double network_run(const struct simulated_call *call, struct twill_error *error);
 
 #endif

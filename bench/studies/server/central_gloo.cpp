@@ -62,6 +62,7 @@ void make_buffers(gloo_central &c)
         }
 }
 
+/* Update `count` parameters from `at` on by the sum of the gradients. */
 void update(gloo_central &c, size_t at, size_t count)
 {
     exchange_update(c.parameters.data() + at, c.sum.data() + at, count, c.ranks);
@@ -116,6 +117,7 @@ void reduce(gloo_central &c, size_t at, size_t count)
     gloo::allreduce(options);
 }
 
+/* Make an exchange in the mode that c.mode names. */
 void exchange(gloo_central &c)
 {
     if (c.mode == "central") {

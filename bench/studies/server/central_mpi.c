@@ -67,7 +67,7 @@ static void work(struct central *c)
     MPI_Waitall(2 * keys, c->requests, MPI_STATUSES_IGNORE);
 }
 
-/* Make an exchange in one of the modes. */
+/* Make an exchange in the mode "central", "allreduce" or "buffer". */
 static void exchange(struct central *c, const char *mode)
 {
     size_t extent = c->list.extent;

@@ -78,7 +78,7 @@ size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t by
     return facts->vector ? bytes + bytes / 2 : bytes;
 }
 
-/* Return the bytes of an element. */
+/* Return the bytes of an element of a call. */
 static size_t element_of(const struct twill_bench_subject *subject)
 {
     return twill_type_size(subject->type);
@@ -107,7 +107,7 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
     return (struct twill_bench_pointers){dst, dst};
 }
 
-/* Return whether this rank has a shard in a buffer with these holders. */
+/* Return whether this rank has a shard in a buffer whose shards are where `holder` says. */
 static bool subject_holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
                           int shard)
 {
@@ -132,7 +132,7 @@ static char *shard_at(const struct twill_bench_subject *subject, enum twill_benc
     return base + twill_bench_shard_first(subject, subject->rank, shard) * element_of(subject);
 }
 
-/* Return what the values of a rank are in a round, or with from = -1 the results. */
+/* Return the description of the values of rank `from` in a round, or with -1 of the results. */
 static struct twill_bench_payload payload_of(const struct twill_bench_subject *subject, int from,
                                              unsigned round)
 {
@@ -204,7 +204,7 @@ void twill_bench_describe(const struct twill_bench_subject *subject,
      : form == TWILL_BENCH_NONBLOCKING ? twill_##name##_start(__VA_ARGS__, request)                \
                                        : twill_##name##_init(__VA_ARGS__, request))
 
-/* Make a call without vectors, as twill_bench_begin() does. */
+/* Make a call whose shards are equal, as twill_bench_begin() does. */
 static twill_status even_start(const struct twill_bench_subject *s, twill_comm *comm,
                                struct twill_bench_pointers at, enum twill_bench_form form,
                                twill_request **request)

@@ -53,7 +53,7 @@ struct twill_bench_subject {
 };
 /* Return the elements of a shard, in alltoallv of what `rank` and rank `shard` exchange. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
-/* Return the first element of this shard in a buffer of all shards. */
+/* Return the first element of a shard in a buffer of all shards of `rank`. */
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the bytes that a buffer needs for a message of `bytes`. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
@@ -99,7 +99,7 @@ _Static_assert(TWILL_MAXLOC == TWILL_BENCH_OPS + 1 && TWILL_OP_COUNT == TWILL_BE
                "a later operation needs its own place");
 /* Return whether an operation on a type can be checked. */
 bool twill_bench_op_takes(twill_op op, twill_type type);
-/* Write the contribution of a rank, from position `first` on. */
+/* Write `count` elements of what a rank contributes, from position `first` on. */
 void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint64_t first,
                       void *buffer, size_t count);
 /* Return how many elements from position `first` on are wrong, exactly unless f32 or f64 round. */

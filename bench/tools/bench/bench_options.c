@@ -266,7 +266,7 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
-/* Set the part of names that "kernels" selects. Returns false if there are several. */
+/* Set the name that follows "kernels", or "". Returns false, and why if `speak`, if two do. */
 static bool set_kernels(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     options->kernels = optind + 1 < argc ? argv[optind + 1] : "";
@@ -275,7 +275,7 @@ static bool set_kernels(struct twill_bench_options *options, int argc, char **ar
     return optind + 2 >= argc;
 }
 
-/* Set what to measure from the words after the options. Returns false if they are wrong. */
+/* Set what to measure by the words after options. Returns false, and why if `speak`, if wrong. */
 static bool set_collective(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     if (options->calibration != NULL && optind == argc)

@@ -11,7 +11,7 @@
 
 #define PAYLOAD_BATCH 512
 
-/* What the values of a type can be, a constant for each type. */
+/* The values that an element type can have, a constant for each type. */
 static const struct type_facts {
     bool integer, is_signed;
     unsigned bits;     /* of an element */
@@ -117,7 +117,7 @@ static uint64_t load_bits(const struct type_facts *fact, const void *buffer, siz
     return bits;
 }
 
-/* Return the real number that v means, which is its power of two in a product. */
+/* Return the number that the integer v means, which in a product of floats is 2 to the v. */
 static double real_value(const struct twill_bench_payload *payload, int64_t v)
 {
     return is_reduction(payload) && payload->op == TWILL_PROD ? ldexp(1, (int)v) : (double)v;
@@ -178,7 +178,7 @@ static void expect_results(const struct twill_bench_payload *payload, uint64_t f
             want[i] = combine_operands(payload, want[i], rank_value(payload, rank, first + i));
 }
 
-/* Return the bits of the result, divided in the precision that the library guarantees. */
+/* Return the bits of the expected element, which for an average is `want` divided as guaranteed. */
 static uint64_t result_element(const struct twill_bench_payload *payload, int64_t want)
 {
     const struct type_facts *fact = &facts[payload->type];

@@ -24,7 +24,7 @@ struct twill_bench_memory {
     double *samples;                    /* one per iteration */
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
 };
-/* What --reproducible, --narrow and --reduce-delay need beside the timed communicator. */
+/* The second context and operations that --reproducible, --narrow and --reduce-delay need. */
 struct twill_bench_sums {
     twill_context *strict_context; /* with --reproducible, a second context of all ranks, which */
     twill_comm *strict;            /* has TWILL_REPRODUCIBLE=1 */
@@ -43,7 +43,7 @@ struct twill_bench_work {
     size_t rows_done, rows; /* halves of rows, or steps; rows is 0 if unknown */
     struct twill_bench_progress progress;
 };
-/* Results so far. */
+/* The results of a run so far, on each rank. */
 struct twill_bench_results {
     size_t failures, measured; /* halves of rows with wrong values, and all halves */
     double bandwidth;          /* sum of bus bandwidths */
@@ -88,7 +88,7 @@ twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, s
  * over the ranks in all calls since `before` was read. Collective. */
 twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_counters *before,
                                     struct twill_bench_timing *timing);
-/* Compute the bandwidths from the seconds. */
+/* Set both bandwidths of timing by its seconds for a message of `bytes`. */
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
                       struct twill_bench_timing *timing);
 /* Fill the buffers for a check with the values of this round, which must be unique. */
@@ -106,7 +106,7 @@ void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 /* Measure and check one size, and fill both halves of the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
-/* Measure the barrier, which has one row. */
+/* Measure the barrier, whose only row is *row. Collective. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 /* Read the list on rank 0 and broadcast it. *outcome is an exit status, equal on all ranks. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
@@ -121,7 +121,7 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
 /* Read the counters before the barrier with which the timed calls begin. */
 void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_reading *from);
-/* Read them after the calls and add up the energy of all machines. Collective over the world. */
+/* Read the counters after the calls and set *energy to that of all machines. Collective. */
 twill_status twill_bench_energy_end(struct twill_bench_run *run,
                                     const struct twill_energy_reading *from,
                                     struct twill_bench_energy *energy);

@@ -52,7 +52,7 @@ static bool is_secret(const char *entry, size_t name)
     return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
 }
 
-/* Return an array of the variables that control a run. Anyone may read it, so keys are masked. */
+/* Return an array of the environment variables that control a run, with keys masked. */
 static struct json_object *environment(void)
 {
     static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};
@@ -147,7 +147,7 @@ static struct json_object *config(const struct twill_bench_run *run)
     return object;
 }
 
-/* Create and return FILE, FILE.0, FILE.1, ..., the first that is new. Returns NULL on failure. */
+/* Create and return the first of FILE, FILE.0, ... that is new, named in `taken`, or NULL. */
 static FILE *create_file(const char *path, char *taken, size_t bytes)
 {
     snprintf(taken, bytes, "%s", path);

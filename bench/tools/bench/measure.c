@@ -318,7 +318,7 @@ static twill_status time_overlapped(struct twill_bench_run *run,
     return twill_bench_combine(run, seconds, 1);
 }
 
-/* Measure as OSU's nonblocking benchmarks, first without, then with as long a computation. */
+/* Set the overlap as OSU defines it, by calls without and with computing of the same length. */
 static twill_status measure_overlap(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject,
                                     struct twill_bench_timing *timing)
@@ -409,7 +409,7 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
     return facts->out_of_place ? TWILL_OK : measure_half(run, &subject, &row->in_place);
 }
 
-/* Count in timing->wrong ranks that leave a barrier before one that is late. Needs one clock. */
+/* Count in timing->wrong ranks that leave a barrier before a late one. They need a common clock. */
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;

@@ -314,6 +314,7 @@ static bool read_memory(void *member, const char *text)
     return text == NULL || (twill_bench_parse_size(text, &request->bytes) && request->bytes > 0);
 }
 
+/* Set TWILL_TUNING to the file of --model. Returns false if out of memory. */
 static bool read_model(void *member, const char *text)
 {
     (void)member;

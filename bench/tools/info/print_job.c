@@ -126,7 +126,7 @@ static struct json_object *field_value(const char *text, enum field_kind kind)
                                  : json_object_new_string(text);
 }
 
-/* Return an array of the lines of this kind, each an object of `count` members, to be owned. */
+/* Return an array of this kind's lines, as objects of `count` members. The caller owns it. */
 static struct json_object *list_lines(const twill_job_view *view, const char *kind,
                                       const struct field_name *fields, int count)
 {

@@ -432,7 +432,7 @@ static bool read_bytes(void *member, const char *text)
 #define PLACE_THREADS 1, "1, and this twill was built without OpenMP"
 #endif
 
-/* Return 0 to continue, or 2 after a message. Exits with 0 after --help and --version. */
+/* Read the command line. Returns 0, or 2 after a message. Exits with 0 after help or version. */
 static int parse_place(struct place_options *options, int argc, char **argv)
 {
 #define PLACE_AT(member) offsetof(struct place_options, member)

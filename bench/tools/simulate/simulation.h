@@ -52,7 +52,7 @@ void shared_link_send(struct shared_link *link, uint32_t message, double now);
 void shared_link_cancel(struct shared_link *link, uint32_t message, double now);
 /* Return the time at which the next message will have crossed, INFINITY if there is none. */
 double shared_link_next(const struct shared_link *link);
-/* Remove and return the message that has crossed at `now`, which is shared_link_next(). */
+/* Remove and return the message that has crossed at `now`, the time of shared_link_next(). */
 uint32_t shared_link_take(struct shared_link *link, double now);
 /* A generator of random numbers (splitmix64). Its state begins as the seed. */
 struct random_source {
@@ -94,8 +94,8 @@ bool law_is_zero(const struct law *law);
 double law_draw(const struct law *law, struct random_source *source);
 /* Return the mean, which is INFINITY for a Pareto law of shape 1 or less. */
 double law_mean(const struct law *law);
-/* Return the expected k-th smallest of n independent times, 1 <= k <= n. Returns NAN if there is no
- * closed form here (for a measured list) or it is infinite. */
+/* Return the expected k-th smallest of n times, 1 <= k <= n, or NAN if it is unknown or
+ * infinite. */
 double law_order_statistic(const struct law *law, uint32_t k, uint32_t n);
 /* Return H_n - H_(n-k) = 1/n + ... + 1/(n-k+1). */
 double harmonic_difference(uint32_t k, uint32_t n);

@@ -35,7 +35,7 @@ static const size_t sizes[] = {8,     64,     256,     1024,    4096,     16384,
                                65536, 262144, 1048576, 4194304, 16777216, 67108864};
 enum { CALIBRATE_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Return the number of bytes that the buffers need. */
+/* Return the bytes of the largest message that is measured, which the buffers must hold. */
 static size_t largest(const struct twill_bench_calibration *c)
 {
     size_t i = CALIBRATE_SIZES - 1;
@@ -263,7 +263,7 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
     return status;
 }
 
-/* Measure messages between rank 0 and `other`, and write overhead, latency and time per KiB. */
+/* Measure messages of ranks 0 and `other`, and write overhead, latency and time per KiB. */
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
@@ -479,7 +479,7 @@ static bool create_file(const char *path, const char *text, size_t bytes)
     return false;
 }
 
-/* Begin the text of the file on rank 0, if a test shows that it can be written. All get *good. */
+/* Begin the text of the file on rank 0. *good is 1 on all ranks if a test could create the file. */
 static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
 {
     *good = 1;

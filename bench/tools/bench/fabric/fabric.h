@@ -83,7 +83,7 @@ struct fabric_channel {
  * Collective over `world`. On failure channel->what says why. Always close the channel. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
-/* Do the same on the transport without the library above it. */
+/* Open a channel on its transport without the library above, in the way of fabric_calls_open(). */
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
 
@@ -131,7 +131,7 @@ struct fabric_flow {
 };
 /* Return the flow of this rank. */
 struct fabric_flow fabric_flow(const struct fabric_run *run);
-/* Run twill-bench with a measurement as its first argument. Returns the exit status. */
+/* Run twill-bench MEASUREMENT. Prints a wrong command line if `speak`. Returns the exit status. */
 int fabric_main(int argc, char **argv, bool speak);
 
 #endif

@@ -182,7 +182,7 @@ static unsigned char pattern(int from, size_t slot, size_t at)
     return (unsigned char)(at * 31 + at / 251 + slot * 7 + (size_t)from * 101 + 1);
 }
 
-/* Send known bytes, and count those that arrive wrong on all ranks. */
+/* Send known bytes, and set *wrong to the number of bytes that arrive wrong on all ranks. */
 static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long *wrong)
 {
     struct fabric_flow flow = fabric_flow(run);

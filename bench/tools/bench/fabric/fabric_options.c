@@ -107,6 +107,7 @@ static bool read_interface(void *member, const char *text)
     return options->calls || options->alone;
 }
 
+/* Set a bool to whether --memory is "twill". Returns false unless it is that or "malloc". */
 static bool read_memory(void *member, const char *text)
 {
     bool *placed = member;

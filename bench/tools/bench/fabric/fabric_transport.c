@@ -64,7 +64,7 @@ static twill_status alone_recv(struct fabric_channel *channel, size_t slot, void
     return alone_post(channel, slot, TWILL_TRANSFER_RECV, data, bytes, from);
 }
 
-/* Poll once. After many idle ones, counted in *idle, yields, or fails with TWILL_ERR_TIMEOUT. */
+/* Poll once. After many polls without progress, in *idle, yields or returns TWILL_ERR_TIMEOUT. */
 static twill_status alone_poll(struct fabric_channel *channel, uint64_t *idle, uint64_t *since)
 {
     struct alone *alone = channel->own;

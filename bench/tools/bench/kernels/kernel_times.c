@@ -116,7 +116,7 @@ static unsigned add_arrays(struct array_use *uses, unsigned used, unsigned count
     return used;
 }
 
-/* Store what memory the kernel uses. Returns the number of arrays. */
+/* Store in `uses` what memory a kernel uses. Returns the number of arrays. */
 static unsigned arrays_of(const struct kernel_case *one, struct array_use *uses)
 {
     const twill_optimizer optimizer = optimizer_of(one);
@@ -230,7 +230,7 @@ static void fill_positive(unsigned char *memory, size_t count)
         memcpy(memory + 4 * i, &value, sizeof(value));
 }
 
-/* Lay out the arrays for `count` elements in `bytes` of memory, and fill them, or return false. */
+/* Lay out and fill the arrays of `count` elements. Returns false if `bytes` are too few. */
 static bool fill_arrays(const struct kernel_case *one, struct kernel_arrays *arrays,
                         unsigned char *memory, size_t bytes, size_t count)
 {
@@ -286,7 +286,7 @@ static void run_optimizer(const struct kernel_case *one, const struct twill_kern
         twill_optimizer_update(kernels, &step, count);
 }
 
-/* Make one pass over `count` elements. */
+/* Make one pass of a kernel over `count` elements. */
 static void run_case(const struct kernel_case *one, const struct twill_kernels *kernels,
                      const struct kernel_arrays *arrays, size_t count)
 {
@@ -465,7 +465,7 @@ static void pass(const struct contender *c)
         run_triad(c->run, c->bytes);
 }
 
-/* Return the seconds that this thread has run, which exclude other threads on its core. */
+/* Return the CPU time of this thread in seconds. */
 static double seconds_run(void)
 {
     struct timespec run;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Broadcast *keys and the list from rank 0, and allocate it elsewhere. No keys mean a failure. */
+/* Broadcast *keys and the list from rank 0, and allocate it elsewhere. *keys is 0 without one. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
     TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));

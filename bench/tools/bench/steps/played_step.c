@@ -74,7 +74,7 @@ twill_status twill_bench_create_set(struct twill_bench_step *play, twill_type ty
     return fail_set(play, status);
 }
 
-/* Advance the reductions between slices of computing. Returns non-zero on failure. */
+/* Advance the reductions of `of`, a struct twill_bench_step. Returns non-zero on failure. */
 static int test_set(void *of)
 {
     struct twill_bench_step *play = of;
@@ -143,7 +143,7 @@ twill_status twill_bench_make_step(struct twill_bench_step *play, enum twill_ben
     return TWILL_OK;
 }
 
-/* Take the time of the slowest rank in each iteration, then the median. */
+/* Set *seconds to the median over iterations of the slowest rank's time. Collective. */
 static twill_status take_median(struct twill_bench_step *play, int way, double *seconds)
 {
     const struct twill_bench_run *run = play->run;
@@ -154,7 +154,7 @@ static twill_status take_median(struct twill_bench_step *play, int way, double *
     return TWILL_OK;
 }
 
-/* Count what an overlapped step reduces and copies. */
+/* Make an overlapped step, and store in the row what it reduces and copies. */
 static twill_status count_step(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     twill_gradients_counters before, after;

@@ -118,8 +118,7 @@ enum twill_parsed twill_study_parse(struct twill_study_options *options, int arg
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
 /* Destroy the set, memory and communicator of the open ranks, if there are any. */
 void twill_study_close(struct twill_study *study);
-/* Measure all rows of the open ranks, or let the price model predict them if `ranks` is beyond the
- * job. Collective over the job. Rows are kept on rank 0. */
+/* Measure all rows of the open ranks, or predict them if `ranks` is beyond the job. Collective. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
 /* Set row->model by the price model and, if the row is predicted, what follows from it, on one
  * rank. Uses the buckets of study->play.set and the times of study->play.forward. */

@@ -92,7 +92,7 @@ static twill_status call_root(struct twill_study *study, bool reduces, struct ro
     return TWILL_OK;
 }
 
-/* The step of this rank. bytes[0] are of broadcasts, or all of the set, bytes[1] of reductions. */
+/* The figures of a rank's step. bytes[0] are of broadcasts, or of all, bytes[1] of reductions. */
 struct made {
     double seconds, exposed, bytes[2];
 };

@@ -58,11 +58,13 @@ static bool read_values(struct twill_study_values *values, const char *text, siz
     return false;
 }
 
+/* Parse --ranks into its values. Returns false unless they are numbers from 1. */
 static bool read_ranks(void *member, const char *text)
 {
     return read_values(member, text, 1000000);
 }
 
+/* Parse a list of numbers from 1 into its values. Returns false if it is none. */
 static bool read_numbers(void *member, const char *text)
 {
     return read_values(member, text, 1u << 30);
@@ -77,11 +79,13 @@ static bool read_choice(bool *chosen, const char *text, const char *one, const c
     return chosen[0] || chosen[1];
 }
 
+/* Set the flags weak and strong by --scaling. Returns false if it is neither nor "both". */
 static bool read_scaling(void *member, const char *text)
 {
     return read_choice(member, text, "weak", "strong");
 }
 
+/* Set the flags of patterns by --pattern. Returns false if it is none of them nor "both". */
 static bool read_pattern(void *member, const char *text)
 {
     return read_choice(member, text, "allreduce", "bcast+reduce");

@@ -106,7 +106,7 @@ static struct study_values values_of(const struct twill_study *study,
     return values;
 }
 
-/* Print a cell in column number i. */
+/* Print a cell of column i, `width` wide and with # in a head, or with a comma for --csv. */
 static void print_cell(const struct twill_study *study, size_t i, bool head, int width,
                        const char *text, FILE *out)
 {

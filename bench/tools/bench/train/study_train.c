@@ -96,7 +96,7 @@ static bool check_ranks(const struct twill_study *study)
     return mistake == NULL;
 }
 
-/* Set the time and exposed time of one rank, as predicted if the row is. */
+/* Give a row the time and exposed time of `one`, its row of one rank, predicted if the row is. */
 static void relate(struct twill_study_row *row, const struct twill_study_row *one)
 {
     row->step.alone = row->predicted ? one->model : one->step.seconds;

@@ -82,7 +82,7 @@ static inline int twill_compare_is_self(enum twill_compare_collective what)
     return what >= TWILL_COMPARE_SELF_BARRIER;
 }
 
-/* Return the length of a rank's source or result in units of `bytes`, 0 for none or in place. */
+/* Return a rank's source (or result) in units of `bytes`, 0 if there is none or in place. */
 static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
                                             int result)
 {
@@ -128,7 +128,7 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
     return peer_link_send(&peer->link, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
 }
 
-/* Return 1 if the allgather is done and in `all`, 0 if it is not yet, or -1 on failure. */
+/* Return 1 with all parts in `all` if that allgather is done, 0 if not yet, or -1 on failure. */
 static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
     bytes *= (size_t)peer->size;
@@ -576,7 +576,7 @@ static inline void peer_hurry(const struct peer *peer)
     alarm(peer->welcome.patience + 5);
 }
 
-/* Sleep until there is an order and execute it, until one quits. Returns 1 if the driver ends. */
+/* Execute orders until one quits. Returns 0, or 1 if the connection to the driver ends. */
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
     for (;;) {
@@ -618,7 +618,7 @@ static inline void *peer_map(const struct peer *peer, const char *suffix, size_t
     return map == MAP_FAILED ? NULL : map;
 }
 
-/* Connect to the driver. Returns 0, or non-zero on failure. */
+/* Connect to the driver that `text` names, and map shared memory. Returns 0 unless it fails. */
 static inline int peer_open(struct peer *peer, const char *text)
 {
     peer->link.socket = -1;
@@ -645,7 +645,7 @@ static inline int peer_begin(const struct peer_program *program, struct peer *pe
     return program->barrier(peer);
 }
 
-/* Be a peer, as the main() of every program of this folder. Returns an exit status. */
+/* Run a program of twill-compare, as its main(). Returns an exit status. */
 static inline int peer_main(int argc, char **argv, const struct peer_program *program)
 {
     static struct peer peer;

@@ -239,7 +239,7 @@ static void add_all(struct peer *peer, float **list, int which, size_t offset)
         list[rank] = buffer_of(peer, rank, which) + offset;
 }
 
-/* Say what this rank reads and writes in a call of that collective without a library. */
+/* Set *reduction to what this rank reads and writes in a call without a library. */
 static void plan(struct peer *peer, const struct peer_call *call, struct bound_reduction *reduction)
 {
     int size = peer->size, result = call->src == call->dst ? 0 : 1;

@@ -56,7 +56,7 @@ class ExchangeStore : public gloo::rendezvous::Store
     {
     }
 
-    /* Set a key on this rank, and all ranks' keys of this turn. Throws if the exchange fails. */
+    /* Set a key, and those that other ranks set at the same time. Throws if that fails. */
     void set(const std::string &key, const std::vector<char> &data) override
     {
         const size_t capacity = 16384;
@@ -173,7 +173,7 @@ void release(struct peer *peer)
     of(peer)->persistent.reset();
 }
 
-/* Return whether the way has this collective. The older interface works only in place. */
+/* Return whether the chosen algorithm has the collective. The older interface works in place. */
 int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     const std::string &way = of(peer)->way;

@@ -125,7 +125,7 @@ struct peer_link {
     char here[INET_ADDRSTRLEN]; /* address of this host on the route to the driver */
     char path[256];             /* start of the names of files for this program, if local */
 };
-/* Send or receive all bytes, with at most `seconds` (if >= 0) between progress. Returns 0 or -1. */
+/* Send, if `out`, or receive all bytes, waiting `seconds` at most (< 0: any). Returns 0 or -1. */
 static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
 {
     char *at = (char *)data;
