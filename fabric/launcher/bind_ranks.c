@@ -32,8 +32,7 @@ void twill_launch_unbind(struct twill_launch *launch, int rank, int cause)
                       rank, strerror(cause));
 }
 
-/* Append ", NAME UNIT" at text[used], unless UNIT is -1 (several). Returns the length of the
- * text. */
+/* Append ", NAME UNIT" at text[used] unless UNIT is -1 (several). Returns the text's length. */
 static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
     if (unit < 0 || used >= bytes)
