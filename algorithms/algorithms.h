@@ -85,8 +85,7 @@ struct twill_shape {
     uint32_t root;                /* 0 unless the collective is rooted */
     /* Shards may differ in size. In allgather and reduce_scatter every rank knows all sizes. In
      * gather, scatter and alltoall a rank knows only those of its own messages. A message is then
-     * one shard, and TMP and SHARED are not available. The SRC and DST of peers are not mapped, so
-     * MAPPED is not possible. */
+     * one shard, without TMP and SHARED. MAPPED is not possible, as no SRC or DST is mapped. */
     bool vector;
     enum twill_order order; /* ANY unless the collective reduces */
     /* Parameters of the algorithm, as written after its name. For example, "torus=4x6" gives {4,
@@ -94,8 +93,7 @@ struct twill_shape {
     uint16_t parameter[TWILL_PARAMETERS];
 };
 
-/* An algorithm. It consists of constant data and functions, is defined in a file of collectives/
- * and is listed in registry.h. */
+/* An algorithm, constant data and functions in a file of collectives/ that registry.h lists. */
 struct twill_algorithm {
     const char *name; /* "ring", "recursive_doubling", "direct", "tree", "hierarchical:ring", ... */
     const char *help; /* one line with the idea, the rounds, the bytes and the source */
@@ -118,19 +116,16 @@ struct twill_algorithm {
 
 /* Return the algorithm at this index of the registry, or NULL past the end. */
 const struct twill_algorithm *twill_algorithm_at(size_t index);
-
 /* Return whether the algorithm supports the collective, protocol and shape on this world. Call this
  * instead of applies(). The protocol is ignored for barriers. */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
-
 /* Check the schedule of one rank as plain data. Every step must be well formed, operands must lie
  * inside their spaces and in shards that the rank holds, and partials may appear only where they
  * are allowed. Returns TWILL_OK, or TWILL_ERR_INTERNAL with lane, step and reason in `error`. */
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
                                   const struct twill_world *world, uint32_t rank,
                                   const struct twill_shape *shape, struct twill_error *error);
-
 /* Emit the schedule of one rank and check it as twill_schedule_check() does. On success the caller
  * owns the schedule and releases it with twill_schedule_destroy(). Returns TWILL_ERR_ARGUMENT if an
  * argument is out of range, TWILL_ERR_UNSUPPORTED if the algorithm does not apply, and
@@ -155,8 +150,7 @@ static inline struct twill_element_kind twill_wide_elements(twill_type type)
 /* Return the size of a partial, as a multiple of the size of an element. */
 unsigned twill_partial_width(struct twill_element_kind elements);
 
-/* A call for which an algorithm is to be chosen. It holds only what all ranks know, so that all
- * ranks make the same choice. */
+/* A call for which an algorithm is chosen, with only what all ranks know, so all choose alike. */
 struct twill_select_request {
     enum twill_collective collective;
     uint32_t root; /* 0 unless the collective is rooted */
@@ -249,7 +243,6 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
  * TWILL_ERR_CONFIG if TWILL_ALGORITHM asks for the impossible, else TWILL_ERR_UNSUPPORTED. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
-
 /* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
  *
  *   values    each block of DST that a rank holds ends as the right input, or as the reduction of
@@ -265,13 +258,11 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
-
 /* Like twill_schedule_verify() with `window` instances in flight, in runs that reuse every copy. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
-
 /* Verify like twill_schedule_verify() worlds that are too large for that. There is one run,
  * contributions are identified by sums of random numbers, and happens-before is tracked within
  * nodes only. Accesses that are ordered only by messages of another node count as unordered. */

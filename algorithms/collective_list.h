@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The list of collectives and their properties. It makes enum twill_collective and the names and
  * facts of collectives. A barrier is an allreduce of no elements. X(NOUN, name, src, dst,
- * properties...) declares TWILL_NOUN. `src` and `dst` say which rank has which shards in SRC and
- * DST (TWILL_HOLDS_src, TWILL_HOLDS_dst). The properties are the members of struct
- * twill_collective_facts that are not zero. */
+ * properties...) declares TWILL_NOUN. SRC and DST have the shards TWILL_HOLDS_src and
+ * TWILL_HOLDS_dst. Properties are members of struct twill_collective_facts that are not zero. */
 #ifndef TWILL_COLLECTIVE_LIST_H
 #define TWILL_COLLECTIVE_LIST_H
 

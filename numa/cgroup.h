@@ -23,8 +23,7 @@ bool twill_cgroup_rise(struct twill_cgroup *cgroup);
 /* Read up to two numbers from the beginning of file `name` of the cgroup. Returns how many there
  * are, 0 if it cannot be read. "max", or in version 1 a huge number for it, does not count. */
 int twill_cgroup_numbers(const struct twill_cgroup *cgroup, const char *name, uint64_t number[2]);
-/* Read the number that follows a word in file `name` of the cgroup. Returns false if the word is
- * not there, or not the file. */
+/* Read the number after a word in file `name` of the cgroup. Returns false without such a word. */
 bool twill_cgroup_count(const struct twill_cgroup *cgroup, const char *name, const char *word,
                         uint64_t *number);
 

@@ -302,8 +302,7 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
     *stats = memory->stats;
 }
 
-/* Return the bytes that a limit of getrlimit() leaves beyond these pages, UINT64_MAX if it has
- * none. */
+/* Return the bytes that a limit of getrlimit() leaves beyond these pages, UINT64_MAX if none. */
 static uint64_t left_of(int resource, unsigned long pages)
 {
     struct rlimit limit;

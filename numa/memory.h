@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory placement: whether buffers are in DDR, MCDRAM or CXL memory. memkind's types are not
- * visible outside numa/memory_memkind.c. Without memkind, mbind() applies the same policies.
- * Nothing here runs in the steady state. */
+/* Memory placement: whether buffers are in DDR, MCDRAM or CXL memory, by memkind (which only
+ * numa/memory_memkind.c sees) or mbind(). Nothing here runs in the steady state. */
 #ifndef TWILL_MEMORY_H
 #define TWILL_MEMORY_H
 
@@ -9,8 +8,7 @@
 
 enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTERLEAVE };
 
-/* The setting of TWILL_MEMORY for one kind of buffers, resolved for a machine by
- * twill_memory_decide(). A plain value. */
+/* The setting of TWILL_MEMORY for one kind of buffers, as twill_memory_decide() resolves it. */
 struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
@@ -61,11 +59,9 @@ uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n,
 /* Limit the bytes that a pool and its sibling place together, UINT64_MAX for no new limit. Call it
  * when all ranks have opened their pools and before any of them allocates. */
 void twill_memory_limit(struct twill_memory *memory, uint64_t bytes);
-
 /* Allocate private memory in *pointer, NULL on failure. It is aligned to 64 bytes, or from 2 MiB on
  * to 2 MiB with the advice to use huge pages. BIND takes no more than is free and the budget
- * allows. Memory beyond that is in DDR, counted as a fallback and logged once. Returns
- * TWILL_ERR_MEMORY if there is no memory at all. */
+ * allows. Memory beyond that is in DDR, counted as a fallback and logged once. */
 twill_status twill_memory_alloc(struct twill_memory *memory, void **pointer, size_t bytes,
                                 struct twill_error *error);
 /* Free what twill_memory_alloc() returned. Ignores `bytes`, and a `pointer` not of this pool. */

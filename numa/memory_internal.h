@@ -24,15 +24,12 @@ extern const struct twill_memory_placer twill_memory_placer_mbind;
  * other nodes than the policy's, or lacks the memory to be loaded, which is logged. */
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
-
-/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 with the
- * address in *pointer, or an errno. */
+/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 or an errno. */
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
 /* Unmap what twill_memory_map() mapped for the same number of bytes. */
 void twill_memory_unmap(void *pointer, size_t bytes);
-/* Take memory that no policy places. If it has 128 KiB or more, no page of it has been touched.
- * Returns 0 with the address in *pointer, or an errno. The caller returns it with
- * twill_memory_give() and the same size. */
+/* Take memory that no policy places, with no page touched if it has 128 KiB or more. Returns 0 or
+ * an errno. The caller returns it with twill_memory_give() and the same size. */
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment);
 /* Free what twill_memory_take() returned for the same number of bytes. */
 void twill_memory_give(void *pointer, size_t bytes);

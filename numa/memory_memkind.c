@@ -39,8 +39,7 @@ static memkind_t kind_for(const struct twill_memory_policy *policy)
 
 /* Let memkind apply the policy to a mapping that it did not make, by a function that it exports
  * without a public header. memkind chooses the nodes itself. Returns whether they are exactly the
- * policy's, as the pool counts what is free on those. Returns false if the thread has moved or the
- * kernel reports only local nodes to memkind. */
+ * policy's, whose free memory the pool counts. They are not if, say, the thread has moved. */
 static bool apply(const struct twill_memory_policy *policy, void *pointer, size_t bytes)
 {
     int (*bind_mapping)(memkind_t, void *, size_t) =

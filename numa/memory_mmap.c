@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Placement by the kernel: mmap() and mbind(). The system calls are made directly, as libnuma would
- * add a library for four constants. */
+/* Placement by mmap() and mbind(), directly, as libnuma would add a library for four constants. */
 #include "numa/memory_internal.h"
 
 #include <ctype.h>

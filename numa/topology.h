@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine, as hwloc finds it or as TWILL_LAYOUT=topology describes it. hwloc's types are not
- * visible outside numa/topology*.c. */
+/* The machine, by hwloc (only seen in numa/topology*.c) or as TWILL_LAYOUT=topology says. */
 #ifndef TWILL_TOPOLOGY_H
 #define TWILL_TOPOLOGY_H
 
@@ -65,8 +64,7 @@ void twill_topology_close(struct twill_topology *topology);
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
 /* Update allowed_pus, hbm_is_faster and the `local` of the NUMA nodes, as the process may have been
  * bound since. On this machine `cpus` must be NULL. On a described one "0-3,64" says where the
- * process runs, and NULL means everywhere. Returns TWILL_ERR_ARGUMENT if `cpus` is not allowed, no
- * list, or has no CPU of the machine. */
+ * process runs, and NULL means everywhere. TWILL_ERR_ARGUMENT means that `cpus` is wrong. */
 twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
                                    struct twill_error *error);
 /* Return the bytes of a NUMA node of this machine that the kernel has free, or 0 if unknown. */
@@ -96,14 +94,12 @@ int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
  * of a set of PUs. An index is -1 if the machine has no such unit or the PUs span several, as a
  * thread that may run in two L3 caches shares neither with another. If the NUMA node of the PUs has
  * no memory that may be used, it gets a number above all nodes, one for each package. If a NUMA
- * node of several holds several packages, these count as their first: the slow links are between
- * the nodes, and units must nest. */
+ * node of several holds several packages, these count as their first, so that units nest. */
 struct twill_units {
     int tile, l3, numa, package;
     bool roams; /* the PUs span several cores that are not of one tile */
 };
-/* Get the units of a set of PUs or, if `cpus` is NULL, of those the calling thread may run on.
- * Without memory for that, all are -1. */
+/* Get the units of a set of PUs or, if `cpus` is NULL, of those the calling thread may run on. */
 void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
                           struct twill_units *units);
 /* Return the number of cores with a PU that the calling thread may run on, 0 if out of memory. */
@@ -135,9 +131,8 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
 /* Return a PU for thread k of the `threads` that rank `me` has for communication, or -1 if there is
- * none. It is as by twill_topology_spare(), with *own false. Otherwise it is a PU of `me`, counted
- * from the last, with *own true. Then one PU must remain for computing, and ranks that may run on
- * the same PUs get different ones. */
+ * none. It is as by twill_topology_spare(), with *own false. Otherwise it is a PU of `me`, from the
+ * last, with *own true, if one remains. Ranks that may run on the same PUs get different ones. */
 int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
                           unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
 /* Get the place of a PU, by Linux's number. Its indices are -1 if there is none. */

@@ -14,14 +14,11 @@ struct twill_topology {
     struct twill_machine machine;
 };
 
-/* Return the CPUs that the calling thread may run on, of those that the topology allows. The caller
- * frees the set. Returns NULL if out of memory. */
+/* Return the CPUs that the calling thread may run on, to be freed, or NULL if out of memory. */
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
-/* Return the logical index of the NUMA node that holds these CPUs, or -1 if none does. A node with
- * CPUs comes before MCDRAM without. */
+/* Return the logical index of a NUMA node that holds these CPUs, with CPUs if possible, or -1. */
 int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);
-/* Fill in topology->machine from the loaded hwloc topology, except what says where it comes from
- * and what twill_machine_locate() sets. */
+/* Fill in topology->machine from hwloc, except its source and what twill_machine_locate() sets. */
 void twill_machine_describe(struct twill_topology *topology);
 /* Return whether the topology leaves out NUMA nodes whose memory this process may not use. */
 bool twill_machine_is_restricted(const struct twill_topology *topology);

@@ -20,8 +20,7 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
                               enum twill_space from);
 /* Emit the first half of a ring over the shards of the group, which leaves the shard of this rank
- * FINAL in DST, or as a partial if `to` is TMP. Uses one copy in TMP. Returns whether a WAIT is
- * due. */
+ * FINAL in DST, or as a partial in TMP. Uses one copy in TMP. Returns whether a WAIT is due. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
 /* Like twill_emit_ring_reduce_scatter(), but FINAL also if `to` is TMP, for ranks without a DST. */
@@ -31,25 +30,21 @@ bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct 
  * in DST. Returns whether a WAIT is due. */
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);
-
 /* Emit the reduce-scatter of halving and doubling over the shards of a group of several members. It
  * takes SRC, or partials in TMP, and leaves the shard of this rank FINAL in DST. It uses one copy
  * of the blocks in TMP and ends with nothing posted. */
 void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                          enum twill_space from);
-/* Emit the allgather of halving and doubling, which sends the shard of this rank in DST to all
- * members. Ends with nothing posted. */
+/* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 /* Emit an allreduce by halving and doubling. A twill_emit_allreduce_fn. Returns false. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from);
-
 /* Emit the receive into DST, if any, and its WAIT, of a binomial broadcast from member `root`. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 /* Post the sends of a binomial tree broadcast from member `root`. Returns whether a WAIT is due. */
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
-
 /* Emit a broadcast, reduce, gather or scatter by a tree of any radix. With a radix of world->size
  * or more it is the linear algorithm. `credit` is that of struct twill_tree. */
 void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, uint32_t radix,

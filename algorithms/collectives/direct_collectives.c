@@ -29,9 +29,8 @@
  *
  * In place, what is stored has just been loaded, so every line moves once. Out of place, the lines
  * of DST are loaded for ownership before they are written, which is L * 1/L more, except with
- * streaming stores. With more than 8 ranks a reduction takes ceil(L/8) passes and keeps
- * intermediate values in TMP. That is 2/L more per further pass, and the result is stored to 8
- * destinations at a time. */
+ * streaming stores. With more than 8 ranks a reduction takes ceil(L/8) passes with intermediate
+ * values in TMP, which is 2/L more each. The result is stored to 8 destinations at a time. */
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
@@ -269,8 +268,7 @@ static void emit_allreduce(struct twill_emitter *e)
     twill_emit_node_barrier(e, 3);
 }
 
-/* Let every rank read its data from SRC of all others with FETCHED
- * (twill_emit_copy_from_others). */
+/* Let every rank read from SRC of all others, with FETCHED, block `block` or its own number. */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;

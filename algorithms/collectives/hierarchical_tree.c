@@ -8,8 +8,7 @@
  *     node 1:  2   3             reduce     0 -> 1, 3 -> 2; then 2 -> 1, 4 -> 1
  *     node 2:  4
  *
- * With STAGED and MAPPED the reduce on a node is divided among its ranks. Each reduces its own
- * blocks, and the head collects them. */
+ * With STAGED and MAPPED each rank of a node reduces its own blocks, and the head collects them. */
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/intra_node.h"
 #include "algorithms/patterns/knomial.h"

@@ -90,8 +90,7 @@ static bool keeps_order(const struct twill_hierarchy *l)
     return true;
 }
 
-/* Return whether the hierarchy supports the shape. Broadcasts need one node, several levels, and
- * `direct` at each of them. */
+/* Return whether the hierarchy supports the shape. Broadcasts need several `direct` levels. */
 static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool broadcasts = shape->collective == TWILL_BROADCAST;

@@ -9,8 +9,7 @@
  *      \| | | |      1-2 3-4, 1-3 2-4, then 1 -> 0
  *
  * The operand of the lower rank goes first on both sides, so all get the same bits, in the order of
- * the group. Each reduction reads one of two copies in TMP, which is being sent, and writes to the
- * other copy, or to DST. */
+ * the group. Each reduction reads one of two copies in TMP, and writes the other, or DST. */
 #include "algorithms/collectives/cores.h"
 
 /* What a rank has reduced so far, while recursive doubling is emitted. */

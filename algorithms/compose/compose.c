@@ -29,8 +29,7 @@
 #include <stdlib.h>
 
 /* A composed schedule under construction, on the stack of twill_compose(). An allreduce goes down
- * and up, a reduce-scatter down, and an allgather up. A broadcast goes up from what the root sends
- * to each unit of the top level. */
+ * and up, a reduce-scatter down, an allgather up, and a broadcast up from its root. */
 struct composer {
     struct twill_emitter *e;
     struct twill_hierarchy hierarchy;
@@ -83,9 +82,8 @@ static void await_marked(struct composer *c, uint32_t level, bool up)
     }
 }
 
-/* Return the number of shards from s on that can be handled together. This rank has them below the
- * level, they have one owner at it, and they belong to the same ranks in all members of the unit.
- * Returns 1 where shards belong to ranks. */
+/* Return the number of shards from s on that can be handled together, 1 if they belong to ranks.
+ * This rank has them below the level, with one owner at it, and the same ranks in all members. */
 static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -313,8 +311,7 @@ static void go_down(struct composer *c)
     }
 }
 
-/* End a reduce-scatter. Move the shard to DST, and with MAPPED wait until the others have read SRC,
- * which they did at the lowest level. */
+/* End a reduce-scatter. Move the shard to DST, and with MAPPED wait until others have read SRC. */
 static void end_down(struct composer *c)
 {
     struct twill_hierarchy *l = &c->hierarchy;
@@ -479,8 +476,7 @@ static void go_up(struct composer *c)
     }
 }
 
-/* Begin an allgather. Copy the shard of this rank. With MAPPED, first signal that it has started,
- * before others write to its DST. */
+/* Begin an allgather. With MAPPED, signal that others may write to DST. Copy the own shard. */
 static void begin_up(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

@@ -77,7 +77,6 @@ bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *w
 void twill_hierarchy_close(struct twill_hierarchy *l);
 /* Let the highest level that divides the shards among its members no longer do so. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);
-
 /* Return the unit of a rank in a level. */
 static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *level, uint32_t rank)
 {

@@ -13,8 +13,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 
 #define TWILL_EXCHANGE_WINDOW 4 /* turns that are posted at once */
 
-/* How to reduce what all members of a group contribute, received raw, operand by operand. It is the
- * argument of twill_emit_intake(). */
+/* How twill_emit_intake() reduces what all members of a group contribute, received one by one. */
 struct twill_intake {
     uint32_t first, blocks; /* blocks to reduce, FINAL into DST */
     bool by_rank;           /* in the order of the group; else its own first, then leftwards */

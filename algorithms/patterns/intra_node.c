@@ -79,8 +79,7 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
                           shards.each, flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
-/* Copy the shards of this rank into DST, and into `to` of all others. Call it directly after the
- * REDUCE, while they are in the cache. */
+/* Copy the shards of this rank, while in the cache, into DST, and into `to` of all others. */
 static void distribute_result(struct twill_emitter *e, const struct twill_group *g,
                               struct twill_shards shards, enum twill_space to,
                               enum twill_space from)

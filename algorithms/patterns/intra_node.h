@@ -15,8 +15,7 @@ struct twill_shards {
 };
 /* Reduce SRC of all ranks into `to` of the owners of the shards. With FINAL, the values are final,
  * and `to` is twill_node_final_space(), or DST if one pass suffices. Without it they are partials
- * in TMP. Only for STAGED and MAPPED with several ranks. STAGED may reduce into SHARED, because a
- * rank does not stage its own shards there. */
+ * in TMP, or SHARED with STAGED. Only for STAGED and MAPPED with several ranks. */
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);

@@ -31,7 +31,6 @@ uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 /* Return the number of the i-th child of number v, in ascending order. It need not exist. */
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
-
 /* Append a SIGNAL where the messages of the tree do not prove to a rank of the node that this rank
  * has started. On the way down they prove that ancestors have started, on the way up that
  * descendants have. Call it before the messages. `last` is the position of a member that finally
@@ -42,7 +41,6 @@ void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, 
  * With twill_emit_tree_enter(), no rank ends before all ranks of its node have started. */
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
-
 /* Reduce `from` of all members (SRC, or a partial in TMP), ordered by number, into DST of the
  * member at position `last`, which need not be the root. Uses TMP. Ends with nothing posted. */
 void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks pipelined along a tree, and two binary trees over one group that have different leaves.
- * Internal to algorithms/. */
+/* Blocks pipelined along trees, and two binary trees with different leaves. Internal. */
 #ifndef TWILL_PIPELINE_H
 #define TWILL_PIPELINE_H
 

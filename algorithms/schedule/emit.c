@@ -125,8 +125,7 @@ twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
     return finish(&e, schedule, error);
 }
 
-/* Append a step. If it has more blocks than its field can hold, append several steps; the peer of a
- * message splits it in the same way. */
+/* Append a step, or several if its field cannot hold its blocks, as the peer of a message does. */
 static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
     if (blocks == 0) /* a message without data has no operand */

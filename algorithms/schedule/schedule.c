@@ -136,8 +136,7 @@ void twill_schedule_destroy(struct twill_schedule *schedule)
 void twill_block_range(size_t count, size_t element, uint32_t blocks, uint32_t i, size_t *first,
                        size_t *length)
 {
-    /* A block consists of whole cache lines if there are enough for every block to have one.
-     * Otherwise it consists of elements. */
+    /* A block has whole cache lines if there are enough for every block, else elements. */
     size_t unit = element > 0 && element < TWILL_CACHE_LINE ? TWILL_CACHE_LINE / element : 1;
     size_t units = count / unit + (count % unit != 0);
     if (units < blocks) {

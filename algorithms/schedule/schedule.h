@@ -83,8 +83,7 @@ enum twill_step_flags {
     TWILL_STEP_ACC = 2,   /* REDUCE: dst is the first operand */
     TWILL_STEP_FIRST = 4, /* RECV_REDUCE: the message is the first operand. REDUCE with ACC: dst
                              is the last operand, not the first */
-    /* In a REDUCE from SHARED|PEER or IMM|PEER, read the block of SRC where peer[i] is this rank,
-     * so that it need not be copied */
+    /* REDUCE from SHARED|PEER or IMM|PEER: read SRC, without a copy, where peer[i] is this rank */
     TWILL_STEP_OWN_SRC = 8,
     TWILL_STEP_IMM = 16, /* AWAIT: wait for IMM lines instead of signals */
     /* In SEND, RECV and RECV_REDUCE the message is a partial. In COPY, PUT_IMM and REDUCE src is a
@@ -111,7 +110,6 @@ enum twill_space {
 
 /* An operand, which consists of a space with its PEER bit and of the first block. */
 typedef uint32_t twill_operand;
-
 /* Return the operand of a space, which may include the PEER bit, and its first block. */
 static inline twill_operand twill_operand_make(unsigned space, uint32_t block)
 {
@@ -148,8 +146,7 @@ struct twill_step {
 };
 _Static_assert(sizeof(struct twill_step) == 32, "two steps to a cache line");
 
-/* The schedule of one rank. twill_schedule_emit() makes it, twill_schedule_destroy() releases it,
- * and it is constant in between. */
+/* The schedule of a rank, constant from twill_schedule_emit() to twill_schedule_destroy(). */
 struct twill_schedule {
     struct twill_step *steps; /* all steps of lane 0, then all of lane 1, and so on */
     uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of the first step of a lane */
@@ -168,7 +165,6 @@ struct twill_schedule {
 
 /* Free the steps and set the schedule to zeros. */
 void twill_schedule_destroy(struct twill_schedule *schedule);
-
 /* Return the number of steps at the start of lane 0 that make up the entry, which is a SIGNAL and
  * an AWAIT of all other ranks. Return 0 unless the world is one node of `size` ranks, there is one
  * lane, and all ranks synchronise once more later. A rank that has other proof that all ranks have

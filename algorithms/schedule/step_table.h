@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of what each step operation contains, for the checker and for schedules as text.
- * Internal to algorithms/. */
+/* The table of what each operation of a step contains, for the checker and text. Internal. */
 #ifndef TWILL_STEP_TABLE_H
 #define TWILL_STEP_TABLE_H
 

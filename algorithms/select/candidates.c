@@ -251,8 +251,7 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Return the number of sizes of steps_at at which a candidate has prices, which are those for which
- * it can be chosen and one beyond. */
+/* Return at how many sizes of steps_at a candidate has prices, up to one beyond its largest. */
 static unsigned count_steps(const struct twill_candidate *c, enum twill_collective collective)
 {
     unsigned steps = 1;
@@ -350,8 +349,7 @@ static twill_status add_candidate(void *user, const struct twill_candidate *new,
     return TWILL_OK;
 }
 
-/* Return the prices of the first candidate with measurements of this protocol, and that candidate,
- * or NULL if there is none. */
+/* Get *candidate, the first measured with this protocol. Returns its prices, or NULL for none. */
 static const struct priced *measured_of(const struct gathering *g, enum twill_protocol protocol,
                                         const struct twill_candidate **candidate)
 {

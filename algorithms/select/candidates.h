@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The candidates for a call are every algorithm, protocol and parameter that applies to a world.
- * Each has a curve of cost over message size, from measurements where there are any, else from the
- * price. Internal to this folder. */
+ * Each has a curve of cost over message size, measured, else by price. Internal to this folder. */
 #ifndef TWILL_CANDIDATES_H
 #define TWILL_CANDIDATES_H
 
@@ -11,8 +10,7 @@
 #include <string.h>
 
 #define TWILL_CURVE_POINTS 48
-/* Most bytes of an allreduce for which algorithms may be chosen that do not distinguish the ranks
- * of a node. See price_most() in candidates.c. */
+/* Most bytes of an allreduce for which algorithms that ignore nodes compete: price_most(). */
 #define TWILL_FLAT_MOST ((size_t)64 << 10)
 
 /* A point of a piecewise linear curve of cost over message size. */
@@ -75,13 +73,11 @@ bool twill_candidates_are_measured(const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_select_request *like,
                                    const struct twill_algorithm *only);
-/* Return a hash of everything on which the predicted times of candidates depend, but the world. It
- * may be 0. Message size and root do not matter. */
+/* Return a hash, maybe 0, of all on which predicted times depend but world, size and root. */
 uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
 /* Return the index of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
-
 /* Get in *candidates those for a request, of the algorithm `only` or of all if it is NULL, from the
  * cache of the chooser, or create them there. The chooser keeps ownership. The pointer is valid
  * until the next call for another kind of request. */
@@ -90,7 +86,6 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
-
 /* Return the picoseconds that the curve of a candidate gives for a message of `bytes` bytes. It is
  * measured or predicted, and continuous in `bytes`. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
@@ -98,7 +93,6 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
  * prices at the two sizes around `bytes`. If it is above `most` it may be TWILL_PRICE_NEVER. */
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
-
 /* Return the type of the elements of a request. */
 static inline struct twill_element_kind
 twill_request_elements(const struct twill_select_request *request)
@@ -158,10 +152,8 @@ static inline bool twill_candidate_is(const struct twill_candidate *c,
  * per rank where no rank knows it (see `vector` in struct twill_shape). */
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request);
-
 /* Return the largest message of a request, in bytes, whose blocks fit into IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
-
 /* Find the choice that all candidates would give for this request (see twill_candidates_create()),
  * in a fraction of the time. Sets choice->algorithm and the protocol of the shape, and *decided to
  * true. Where only all candidates can decide, *decided becomes false and the choice stays as it is.

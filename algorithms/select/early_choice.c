@@ -54,8 +54,7 @@ static twill_status price_form(uint64_t *cost, const struct early_search *s,
 }
 
 /* Return whether the work of two ranks shows that a form costs more than the best so far. Ranks
- * that share a core are assumed to work at least as long as the one of the two that has less to do,
- * which in most trees is the last rank. */
+ * that share a core are assumed to work at least as long as the less busy of the two. */
 static bool is_dearer(const struct early_search *s, const struct twill_candidate *c)
 {
     const struct twill_machine_model *model = &s->tuning->model;
@@ -111,9 +110,8 @@ static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct
     return TWILL_OK;
 }
 
-/* Return whether a choice by a few predicted times is worth the effort, and is the cheapest, for
- * this world and size. Several nodes need more (price_most(), map_instead()), and prices above
- * LARGEST are extrapolated. */
+/* Return whether an early choice is worth the effort, and exact, for this world and size. Several
+ * nodes need more (price_most(), map_instead()). Prices above LARGEST are extrapolated. */
 static bool can_decide(const struct twill_world *world, const struct twill_select_request *request)
 {
     size_t bytes = twill_request_bytes(world, request);

@@ -87,8 +87,7 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
 
-/* Return whether a node may run this mapped candidate in place of the staged one that all nodes
- * chose. See map_instead(). */
+/* Return whether a node may run this mapped candidate for a staged one, as in map_instead(). */
 static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *request, size_t bytes)
 {
@@ -233,8 +232,7 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
-/* Print whether an allreduce of f32 would be faster in f16, converted before and after. Prints
- * nothing for other requests. */
+/* Print for an allreduce of f32 whether f16, converted before and after, would be faster. */
 static twill_status put_narrowing(struct writer *w, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,

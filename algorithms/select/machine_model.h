@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine model of the price. It has LogGP parameters per class of link, the costs of shared
- * memory, and the speed at which a rank copies and reduces. All numbers are integers, in
- * picoseconds or in picoseconds per KiB. They are plain data with named fields, so that a file can
- * set them and ranks can compare them. */
+ * memory, and the speed at which a rank copies and reduces. Numbers are integers, in picoseconds or
+ * picoseconds per KiB. Fields have names, so that a file can set and ranks can compare them. */
 #ifndef TWILL_MACHINE_MODEL_H
 #define TWILL_MACHINE_MODEL_H
 
@@ -82,7 +81,6 @@ const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);
 /* Print the names of the built-in models to `text`, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
-
 /* Get the name of the field at this index, such as "link.network.latency", and in *value its
  * address in the model. Returns false past the last field, and then sets nothing. */
 bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],

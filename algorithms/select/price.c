@@ -75,8 +75,7 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
     }
 }
 
-/* Occupy a resource for `time` picoseconds, not before `start` or before it is free. Returns the
- * time at which it is free again. */
+/* Occupy a resource for `time` picoseconds, not before `start`. Returns when it is free again. */
 static uint64_t take(struct twill_price_resource *r, uint64_t start, uint64_t time)
 {
     r->busy += time;
@@ -127,8 +126,7 @@ static void wake(struct twill_pricing *p, uint32_t at)
 }
 
 /* Charge what a rank reads or writes in another unit to the memory ports of both units. Returns the
- * time at which the transfer is complete, or 0 if ports do not matter. Messages do not use the
- * ports, as the cores are their limit. */
+ * time at which it is complete, or 0 without ports. Messages are limited by cores, not by ports. */
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
                            twill_operand operand, uint32_t peer, bool writes)
 {
@@ -174,9 +172,8 @@ static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
     return at;
 }
 
-/* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled. Returns
- * TWILL_PRICE_LATER after setting the time of the lane to that at which they are up. Otherwise
- * returns a step to wait for. */
+/* Run an AWAIT. Returns TWILL_PRICE_NONE once all flags are up and polled, TWILL_PRICE_LATER after
+ * setting the time of the lane to that at which they are up, or else a step to wait for. */
 static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at].step;
@@ -248,8 +245,7 @@ static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 
 /* Run a SEND. Between nodes, a message uses the receiving side once it has been sent and its
  * receive is posted, so that the message of a rank which is ahead does not delay one that the
- * receiver needs first. (In the order of sending, an allreduce by halving took a third longer or
- * not, from one number of nodes to the next.) */
+ * receiver needs first. (In order of sending, one node more made some prices a third higher.) */
 static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     uint32_t at = lane->at;
@@ -349,9 +345,8 @@ static uint32_t heap_take(struct twill_pricing *p)
     return first;
 }
 
-/* Run the next step of a lane, and advance the lane unless it waits. Returns TWILL_PRICE_NONE if
- * the step is done, TWILL_PRICE_LATER if it can be tried again at the time of the lane, or the
- * number of a step to wait for. */
+/* Run the next step of a lane, and advance the lane if it is done. Then returns TWILL_PRICE_NONE,
+ * else TWILL_PRICE_LATER to try it again at the time of the lane, or a step to wait for. */
 static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     int32_t missing = TWILL_PRICE_NONE;
@@ -386,8 +381,7 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
     return missing;
 }
 
-/* Run steps of lane number l while it neither waits nor has ended, and is the earliest. Returns
- * like run_step(), of its last step. */
+/* Run lane l while it is the earliest and neither waits nor ends. Returns like run_step(). */
 static int32_t run_lane(struct twill_pricing *p, uint32_t l)
 {
     struct twill_price_lane *lane = &p->lane[l];

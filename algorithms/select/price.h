@@ -46,8 +46,7 @@ struct twill_pricing;
 /* Create *pricing, with which the time of an algorithm on a world can be predicted for many message
  * sizes. It is not thread-safe, and the world must outlive it. The caller destroys it. `steps`, the
  * most steps that are simulated, is normally TWILL_PRICE_STEPS, while UINT64_MAX simulates all
- * ranks. On failure *pricing is NULL. Returns TWILL_ERR_UNSUPPORTED if the algorithm does not apply
- * or no way to price it was found. */
+ * ranks. On failure *pricing is NULL. TWILL_ERR_UNSUPPORTED means that it cannot be priced. */
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
@@ -64,7 +63,6 @@ void twill_pricing_limit(struct twill_pricing *pricing, uint64_t most);
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
 /* Free a pricing, which may be NULL. */
 void twill_pricing_destroy(struct twill_pricing *pricing);
-
 /* Set *picoseconds to the predicted time of one call, or to TWILL_PRICE_NEVER if the algorithm does
  * not apply or the price cannot be computed. Only the latter is an error. */
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,

@@ -63,8 +63,7 @@ struct twill_price_rank {
     } use;
 };
 
-/* A lane of a rank whose schedule is simulated. Steps are numbered over all ranks. Times are in
- * picoseconds. The pricing owns it. */
+/* A lane of a rank whose schedule is simulated, in picoseconds. Steps count over all ranks. */
 struct twill_price_lane {
     uint64_t time;  /* its clock */
     uint64_t until; /* in an AWAIT, when the last of the flags seen was raised */
@@ -162,8 +161,7 @@ static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t
                                          : peer;
 }
 /* --- price.c ---------------------------------------------------------------------------------- */
-/* Set the model and elements of the call that is priced. Returns whether they have changed. Then
- * the prices computed so far are forgotten. */
+/* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements);
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);

@@ -239,8 +239,7 @@ static bool number_ports(struct twill_pricing *p)
     return first != NULL;
 }
 
-/* Allocate what depends on the number of simulated ranks. Returns false if out of memory.
- * drop_unit() frees it in any case. */
+/* Allocate the ranks, for drop_unit() to free in any case. Returns false if out of memory. */
 static bool allocate_ranks(struct twill_pricing *p)
 {
     size_t lanes = (size_t)p->size * TWILL_SCHEDULE_LANES;
@@ -323,8 +322,7 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
 /* Return the channel of the message that step i of the rank at a place sends or receives. A message
  * to the unit `hop` away represents the one that comes in from the unit equally far away on the
  * other side. If no rank of the unit sends what this one receives, the two units exchange messages,
- * and the peer's message is like that of this unit. A rank that is simulated by itself receives
- * when it sends, whoever its peers are. */
+ * which are alike. A rank that is simulated by itself receives when it sends. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {

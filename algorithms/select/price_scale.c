@@ -15,8 +15,7 @@ static bool is_power(uint32_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Return half the units. A number that is not a power of two does not become one, because
- * algorithms do more work then. */
+/* Return half the units, but no power of two unless it was one, as algorithms do more work then. */
 static uint32_t halve(uint32_t units)
 {
     uint32_t half = units / 2;

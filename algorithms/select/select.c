@@ -2,8 +2,7 @@
 /* Chooses the algorithm of a call, which is that of the user override, else the cheapest candidate.
  * It uses only integers and only what all ranks know, so that all ranks choose alike. There are no
  * thresholds. At every size the curves of all candidates are compared. The curves are continuous,
- * hence so is the least cost, except at the sizes where a candidate starts or ceases to apply (IMM,
- * mapped buffers). */
+ * hence so is the least cost, except where a candidate starts or ceases to apply (IMM, MAPPED). */
 #include "algorithms/select/candidates.h"
 #include "lib/base/plural.h"
 
@@ -193,8 +192,7 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     }
 }
 
-/* Choose the cheapest of the candidates, of `algorithm` only unless that is NULL. Returns false,
- * and leaves *choice, if none fits. */
+/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none fits. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
                             const struct twill_algorithm *algorithm,
@@ -393,8 +391,7 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                               chooser->world->nodes, TWILL_PLURAL(chooser->world->nodes));
 }
 
-/* Return the access to buffers of peers (enum twill_access) that the choice for this request uses.
- * Returns 0 if there is no choice. */
+/* Return the access (enum twill_access) that the choice for this request uses, 0 if none. */
 static unsigned access_used(struct twill_chooser *chooser,
                             const struct twill_select_request *request)
 {

@@ -50,10 +50,8 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
                                  const char *text, const char *file, struct twill_error *error);
 /* Free a tuning, which may be NULL. */
 void twill_tuning_destroy(struct twill_tuning *tuning);
-
 /* Return a hash of model and measurements, never 0. Ranks with equal hashes choose alike. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
-
 /* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
  * are, one after the other from *first on, by size. If there are none, *first is NULL. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
@@ -72,7 +70,6 @@ struct twill_tuning_key {
 
 /* Print the key as the words after "for" in a tuning file, as in "GenuineIntel 6 143 2048K 2". */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
-
 /* Return whether the text of a tuning file, all else ignored, has a line "for" of this machine. */
 bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 

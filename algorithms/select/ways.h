@@ -59,8 +59,7 @@ struct twill_dense_rates {
     double reality;   /* time of a reduction over the predicted one, as the model may be wrong */
 };
 
-/* Set *picoseconds to the time, as by twill_cost_of_choice(), of a collective of `bytes` bytes of
- * f32 in memory of twill_alloc(). */
+/* Get the time, as by twill_cost_of_choice(), of a collective of f32 in memory of twill_alloc(). */
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
                                           const struct twill_dense_pricing *pricing,
                                           enum twill_collective collective, size_t bytes,

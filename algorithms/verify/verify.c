@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the schedules of all ranks together, several times, and checks values, messages, progress
- * and happens-before. The caller takes part in a run. It writes its buffers right before the run
- * starts and right after it ends. */
+ * and happens-before. The caller takes part, as it writes its buffers right before and after. */
 #include "algorithms/verify/verify.h"
 #include "lib/base/plural.h"
 
@@ -271,8 +270,7 @@ static twill_status run_processes(struct twill_checker *c)
 }
 
 /* Return how many runs to check, so that every copy shared by the ranks of a node is reused.
- * Without shared memory runs do not affect each other. Leftover messages are found after any run,
- * and posted operations end with their run. */
+ * Without shared memory runs do not affect each other, as leftover messages are always found. */
 static uint32_t runs_of(const struct twill_checker *c)
 {
     for (uint32_t r = 0; r < c->world->size && !c->fingerprint; r++) {

@@ -18,9 +18,8 @@ enum twill_value_state {
     TWILL_STATE_FINAL    /* FINAL was applied */
 };
 
-/* An input of a rank, or a reduction of values. Values are numbered from 1. Equal expressions get
- * equal numbers, so equal numbers mean equal bits. Number 0 is a block that was never written. The
- * struct twill_values that it is in owns it. */
+/* An input of a rank, or a reduction of values, in a struct twill_values. Equal expressions have
+ * equal numbers (from 1), so equal numbers mean equal bits. 0 is the number of no value. */
 struct twill_value {
     uint32_t run, block;  /* run and block of SRC of the inputs */
     uint32_t members;     /* number of inputs in it */
@@ -216,8 +215,7 @@ bool twill_checker_begin(const struct twill_checker *c, struct twill_process *p)
 twill_status twill_checker_fail(const struct twill_checker *c, const struct twill_process *p,
                                 const char *why, unsigned space, uint32_t block, uint32_t rank,
                                 uint32_t other);
-/* Do the current step of the process. Returns TWILL_PENDING if that is not possible yet, or
- * TWILL_ERR_INTERNAL if the step is wrong. */
+/* Do the current step of the process. Returns TWILL_PENDING if it cannot be done yet. */
 twill_status twill_checker_step(struct twill_checker *c, struct twill_process *p);
 
 #endif

@@ -45,18 +45,15 @@ void twill_world_destroy(struct twill_world *world);
 uint32_t twill_world_widest(const struct twill_world *world);
 /* Return the smallest number of ranks on a node. */
 uint32_t twill_world_narrowest(const struct twill_world *world);
-/* Parse "2x2" (nodes x ranks) or a list "4+2+1" into a label per rank. Ranks fill one node after
- * the other, or are dealt out to the nodes cyclically if ":cyclic" follows. Returns
- * TWILL_ERR_CONFIG with a message that names TWILL_LAYOUT=nodes if the text is malformed or the
- * ranks do not add up to size. */
+/* Parse "2x2" (nodes x ranks) or a list "4+2+1" into label[size]. Ranks fill one node after the
+ * other, or are dealt out to the nodes cyclically if ":cyclic" follows. Returns TWILL_ERR_CONFIG,
+ * naming TWILL_LAYOUT=nodes, if the text is malformed or the ranks do not add up. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
-
 /* Parse "2x3" (groups x nodes) or a list "4+2" into a label per node, for TWILL_LAYOUT=groups.
  * Returns TWILL_ERR_CONFIG if the text is malformed or the nodes do not add up. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
-
 /* Create a world from a text. It is "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
  * "24x2x4x8" (nodes x packages x L3 caches x ranks) or "4+2" (ranks of each node). It may also name
  * the number of each unit inside the next larger one, as in
@@ -64,10 +61,8 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
  * Returns TWILL_ERR_ARGUMENT if the text is not of these forms or asks for too many ranks. */
 twill_status twill_world_declare(struct twill_world *world, const char *text,
                                  struct twill_error *error);
-
 /* Return "tile", "l3", "numa", "package", "node" or "group", or "?" if there is no such level. */
 const char *twill_level_name(twill_level level);
-
 /* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks", cut to `bytes`. Each number
  * counts the units inside one of the preceding level. Levels that divide no unit of the level
  * above, and tiles (L2 caches) of one rank, are left out. Returns whether a level besides nodes is
@@ -78,7 +73,6 @@ bool twill_world_summarize(const struct twill_world *world, char *text, size_t b
 /* Print a tree of the same levels, of at most 24 lines, each of which ends with a newline. Units
  * with equal structure share a line, unless there are few units. */
 void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
-
 /* Return the rank of the l-th member of a node, counted from 0. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {

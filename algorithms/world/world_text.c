@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Worlds as text. Declared shapes such as "2x2" and worlds such as "48x2x4x8", which need not
- * exist, are parsed, and levels are printed. */
+/* Parses worlds such as "2x2" and "48x2x4x8", which need not exist, and prints levels. */
 #include "algorithms/world/world.h"
 #include "lib/base/lists.h"
 
