@@ -2,8 +2,7 @@
 /* Placement by memkind, if it is built in and finds high-bandwidth memory itself (KNL by CPUID,
  * HMAT, or MEMKIND_HBW_NODES). The library is opened when memory is first to be placed there. It
  * loads eight others, which would delay every program that links twill, and its jemalloc crashes
- * the process if there is no memory while it is loaded. Only its policies are used. Its heap has
- * four arenas per CPU, each with a huge page of DDR, which is 8 MiB per CPU. */
+ * the process if there is no memory then. Only its policies are used, as its heap takes DDR. */
 #include "numa/memory_internal.h"
 
 #ifdef TWILL_WITH_MEMKIND

@@ -132,8 +132,6 @@ void twill_memory_give(void *pointer, size_t bytes)
         free(pointer);
 }
 
-/* --- what the kernel knows of a NUMA node and hwloc does not: free memory now, CPUs ----------- */
-
 /* Open a file of a NUMA node in sysfs to read. Returns NULL if that fails. */
 static FILE *node_file(unsigned os_index, const char *name)
 {

@@ -257,7 +257,6 @@ void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
         cpus->word[i / 64] |= UINT64_C(1) << i % 64;
 }
 
-/* Add all PUs of `cpus` to a set. */
 static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
 {
     for (unsigned i = 0; i < TWILL_CPUS_MOST; i++)

@@ -19,7 +19,6 @@ bool twill_is_side_cache(hwloc_obj_t object)
            (object->subtype != NULL && strcmp(object->subtype, "MemorySideCache") == 0);
 }
 
-/* Return the NUMA node of logical index i, or NULL. */
 static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
 {
     return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
@@ -49,7 +48,6 @@ static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
         snprintf(to, bytes, "%s %s %s", vendor, family, model);
 }
 
-/* Return whether the CPU is a Xeon Phi of the second or third generation. */
 static bool is_knl(hwloc_topology_t hwloc)
 {
     char vendor[32], family[8], model[8];

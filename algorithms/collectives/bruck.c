@@ -11,7 +11,6 @@
  * keeps shards by distance d. Those that travel together are packed, as they are not adjacent. */
 #include "algorithms/schedule/emit.h"
 
-/* Append the steps of an allgather by Bruck. */
 static void emit_allgather(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank;
@@ -47,7 +46,6 @@ static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t pack
     return count;
 }
 
-/* Append the steps of an alltoall by Bruck. */
 static void emit_alltoall(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank, half = size / 2;

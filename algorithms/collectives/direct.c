@@ -11,9 +11,8 @@
  *     root 0:  3 -> 1 2 3        1, 2, 3: each 0 1 2 <- root        (blocks, L = 4)
  *
  * Out of place, the root copies its own n bytes when the others no longer need it. At the second
- * synchronisation only the root must be awaited. All ranks are awaited nevertheless, because an
- * exchange of buffer addresses may replace the first synchronisation
- * (twill_schedule_entry_steps()), and the second one proves that it has ended. */
+ * synchronisation all ranks are awaited, not only the root, because it proves that an exchange of
+ * buffer addresses has ended, which may replace the first (twill_schedule_entry_steps()). */
 #include "algorithms/collectives/direct.h"
 #include "algorithms/patterns/intra_node.h"
 

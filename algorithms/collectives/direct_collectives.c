@@ -28,9 +28,8 @@
  *     reduce, others (TMP and its DST)   1                 2/L             2
  *
  * In place, what is stored has just been loaded, so every line moves once. Out of place, the lines
- * of DST are loaded for ownership before they are written, which is L * 1/L more, except with
- * streaming stores. With more than 8 ranks a reduction takes ceil(L/8) passes with intermediate
- * values in TMP, which is 2/L more each. The result is stored to 8 destinations at a time. */
+ * of DST are loaded before they are written, L * 1/L more, except with streaming stores. With more
+ * than 8 ranks a reduction takes ceil(L/8) passes with intermediate values in TMP, 2/L more. */
 
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape)
 {
@@ -105,9 +104,8 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
  *
  * In a MAPPED allgather a rank loads and stores 1 element each per element of all shards out of
  * place, and (L-1)/L in place, where its own shard is already there. If owners stored their shards
- * to all others instead, a rank would load only 1/L (measured out of place, it takes a quarter less
- * time from 1 MiB up). But then a result would be in the caches of other ranks. A broadcast
- * (direct.c) moves the same bytes in place, also on the root. */
+ * to all others instead, a rank would load only 1/L (out of place, a quarter less time from 1 MiB
+ * up), but results would be in the caches of others. A broadcast moves the same bytes in place. */
 
 /* Publish the shard of this rank to the node, in IMM or SHARED. */
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)

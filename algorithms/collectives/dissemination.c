@@ -4,9 +4,7 @@
  * rounds of one empty message each, every rank knows that all have arrived. P need not be a power
  * of two. Where the last round does not depend on the preceding one, the two are merged.
  *
- *     0 1 2 3 4      distances 1, 2, 4:
- *                    0 is notified by 4; then by 3 of 3 and 2; then by 1 of 1 (and again 0, 4, 3)
- */
+ *     0 1 2 3 4    distances 1, 2, 4: 0 is notified by 4; then by 3 of 3 and 2; then by 1 of 1 */
 #include "algorithms/schedule/emit.h"
 
 /* Append the steps of the dissemination barrier. */

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear. The root itself exchanges messages with all other ranks, a few at a time (=k for k),
  * starting with the rank after its own. This is a tree of one level. The root has P-1 messages, the
- * others one, of n bytes each. In a gather or scatter each has one shard, n(P-1)/P bytes in total,
- * none of which are sent twice. (MPI libraries call it "basic linear". The corresponding alltoall
- * is `pairwise`.)
+ * others one, of n bytes each. In a gather or scatter each has one shard, n(P-1)/P bytes in total.
+ * (MPI libraries call it "basic linear". The corresponding alltoall is `pairwise`.)
  *
  *     0 -> 1, 0 -> 2, 0 -> 3, ...      a reduce receives in this order, by rank from the left
  *
  * With =k, at most k ranks of a gather or reduce send at once. The others wait for a message
  * without data from the root, which is one more latency per k ranks. Where many senders overflow
  * the queue in front of the link of the root (incast), that costs much less than it saves. Without
- * =k the window of the root limits what is received at once, not what is sent.
- *
- * Every message is a shard of the buffers of sender and receiver, so shards may have any sizes. */
+ * =k the window of the root limits what is received at once, not what is sent. Every message is a
+ * shard of the buffers of sender and receiver, so shards may have any sizes. */
 #include "algorithms/collectives/cores.h"
 
 /* Return whether the number of ranks that send at once, the parameter, is allowed. */

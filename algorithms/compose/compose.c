@@ -182,7 +182,6 @@ static bool pair_next(struct shard_pair *pair, uint32_t *s, unsigned *which)
 }
 
 /* --- down: from the ranks' data to shards, each reduced by its owner -------------------------- */
-
 /* Return the number of the copy in SHARED with the partials that a `direct` level reads. With
  * STAGED the first copy has the data of the ranks and later the results, with MAPPED neither. */
 static uint32_t shared_copy(const struct composer *c, uint32_t level)
@@ -328,7 +327,6 @@ static void end_down(struct composer *c)
 }
 
 /* --- up: final shards from their owners to all ranks ------------------------------------------ */
-
 /* Return whether owners store shards into the memory of the receivers. If not, they publish them in
  * their own SHARED, where the others fetch them. They do so in STAGED when there are no
  * contributions whose cache lines can be reused (see intra_node.c). */

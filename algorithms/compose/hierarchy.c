@@ -58,7 +58,6 @@ static bool deal_members(struct twill_hierarchy_level *level,
     return true;
 }
 
-/* Free the arrays of a level. */
 static void release_level(struct twill_hierarchy_level *level)
 {
     free(level->first);

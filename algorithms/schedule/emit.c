@@ -298,7 +298,6 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 }
 
 /* --- WAITs by what steps access, AWAITs by what messages prove -------------------------------- */
-
 /* The blocks of this rank that a step accesses through one of its operands. */
 struct step_touch {
     unsigned space;

@@ -14,7 +14,6 @@ struct check {
     uint32_t rank;
 };
 
-/* Return the number of blocks of a space. */
 static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
 {
     switch (space) {

@@ -63,7 +63,6 @@ static void compute_rates(struct twill_candidate *c)
         c->point[c->points - 1].rate = c->point[c->points - 2].rate;
 }
 
-/* Append a point to the curve of a candidate. */
 static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
 {
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};

@@ -1,46 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The built-in machine models, and the fields of a model by name.
- *
  * auto is the common case, nodes with one or two packages and Ethernet. The constants within a node
  * were measured with 2 ranks on 2 cores of a virtual Zen 5. They are 0.44 us for a synchronisation
  * including the call, and per byte 55 ps staged and 10 to 14 ps mapped. A message on a node is
  * matched and copied through slots (some 6 GB/s), so reading memory in place is preferred. Between
  * nodes they are those of twill's tcp over a virtual link between two cores of a Sapphire Rapids.
- * Half a round trip takes 4 to 5 us, most of it in the kernel on both sides, and the rate is 4.5
- * GB/s. The cores move these bytes themselves, so two concurrent rings hide nothing behind each
- * other (with 2 ranks and cubic, 64 KiB take 37 us, against 27 us with one ring).
+ * Half a round trip takes 4 to 5 us, most of it in the kernel, and the rate is 4.5 GB/s. The cores
+ * move these bytes themselves, so two concurrent rings hide nothing behind each other.
  *
  * Fetching by a system call (process_vm_readv) is modelled as slow, so that it is chosen only where
  * measurements say that it pays (TWILL_TUNING). It reaches 10 to 11 GB/s each way and takes 1.15 us
- * a call on a virtual Sapphire Rapids. There, between two ranks, an in-place allgather is faster
- * fetched than staged from 64 KiB to 64 MiB, and an allreduce of 16 MiB in most runs. It was not
- * measured on KNL.
+ * a call on a virtual Sapphire Rapids. It was not measured on KNL.
  *
  * Within a node, the limit is the port that the ranks of a unit share. Its values are figures of
- * vendors, one way. They are 40 GB/s between packages (two or three UPI or xGMI links), 50 between
- * a core complex of EPYC and its I/O die, and 60 between quadrants of a mesh. They have not been
- * checked on hardware. Only their order matters, and calibration can set them (link.node.port).
+ * vendors, one way, not checked on hardware. They are 40 GB/s between packages (two or three UPI or
+ * xGMI links), 50 between a core complex of EPYC and its I/O die, and 60 between quadrants of a
+ * mesh. Only their order matters, and calibration can set them (link.node.port). Converting f32 to
+ * a float of 8 or 16 bits and back takes the same time for all four types, measured with AVX-512.
  *
- * Converting f32 to a float of 8 or 16 bits and back takes the same time for all four types. A core
- * of a virtual Emerald Rapids with AVX-512 converts 8.6 to 9.3 GB/s on 4 MiB.
- *
- * fattree, fattree2 and fattree4 have nodes like those of auto on InfiniBand EDR. The leaf switches
- * of the fat tree (the groups of TWILL_LAYOUT) have as many links upwards as downwards, half or a
- * quarter of them. These models were not measured. The standard has 100 Gbit/s, hence 12 GB/s, and
- * a message of some 1.6 us, of which a switch takes 0.1 and the two sides most. The rate of an
- * oversubscribed switch is divided among the ranks behind it, so it is the gap of the link between
- * groups.
+ * fattree, fattree2 and fattree4 have nodes like those of auto on InfiniBand EDR, not measured. The
+ * leaf switches of the fat tree (the groups of TWILL_LAYOUT) have as many links upwards as
+ * downwards, half or a quarter of them. The standard has 100 Gbit/s, hence 12 GB/s, and a message
+ * of some 1.6 us, of which a switch takes 0.1. The rate of an oversubscribed switch is divided
+ * among the ranks behind it, so it is the gap of the link between groups.
  *
  * theta is KNL 7230 on Aries, from measurements. A rank sends 0.71 million messages per second,
  * hence an overhead of 1.41 us. One rank injects 6.1 to 7.1 GB/s, hence a gap of 1/6.6 ns, and four
  * or more inject 7.8 GB/s from a node. STREAM triad of 88 GB/s (DDR) or 485 (MCDRAM) is shared by
  * 64 cores, hence some 5 GB/s for a copy by one core. A message on the node is copied twice, into a
- * slot and out of it (8 GB/s out of a cache that both cores share). One number, the latency, is
- * fitted. With it, recursive doubling, which MPICH uses, of 8 bytes on 12 nodes with one rank each
- * costs the measured 33.6 us. It exceeds the latency of a ping-pong because it includes waiting for
- * each other. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares 24 and 48
- * nodes with the measurements. Converting was not measured and is taken as two passes at the speed
- * of a reduction of 16-bit floats. */
+ * slot and out of it (8 GB/s out of a cache that both cores share). Only the latency is fitted.
+ * With it, recursive doubling, which MPICH uses, of 8 bytes on 12 nodes with one rank each costs
+ * the measured 33.6 us. tests/unit/algorithms/test_algorithms_price.c repeats the fit, and compares
+ * 24 and 48 nodes with the measurements. Converting was not measured and is taken as two reductions
+ * of 16-bit floats. */
 #include "algorithms/select/machine_model.h"
 #include "lib/base/lists.h"
 
@@ -267,7 +259,6 @@ static const struct model_field of_model[] = {
     {"crowd", offsetof(struct twill_machine_model, crowd)},
 };
 
-/* Return the address of the number at a byte offset in a struct. */
 static uint64_t *field_at(void *of, size_t offset)
 {
     return (uint64_t *)(void *)((char *)of + offset);

@@ -22,13 +22,11 @@ static const char *collective_name(unsigned i)
     return twill_collective_name((enum twill_collective)i);
 }
 
-/* Return the name of protocol i. */
 static const char *protocol_name(unsigned i)
 {
     return twill_protocol_name((enum twill_protocol)i);
 }
 
-/* Return the name of algorithm i of the registry, which must exist. */
 static const char *algorithm_name(unsigned i)
 {
     return twill_algorithm_at(i)->name;

@@ -25,9 +25,7 @@
  * nodes that is not a power of two never becomes one. The price of no bytes, and the addition for
  * the bytes, each grow with every doubling of nodes by a constant (trees), by twice the preceding
  * amount (chains), by sqrt(2) times it (squares), or by less and less (a shard for each rank). The
- * price is at least the time that the bytes leaving a node, estimated from three of its ranks, take
- * on the interface of the node.
- *
+ * price is at least the time that the bytes leaving a node take on its interface.
  * tests/unit/algorithms/test_algorithms_price_large.c compares these with running all ranks.
  *
  * A message longer than a segment costs one segment from end to end. Each further one costs the

@@ -9,7 +9,6 @@
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 
-/* Return whether n is a power of two or 0. */
 static bool is_power(uint32_t n)
 {
     return (n & (n - 1)) == 0;

@@ -302,7 +302,6 @@ static bool does_at_all(const struct twill_override *override, const struct twil
     return false;
 }
 
-/* Return whether the override sets a parameter of its algorithm. */
 static bool has_parameters(const struct twill_override *override)
 {
     static const uint16_t none[TWILL_PARAMETERS];

@@ -11,7 +11,6 @@
 #include "algorithms/algorithms.h"
 
 /* --- values (verify_value.c) ------------------------------------------------------------------ */
-
 enum twill_value_state {
     TWILL_STATE_RAW,     /* the input of a rank */
     TWILL_STATE_PARTIAL, /* reduced, perhaps wider than an element */
@@ -58,7 +57,6 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
                                 bool final, uint32_t *result);
 
 /* --- memory (verify_memory.c) ----------------------------------------------------------------- */
-
 #define TWILL_OPEN UINT32_MAX
 /* A block of a space, with its accesses. That of a posted operation has an open end (TWILL_OPEN) up
  * to its WAIT. A process is ordered after an access if its clock has reached the end of that. */
@@ -93,7 +91,6 @@ const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t proce
 void twill_cells_close_access(struct twill_cells *m, size_t cell, uint32_t process, uint32_t time);
 
 /* --- the checker (verify_checker.c, verify_step.c) -------------------------------------------- */
-
 /* The set of ranks that a process knows to have started. Reference-counted, copied on write. */
 struct twill_known_ranks {
     uint32_t users;  /* references */

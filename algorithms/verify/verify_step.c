@@ -117,7 +117,6 @@ static twill_status reduce_values(struct twill_checker *c, const struct twill_pr
     return why == NULL ? TWILL_OK : fail_step(c, p, place, why, TWILL_NO_RANK);
 }
 
-/* Return whether a step has one of these flags. */
 static bool step_has(const struct twill_step *step, unsigned flag)
 {
     return (step->flags & flag) != 0;
