@@ -58,13 +58,11 @@ enum twill_order {
 
 /* The intra-node protocol, which is how the ranks of one node exchange data. */
 enum twill_protocol {
-    TWILL_PROTOCOL_IMM,  /* up to TWILL_IMM_BYTES next to the flag; all ranks reduce everything */
-    TWILL_PROTOCOL_FLAT, /* through SHARED with one synchronisation; all ranks reduce everything */
-    /* through SHARED with two synchronisations; each rank reduces its blocks */
-    TWILL_PROTOCOL_STAGED,
-    TWILL_PROTOCOL_MAPPED, /* the SRC and DST of peers are read and written in place */
-    /* the SRC and DST of peers are read by a system call and never written */
-    TWILL_PROTOCOL_FETCHED,
+    TWILL_PROTOCOL_IMM,     /* up to TWILL_IMM_BYTES beside the flag; all ranks reduce everything */
+    TWILL_PROTOCOL_FLAT,    /* through SHARED, one synchronisation; all ranks reduce everything */
+    TWILL_PROTOCOL_STAGED,  /* through SHARED, two synchronisations; each reduces its blocks */
+    TWILL_PROTOCOL_MAPPED,  /* the SRC and DST of peers are read and written in place */
+    TWILL_PROTOCOL_FETCHED, /* the SRC and DST of peers are read by a system call, not written */
     TWILL_PROTOCOL_COUNT
 };
 /* Return a name such as "staged", or "?" if there is no such protocol. */
@@ -87,8 +85,7 @@ struct twill_shape {
      * one shard, without TMP and SHARED. MAPPED is not possible, as no SRC or DST is mapped. */
     bool vector;
     enum twill_order order; /* ANY unless the collective reduces */
-    /* Parameters of the algorithm, as written after its name. For example, "torus=4x6" gives {4,
-     * 6}. The algorithm itself chooses those that are 0. */
+    /* As written after the name, {4, 6} in "torus=4x6". The algorithm chooses those that are 0. */
     uint16_t parameter[TWILL_PARAMETERS];
 };
 
@@ -97,11 +94,9 @@ struct twill_algorithm {
     const char *name; /* "ring", "recursive_doubling", "direct", "tree", "hierarchical:ring", ... */
     const char *help; /* one line with the idea, the rounds, the bytes and the source */
     uint32_t collectives; /* bit per enum twill_collective */
-    /* bit per enum twill_protocol, or 0 if the protocol does not matter to it */
-    uint32_t protocols;
-    uint32_t exchanges;  /* bit per enum twill_collective in which no message waits for the data
-                            of another, so short segments would only delay messages */
-    uint32_t parameters; /* number of parameters that it takes, from 0 to TWILL_PARAMETERS */
+    uint32_t protocols;   /* bit per enum twill_protocol, or 0 if it does not matter */
+    uint32_t exchanges;   /* bit per enum twill_collective whose messages wait for no other data */
+    uint32_t parameters;  /* number of parameters that it takes, from 0 to TWILL_PARAMETERS */
     /* Return whether it can emit this shape for this world, considering vector, order and
      * parameters. The root is a rank of the world. Must be pure and cheap. */
     bool (*applies)(const struct twill_world *world, const struct twill_shape *shape);
@@ -163,9 +158,8 @@ struct twill_select_request {
     bool fetched;
     bool vector;
     enum twill_order order; /* ANY unless the collective reduces */
-    /* type of the elements of a reduction, TWILL_U8 for a user-defined operation */
-    twill_type type;
-    bool narrow; /* as in struct twill_element_kind */
+    twill_type type; /* of the elements of a reduction, TWILL_U8 for a user-defined operation */
+    bool narrow;     /* as in struct twill_element_kind */
 };
 
 /* Return whether two requests are equal in every member. */

@@ -23,8 +23,7 @@ static inline twill_numa_set twill_numa_bit(unsigned os_index)
 /* One NUMA node, a part of struct twill_machine. */
 struct twill_numa_node {
     unsigned os_index;
-    enum twill_memory_kind kind; /* MCDRAM includes all high-bandwidth memory (HBM), OTHER is
-                                    persistent, GPU or unknown memory */
+    enum twill_memory_kind kind; /* MCDRAM for all HBM, OTHER for persistent, GPU or unknown */
     uint64_t bytes;              /* capacity, 0 if unknown */
     uint64_t free_bytes;         /* now, 0 if the machine is not this one */
     unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute in MB/s, 0 if unknown */
@@ -144,8 +143,7 @@ struct twill_nic {
     char name[64];     /* "eth0", "mlx5_0" */
     char kind[16];     /* "network", "openfabrics" */
     int numa, package; /* logical index of the nearest NUMA node and package, -1 if unknown */
-    unsigned distance; /* from where the calling thread runs: 0 near or unknown, 1 in the same
-                          package, 2 farther */
+    unsigned distance; /* from the calling thread, 0 near or unknown, 1 in its package, 2 farther */
 };
 /* Describe network device number `index`, from 0. Returns false past the end. */
 bool twill_topology_nic(const struct twill_topology *topology, size_t index, struct twill_nic *nic);

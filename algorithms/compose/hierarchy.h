@@ -24,8 +24,7 @@
 enum twill_how {
     TWILL_BY_DIRECT,
     TWILL_BY_RING,
-    /* the rest only at the top of an allreduce */
-    TWILL_BY_RECURSIVE_DOUBLING,
+    TWILL_BY_RECURSIVE_DOUBLING, /* from here on only at the top of an allreduce */
     TWILL_BY_HALVING_DOUBLING,
     TWILL_BY_BRUCK,
     TWILL_BY_COUNT

@@ -81,8 +81,7 @@ enum twill_step_op {
 enum twill_step_flags {
     TWILL_STEP_FINAL = 1, /* REDUCE, RECV_REDUCE: the result is complete (AVG divides here) */
     TWILL_STEP_ACC = 2,   /* REDUCE: dst is the first operand */
-    TWILL_STEP_FIRST = 4, /* RECV_REDUCE: the message is the first operand. REDUCE with ACC: dst
-                             is the last operand, not the first */
+    TWILL_STEP_FIRST = 4, /* RECV_REDUCE: the message is first. REDUCE with ACC: dst is last */
     /* REDUCE from SHARED|PEER or IMM|PEER: read SRC, without a copy, where peer[i] is this rank */
     TWILL_STEP_OWN_SRC = 8,
     TWILL_STEP_IMM = 16, /* AWAIT: wait for IMM lines instead of signals */

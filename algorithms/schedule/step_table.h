@@ -8,9 +8,8 @@
 /* The fields that one operation of schedules uses. There is one constant for each operation. */
 struct twill_step_shape {
     const char *name;
-    const char *peers; /* the word before the peers in text, or NULL if it has no peers */
-    /* bit per enum twill_space that it may access, 0 if it has no such operand */
-    uint16_t dst, src;
+    const char *peers;           /* the word before the peers in text, or NULL if it has no peers */
+    uint16_t dst, src;           /* bit per enum twill_space to access, 0 for no such operand */
     uint16_t dst_peer, src_peer; /* the same for operands with the PEER bit */
     uint8_t flags;               /* enum twill_step_flags that it may have */
     bool posts;                  /* its message remains posted until the next WAIT of the lane */

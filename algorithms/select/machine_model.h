@@ -65,8 +65,7 @@ struct twill_machine_model {
      * `segment` in all and `segment_rank` per rank (0 for no limit), across the network
      * `segment_net`. `window` segments are in flight. */
     uint64_t segment, segment_rank, segment_net, window;
-    /* ranks that share each core of a node, or 0 or 1 if every rank has its own core */
-    uint64_t crowd;
+    uint64_t crowd; /* ranks that share each core of a node, 0 or 1 if every rank has its own */
 };
 
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */

@@ -25,10 +25,9 @@ enum twill_price_unit {
  * picoseconds, TWILL_PRICE_NOT_YET before it has happened. The pricing owns it. */
 struct twill_price_step {
     struct twill_step step;
-    uint64_t when; /* when a SEND arrived, a flag was raised, or a RECV was posted */
-    uint64_t sent; /* when the buffer of a SEND is free */
-    /* the SEND of a RECV or the reverse, or the next SIGNAL or PUT_IMM of the lane */
-    int32_t match;
+    uint64_t when;  /* when a SEND arrived, a flag was raised, or a RECV was posted */
+    uint64_t sent;  /* when the buffer of a SEND is free */
+    int32_t match;  /* the SEND of a RECV, the reverse, or the lane's next SIGNAL or PUT_IMM */
     int32_t waiter; /* first lane that waits for the step */
     uint8_t link;   /* class of link to its peers, or MIXED */
 };
@@ -107,12 +106,10 @@ struct twill_price_call {
  * pricings of the same algorithm on a part of the world, half of it and a quarter of it. */
 struct twill_price_scale {
     struct twill_pricing *sample[3];
-    /* nodes (or ranks, if there is one node) in the world and in each sample */
-    uint32_t units, of[3];
-    unsigned halvings; /* from the world to the first sample */
+    uint32_t units, of[3]; /* nodes (or ranks of one node) in the world and in each sample */
+    unsigned halvings;     /* from the world to the first sample */
     uint64_t leaving;  /* bytes that leave a node, in 1024ths of the message, see find_leaving() */
-    /* prices of no bytes in the samples, for the model and elements of the call */
-    uint64_t empty[3];
+    uint64_t empty[3]; /* prices of no bytes in the samples, by model and elements of the call */
 };
 
 /* A pricing, made by twill_pricing_create() and freed by twill_pricing_destroy(). One thread uses
@@ -121,8 +118,7 @@ struct twill_pricing {
     const struct twill_world *world; /* for which schedules are emitted */
     struct twill_world own;          /* the world of a sample */
     enum twill_price_unit unit;
-    /* with SCALED, when only the call is set of the members below */
-    struct twill_price_scale scale;
+    struct twill_price_scale scale; /* with SCALED, when of the others below only `call` is set */
     struct twill_price_facts facts;
     struct twill_price_call call;
     uint32_t size, steps, lanes;

@@ -21,12 +21,10 @@ struct twill_world {
     uint32_t *by_rank;    /* [size] 0, 1, 2, ... */
     uint32_t *order;    /* [size] ranks, group by group, node by node, and so on down the levels */
     uint32_t *position; /* [size] index of a rank in `order` */
-    /* [size] each, the unit of a rank, except that `node` has those of TWILL_LEVEL_NODE. A unit of
-     * a lower level is inside one unit of the next. NULL if unknown. Then every rank is a unit if
-     * the level is below the node, and all nodes are one group otherwise. */
+    /* [size] each, the unit of a rank, in one unit of the next level. NULL for NODE (see `node`)
+     * or if unknown. Then every rank is a unit below the node, and all nodes are one group. */
     uint32_t *unit[TWILL_LEVEL_COUNT];
-    bool by_messages; /* ranks of a node also communicate by messages, not through SHARED or
-                         buffers of peers. Set by the owner, false at first */
+    bool by_messages; /* set by the owner if ranks of a node use only messages, false at first */
 };
 
 /* Build a world from label[size]. Ranks are on the same node if their labels, which may be any
