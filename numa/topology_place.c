@@ -132,8 +132,7 @@ void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
     place_set(topology, here, place);
 }
 
-/* Return the first package inside the NUMA node if the machine has several nodes with CPUs, else
- * units->package. See struct twill_units. */
+/* Return the first package in the NUMA node if several nodes have CPUs, else units->package. */
 static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {
     unsigned nodes = 0;

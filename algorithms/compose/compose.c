@@ -523,8 +523,7 @@ static void end_broadcast(struct composer *c)
         twill_emit_await(c->e, &node, 2, 0);
 }
 
-/* Emit the allreduce of each owned shard at the top. Its last messages may still be posted when the
- * next one starts, and its sends when the way up starts. */
+/* Emit the allreduce of each owned shard at the top. Its last messages may stay posted. */
 static void emit_top(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

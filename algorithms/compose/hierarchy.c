@@ -15,16 +15,14 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
     return w->unit[level];
 }
 
-/* Return whether the units of the level are known. An unknown level below the node has one rank per
- * unit, an unknown one above it has one unit. */
+/* Return whether a level is known. An unknown one is one rank per unit, or above nodes one unit. */
 static bool level_is_known(const struct twill_world *w, unsigned level)
 {
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Set first[], member[], units and widest of a level from the units of the level below, or the
- * ranks if it is NULL. Units are numbered by their lowest ranks. Returns false if out of memory.
- * The caller frees the arrays in any case. */
+/* Set first[], member[], units and widest of a level from the units below it, NULL for ranks, by
+ * lowest rank. Returns false if out of memory. The caller frees the arrays in any case. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
 {

@@ -19,8 +19,7 @@ struct twill_shards {
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);
-/* Return the space into which final shards are reduced. DST may not hold a partial, so several
- * passes need another space. */
+/* Return the space for final shards, another than DST if reducing takes several passes. */
 enum twill_space twill_node_final_space(enum twill_protocol protocol, uint32_t ranks);
 /* Copy the final shards, which are in `from` of their owners, into DST of all ranks. It must follow
  * twill_emit_node_reduce_scatter() in the same schedule. */
@@ -32,21 +31,18 @@ void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol pro
  * to its DST; with 0, a partial goes to its TMP. Only for IMM and FLAT. */
 void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
                                  uint32_t root, unsigned flags);
-/* Reduce the contributions of the node into a partial in TMP of rank `root`, in any protocol.
- * STAGED and MAPPED need SHARED. */
+/* Reduce the data of the node into a partial in TMP of `root`. STAGED and MAPPED need SHARED. */
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root);
 /* Let local rank 0 reduce everything into a partial in its TMP. Only for IMM and FLAT. */
 void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
 /* Let local rank 0 give the result in its DST to the others. Only for IMM and FLAT. */
 void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol);
-/* Emit the first half of a barrier of the node. After it, the leader (local rank 0) has the signals
- * of all others and may communicate with other nodes. */
+/* Emit the first half of a barrier of the node. Then its leader (local rank 0) has all signals. */
 void twill_emit_node_gather_signals(struct twill_emitter *e);
 /* Emit the second half of a barrier of the node, in which the leader releases the others. */
 void twill_emit_node_release(struct twill_emitter *e);
-/* Broadcast to the node from local rank `from_local`, whose data are in the space `from`. Emits
- * nothing if it is alone on the node. */
+/* Broadcast to the node from `from` of local rank `from_local`. Nothing if that is alone. */
 void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol protocol,
                                uint32_t from_local, enum twill_space from);
 

@@ -12,8 +12,7 @@ uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v)
     return t->group->rank[(v + t->root) % t->group->size];
 }
 
-/* Return the weight of the lowest non-zero digit of v. For the root, return the first power of the
- * radix that is not below the size. */
+/* Return the weight of the lowest non-zero digit of v, or of the first digit that no number has. */
 static uint32_t weight(const struct twill_tree *t, uint32_t v)
 {
     uint32_t w = 1;

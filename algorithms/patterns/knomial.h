@@ -31,10 +31,9 @@ uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 /* Return the number of the i-th child of number v, in ascending order. It need not exist. */
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
-/* Append a SIGNAL where the messages of the tree do not prove to a rank of the node that this rank
- * has started. On the way down they prove that ancestors have started, on the way up that
- * descendants have. Call it before the messages. `last` is the position of a member that finally
- * receives from all others, as the root does. */
+/* Append a SIGNAL if messages of the tree do not prove to a rank of the node that this one has
+ * started. Down they prove that of ancestors, up of descendants. Call it before the messages.
+ * `last` is the position of a member that finally receives from all others, as the root does. */
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 /* Append, after the messages, AWAITs of ranks of the node that these do not prove to have started.

@@ -20,8 +20,7 @@ static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, ui
     return time >= delay && time - delay < p->blocks;
 }
 
-/* Receive from the children. The operand of the first one is reduced with SRC on arrival; that of
- * the second is stored in a second copy of the blocks. */
+/* Receive from the children. The first is reduced with SRC on arrival, the second stored in TMP. */
 static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     bool ends = p->up->depth == 0;
@@ -59,8 +58,7 @@ static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint
                         leaf ? 0 : TWILL_STEP_PARTIAL);
 }
 
-/* Post what a rank receives from its parent and sends to its children at this time of the way down,
- * which starts at time `start`. */
+/* Post receive and sends of a rank at this time of the way down, which starts at `start`. */
 static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
                       uint32_t start)
 {

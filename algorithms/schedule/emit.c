@@ -352,9 +352,8 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
-/* Move a step that needs the WAIT to the mark, because the steps between them could not precede the
- * WAIT in any case. Leave it where it is if that would move it past a message in the same direction
- * with the same peer, because messages match in order. */
+/* Move a step that needs the WAIT to the mark, as the steps between could not precede the WAIT.
+ * Leave it if that passes a message in its direction with its peer, as these match in order. */
 static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];

@@ -187,8 +187,7 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* Return whether the algorithm with its default parameter is no dearer than with this one, at both
- * the small and the large size. */
+/* Return whether the default parameter is no dearer at the small and at the large size. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {

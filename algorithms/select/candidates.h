@@ -33,8 +33,7 @@ struct twill_candidate {
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
 
-/* All candidates for one kind of call on one world, made by twill_candidates_create() and freed by
- * twill_candidates_destroy(). Constant in between. */
+/* All candidates for a kind of call on a world. Constant until twill_candidates_destroy(). */
 struct twill_candidates {
     enum twill_collective collective;
     bool vector;
@@ -78,16 +77,14 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
 /* Return the index of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
-/* Get in *candidates those for a request, of the algorithm `only` or of all if it is NULL, from the
- * cache of the chooser, or create them there. The chooser keeps ownership. The pointer is valid
- * until the next call for another kind of request. */
+/* Get in *candidates those for a request, of the algorithm `only` or NULL for all, which the
+ * chooser makes and owns. The pointer is valid until the next call for another kind of request. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
                                       const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
-/* Return the picoseconds that the curve of a candidate gives for a message of `bytes` bytes. It is
- * measured or predicted, and continuous in `bytes`. */
+/* Return the picoseconds that the curve of a candidate gives for `bytes` bytes. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
 /* Return the cost in picoseconds of a candidate without measurements, interpolated between the
  * prices at the two sizes around `bytes`. If it is above `most` it may be TWILL_PRICE_NEVER. */

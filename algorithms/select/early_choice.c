@@ -69,8 +69,7 @@ static bool is_dearer(const struct early_search *s, const struct twill_candidate
     return least > s->cost;
 }
 
-/* Keep the form as the best of the search `user` if it applies and is the cheapest so far.
- * Otherwise update whether the best is certain. */
+/* Keep a form as best of the search `user` if it applies and is cheaper, else update `certain`. */
 static twill_status try_form(void *user, const struct twill_candidate *c, struct twill_error *error)
 {
     struct early_search *s = user;

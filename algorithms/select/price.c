@@ -89,9 +89,8 @@ static struct twill_price_resource *core_of(const struct twill_pricing *p,
     return &p->rank[p->rank[lane->place].core].use.of[TWILL_PRICE_CORE];
 }
 
-/* Occupy the core of the lane for `time` picoseconds, and advance the clock of the lane to the end.
- * On a shared core a rank that has waited first needs its turn. If ranks are simulated one by one,
- * the others of the core are assumed to do the same work. */
+/* Occupy the core of the lane for `time` picoseconds, and advance the lane to the end. On a shared
+ * core a rank that has waited needs its turn, and ranks that are not simulated do the same work. */
 static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     if (p->call.model->crowd > 1) {
@@ -281,9 +280,8 @@ static void run_receive(struct twill_pricing *p, const struct twill_price_lane *
 }
 
 /* Run a WAIT, which completes what was posted, in order. Returns TWILL_PRICE_NONE when all is
- * complete, or the SEND of the first RECV that has not been sent. If the next message is still in
- * flight, it sets the time of the lane to its arrival, until which other lanes may use the core,
- * and returns TWILL_PRICE_LATER. */
+ * complete, or the SEND of the first RECV that has not been sent. If the next message is in flight,
+ * sets the time of the lane to its arrival and returns TWILL_PRICE_LATER, for others to run. */
 static int32_t run_wait(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     for (uint32_t i = lane->posted; i < lane->at; i++) {

@@ -219,8 +219,7 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     return true;
 }
 
-/* Set port[] of each simulated rank, the place of the first simulated rank of its unit at each
- * level. Returns false if out of memory. */
+/* Set port[], the first simulated rank of the unit of each rank. Returns false if out of memory. */
 static bool number_ports(struct twill_pricing *p)
 {
     const struct twill_world *w = p->world;
@@ -387,9 +386,8 @@ static bool match_receives(struct twill_pricing *p, const struct channel_table *
     return all;
 }
 
-/* Set what each step waits for, which is the SEND of a RECV and the SIGNALs and PUT_IMMs of an
- * AWAIT. Returns TWILL_PENDING if a rank receives a message that no rank sends, unless all ranks
- * are simulated, and TWILL_ERR_MEMORY without a message. */
+/* Set what each step waits for, the SEND of a RECV and the SIGNALs and PUT_IMMs of an AWAIT.
+ * Returns TWILL_PENDING if a rank of a part of the world receives a message that no rank sends. */
 static twill_status match(struct twill_pricing *p)
 {
     struct channel_table t = {.mask = 63};

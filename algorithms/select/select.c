@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Numbers of requests that are decided early, of one kind and of all. A program with more gets
- * tables, with which a further size takes no time. */
+/* Numbers of requests that are decided early, of a kind and of all. With more, tables are made. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
 /* A request of a chooser, and its choice if that could be decided without all candidates. */
@@ -226,8 +225,7 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     return cheapest != NULL;
 }
 
-/* Record that the override fails for the reason `why`, with the list of algorithms that apply here,
- * and return TWILL_ERR_CONFIG. */
+/* Return TWILL_ERR_CONFIG, with a message `why` the override fails, and which algorithms apply. */
 static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)

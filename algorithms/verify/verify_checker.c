@@ -243,8 +243,7 @@ bool twill_checker_snapshot(const struct twill_checker *c, struct twill_snapshot
     return true;
 }
 
-/* Return a set with the same ranks that no other process shares, and drop the reference to `known`.
- * Returns NULL if out of memory. */
+/* Return an unshared set of the same ranks, for the reference `known`, or NULL if out of memory. */
 static struct twill_known_ranks *unshare_ranks(const struct twill_checker *c,
                                                struct twill_known_ranks *known)
 {

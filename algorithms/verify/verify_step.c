@@ -77,8 +77,7 @@ static twill_status claim_cell(struct twill_checker *c, const struct twill_proce
 }
 
 /* Return whether the value is as large as the block. Blocks at the same position of their shards
- * are equally large, unless shards differ (vector). In an alltoall a block is as large as the shard
- * of the sender for this rank. */
+ * are, unless shards differ (vector). An alltoall has the sender's shard for this rank. */
 static bool fits(const struct twill_checker *c, const struct cell_place *place,
                  const struct twill_value *value)
 {

@@ -38,8 +38,7 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
     }
 }
 
-/* Number the nodes by their lowest rank and fill in the arrays. On entry world->node holds the
- * lowest rank of the node of each rank. */
+/* Fill in the arrays of nodes, numbered by lowest rank, which world->node has on entry. */
 static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;
