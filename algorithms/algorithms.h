@@ -107,7 +107,6 @@ struct twill_algorithm {
     /* Append the steps of the emitter's rank for a shape that applies() accepts. */
     void (*emit)(struct twill_emitter *emitter, const struct twill_shape *shape);
 };
-
 /* Return the algorithm at this index of the registry, or NULL past the end. */
 const struct twill_algorithm *twill_algorithm_at(size_t index);
 /* Return whether the algorithm supports the collective, protocol and shape on this world. Call this
@@ -134,7 +133,6 @@ struct twill_element_kind {
     twill_type type;
     bool narrow; /* partials of 8- and 16-bit floats keep the element type instead of f32 */
 };
-
 /* Return the kind of elements of this type whose partials are wide. */
 static inline struct twill_element_kind twill_wide_elements(twill_type type)
 {
@@ -161,7 +159,6 @@ struct twill_select_request {
     twill_type type; /* of the elements of a reduction, TWILL_U8 for a user-defined operation */
     bool narrow;     /* as in struct twill_element_kind */
 };
-
 /* Return whether two requests are equal in every member. */
 static inline bool twill_requests_match(const struct twill_select_request *a,
                                         const struct twill_select_request *b)
@@ -178,7 +175,6 @@ struct twill_choice {
     bool requested;   /* TWILL_ALGORITHM asked for this algorithm, which supports the call */
     bool substituted; /* TWILL_ALGORITHM names an algorithm that does not support this call */
 };
-
 /* Return whether no message of the chosen algorithm waits for the data of another. */
 static inline bool twill_choice_exchanges(const struct twill_choice *choice)
 {
@@ -226,7 +222,6 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
 /* How a rank can access the buffers of the peers of its node. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
-
 /* Return the set of enum twill_access on which the choice for this request depends. If it is 0, the
  * buffer addresses of peers need not be exchanged, which saves a round. All ranks get the same. */
 unsigned twill_mapping_matters(struct twill_chooser *chooser,

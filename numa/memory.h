@@ -18,7 +18,6 @@ struct twill_memory_policy {
     const char *nominal;  /* why nothing is placed (another machine is described), or NULL */
     char why[160];        /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
 };
-
 /* Set *policy from the text "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... for a
  * machine. NULL and "" mean "auto". If the machine has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG,
  * as is another text, and other settings fall back to DDR, as `why` says. "auto" chooses MCDRAM
@@ -27,7 +26,6 @@ struct twill_memory_policy {
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);
-
 struct twill_memory;
 /* Create a pool, the memory of a process under one policy and one budget. It may take `budget`
  * bytes of the policy's NUMA nodes, or all that is free there if that is 0. Free is what the kernel

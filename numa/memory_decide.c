@@ -28,7 +28,6 @@ static const struct policy_form forms[] = {
     FORMS_OF("hbm", TWILL_KIND_MCDRAM),
     FORMS_OF("cxl", TWILL_KIND_CXL),
 };
-
 /* Return the value of TWILL_MEMORY that the text is, or NULL. */
 static const struct policy_form *find_form(const char *text)
 {

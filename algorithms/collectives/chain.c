@@ -30,7 +30,6 @@ struct chain {
     uint32_t root;
     bool reduces;
 };
-
 /* Return the place of this rank in a chain from position `root` to the right or, with `left`, in a
  * chain from the last position to the left. */
 static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)

@@ -67,7 +67,6 @@ struct twill_hierarchy {
     uint32_t shards;
     bool sharded; /* shard r belongs to rank r */
 };
-
 /* Build the hierarchy of the chosen levels, which are ascending and end with the whole world.
  * Returns false if out of memory. The caller closes it in any case. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,

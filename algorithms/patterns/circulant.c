@@ -9,7 +9,6 @@ struct shard_range {
     uint32_t base, from, to, partials, peer;
     bool out, reduces, ends;
 };
-
 /* Emit one message for a run of blocks. `partial` says what is sent or received, `own` whether this
  * rank has a partial of the blocks already. */
 static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, uint32_t block,

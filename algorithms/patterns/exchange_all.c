@@ -20,7 +20,6 @@ struct turn {
     uint32_t operand; /* number of the received operand, where this rank's is `me` (by rank) or 0 */
     bool last;        /* it is the last turn of its window */
 };
-
 /* Return turn k of this rank. */
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {

@@ -42,7 +42,7 @@ void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol 
 void twill_emit_node_gather_signals(struct twill_emitter *e);
 /* Emit the second half of a barrier of the node, in which the leader releases the others. */
 void twill_emit_node_release(struct twill_emitter *e);
-/* Broadcast to the node from `from` of local rank `from_local`. Nothing if that is alone. */
+/* Broadcast to the node from `from` of local rank `from_local`. Emits nothing if it is alone. */
 void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol protocol,
                                uint32_t from_local, enum twill_space from);
 

@@ -39,7 +39,6 @@ struct twill_two_trees {
     uint32_t root;
     bool ordered, up, down;
 };
-
 /* Return the trees for the collective and the order. The caller sets `root`. */
 struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
                                           const struct twill_shape *shape);

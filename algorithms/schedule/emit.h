@@ -39,7 +39,6 @@ struct twill_group {
      * shard per member, `rank` if they are those of the message, or NULL if it is the position */
     const uint32_t *shard;
 };
-
 /* Return the number of the first block of the shard of the member at this position, modulo size. */
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
 

@@ -145,7 +145,6 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
 
 /* Indices into steps_at of a size where latency dominates, and of one where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
-
 /* The predicted times of a candidate, in picoseconds. Ranks exchange it as words. */
 struct priced {
     /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
@@ -426,7 +425,6 @@ struct measurements {
     const struct twill_tuning *tuning;
     bool found;
 };
-
 /* Set `found` of the struct measurements `user` if the candidate has one. Returns TWILL_OK. */
 static twill_status look_for_measurements(void *user, const struct twill_candidate *c,
                                           struct twill_error *error)

@@ -43,7 +43,6 @@ struct twill_candidates {
     size_t count;
     struct twill_candidate *candidate; /* [count] */
 };
-
 /* Create the candidates for requests that differ from `like` only in size, root and buffers, in the
  * order of the registry, of the algorithm `only`, or of all if it is NULL. Of equal schedules only
  * the first is kept. Prices are shared with other ranks by `records`, unless it is NULL. Sets
@@ -55,7 +54,6 @@ twill_candidates_create(struct twill_candidates **candidates, const struct twill
                         const struct twill_price_records *records, struct twill_error *error);
 /* Free the candidates. NULL is allowed. */
 void twill_candidates_destroy(struct twill_candidates *candidates);
-
 typedef twill_status (*twill_candidate_fn)(void *user, const struct twill_candidate *candidate,
                                            struct twill_error *error);
 /* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that

@@ -25,7 +25,6 @@ struct early_search {
     uint64_t cost; /* its cost in picoseconds, TWILL_PRICE_NEVER if there is none yet */
     bool certain;  /* it is known to be a candidate */
 };
-
 /* Return whether a form can be used for the request, with its size, buffers and root. */
 static bool form_applies(const struct early_search *s, const struct twill_candidate *c)
 {

@@ -118,7 +118,6 @@ struct ranked {
     uint64_t cost;
     size_t index;
 };
-
 /* Compare two struct ranked for qsort(), by cost, then by index. */
 static int by_cost(const void *left, const void *right)
 {

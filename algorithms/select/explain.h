@@ -28,7 +28,6 @@
 twill_status twill_why(char **text, struct twill_choice *choice, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error);
-
 #define TWILL_WHY_NAME 96
 /* Print the name of a choice to text, such as "torus=4x6@staged". Returns text. */
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);

@@ -227,7 +227,6 @@ struct model_field {
     const char *name;
     size_t offset;
 };
-
 static const struct model_field of_link[] = {
     {"overhead", offsetof(struct twill_link_cost, overhead)},
     {"latency", offsetof(struct twill_link_cost, latency)},
@@ -238,7 +237,6 @@ static const struct model_field of_link[] = {
     {"fetched", offsetof(struct twill_link_cost, fetched)},
     {"port", offsetof(struct twill_link_cost, port)},
 };
-
 static const struct model_field of_model[] = {
     {"start", offsetof(struct twill_machine_model, start)},
     {"vote", offsetof(struct twill_machine_model, addresses)},

@@ -67,7 +67,6 @@ struct twill_machine_model {
     uint64_t segment, segment_rank, segment_net, window;
     uint64_t crowd; /* ranks that share each core of a node, 0 or 1 if every rank has its own */
 };
-
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
 static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
 {

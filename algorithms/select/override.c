@@ -15,7 +15,6 @@ struct text_view {
     const char *at;
     size_t length;
 };
-
 /* Return the name of collective i. An argument of lookup(), like the next two. */
 static const char *collective_name(unsigned i)
 {

@@ -39,7 +39,6 @@
 /* Most steps that are run, and the price of what is not priced or never ends. */
 #define TWILL_PRICE_STEPS 8192u
 #define TWILL_PRICE_NEVER UINT64_MAX
-
 struct twill_pricing;
 /* Create *pricing, with which the time of an algorithm on a world can be predicted for many message
  * sizes. It is not thread-safe, and the world must outlive it. The caller destroys it. `steps`, the

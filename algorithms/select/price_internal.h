@@ -140,7 +140,6 @@ struct twill_price_query {
     const struct twill_shape *shape;
     struct twill_error *error;
 };
-
 /* Return the later of two times. */
 static inline uint64_t twill_price_later(uint64_t a, uint64_t b)
 {

@@ -297,13 +297,11 @@ struct message_channel {
     /* blocks up to the end of `first` (0 if none), and blocks received so far */
     uint64_t sent, received;
 };
-
 /* A hash table of channels with mask + 1 places, a power of two. It lives during match(). */
 struct channel_table {
     struct message_channel *channel;
     size_t mask;
 };
-
 /* Return the channel of the places `from` and `to`, `hop` nodes apart. Adds it if it is new. */
 static struct message_channel *channel_of(const struct channel_table *t, uint32_t from, uint32_t to,
                                           uint32_t hop, uint32_t lane)

@@ -21,7 +21,7 @@ static uint32_t halve(uint32_t units)
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Create the world *small of `units` evenly spaced nodes of the world, or ranks if it has one. */
+/* Create *small of `units` evenly spaced nodes of the world, or ranks if there is one node. */
 static twill_status shrink(struct twill_world *small, const struct twill_world *world,
                            uint32_t units, struct twill_error *error)
 {

@@ -18,7 +18,6 @@ struct early {
     struct twill_choice choice; /* algorithm and shape only */
     bool decided;
 };
-
 /* Chooses algorithms for one world, and keeps what it has computed. Made by twill_chooser_create(),
  * freed by twill_chooser_destroy(). Used by one thread at a time. */
 struct twill_chooser {

@@ -20,7 +20,6 @@ struct reader {
 
 #define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
-
 /* Split a line at blanks into r->word. Fails if it has too many or too long words. */
 static twill_status split_line(struct reader *r, const char *line, size_t length)
 {

@@ -41,7 +41,6 @@ struct twill_tuning {
     /* of the measurements, such as "TWILL_TUNING" or "the timings of x.tuning", or "" */
     char source[64];
 };
-
 /* Create *tuning from the text of a tuning file, or from a machine model alone if text is NULL. The
  * model is the one named `machine`, or "auto" if that is NULL, unless the text names another one.
  * `file` is the name of the text in messages. On failure *tuning is NULL. Returns TWILL_ERR_CONFIG
@@ -65,9 +64,7 @@ struct twill_tuning_key {
     uint64_t l2_bytes; /* of the L2 cache of one core */
     uint32_t cores;    /* of the node */
 };
-
 #define TWILL_TUNING_KEY_BYTES 112
-
 /* Print the key as the words after "for" in a tuning file, as in "GenuineIntel 6 143 2048K 2". */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
 /* Return whether the text of a tuning file, all else ignored, has a line "for" of this machine. */

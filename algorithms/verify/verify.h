@@ -42,7 +42,6 @@ struct twill_values {
     uint32_t *bucket; /* [buckets] first value of each hash */
     uint32_t buckets; /* a power of two */
 };
-
 /* Prepare an empty set of values. With `fingerprint`, sums of random numbers distinguish
  * contributions, not sets. Returns false if out of memory. Close it in any case. */
 bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
@@ -75,7 +74,6 @@ struct twill_cells {
     struct twill_read *read;             /* [0] unused */
     uint32_t reads, read_capacity, free; /* `free` is the first of a list of unused reads, or 0 */
 };
-
 /* Allocate that many cells. Returns false if out of memory. Close the memory in any case. */
 bool twill_cells_open(struct twill_cells *m, size_t cells);
 /* Free the cells and their reads. */
@@ -166,7 +164,6 @@ struct twill_checker {
     uint32_t *lanes_left; /* [slot * ranks] lanes that have not ended */
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0 if unknown */
 };
-
 /* Allocate what a checker needs whose schedules, runs and blocks are set. Returns false if out of
  * memory. Close it in any case. */
 bool twill_checker_open(struct twill_checker *c);

@@ -26,7 +26,6 @@ struct twill_world {
     uint32_t *unit[TWILL_LEVEL_COUNT];
     bool by_messages; /* set by the owner if ranks of a node use only messages, false at first */
 };
-
 /* Build a world from label[size]. Ranks are on the same node if their labels, which may be any
  * numbers, are equal. On failure it is zeros. A size out of range is TWILL_ERR_ARGUMENT. */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
@@ -66,7 +65,6 @@ const char *twill_level_name(twill_level level);
  * above, and tiles (L2 caches) of one rank, are left out. Returns whether a level besides nodes is
  * in. */
 bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
-
 #define TWILL_WORLD_TEXT_BYTES 4096
 /* Print a tree of the same levels, of at most 24 lines, each of which ends with a newline. Units
  * with equal structure share a line, unless there are few units. */

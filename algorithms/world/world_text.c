@@ -108,7 +108,6 @@ enum {
 struct declared {
     uint32_t count[KEYS];
 };
-
 /* Record that a declared world is wrong from `at` on, and return TWILL_ERR_ARGUMENT. */
 static twill_status refuse_declaration(const char *text, const char *at, struct twill_error *error)
 {
@@ -272,7 +271,6 @@ struct tree {
     char *text;
     size_t bytes, used, lines;
 };
-
 /* Append to the text, which is cut if it is full. */
 static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ...)
 {
