@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Readers of energy counters in sysfs. Each kind of counters is a row of `energy_kinds`, with its
- * folder and a function that lists the files to read. Everything else is common to them. */
+/* Readers of energy counters in sysfs. Each kind of counters is a row of `energy_kinds`. */
 #include "bench/common/energy.h"
 
 #include <dirent.h>
@@ -117,8 +116,7 @@ static bool find_pm_counters(struct twill_energy_meter *meter, const char *folde
            fail_energy(meter, "%s: the path is too long", folder);
 }
 
-/* Add a zone of RAPL, unless it is a part or sum of others. Returns false with a message on
- * failure. */
+/* Add a zone of RAPL, unless it is in another or the sum of some. Returns false on failure. */
 static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
 {
     char path[TWILL_ENERGY_PATH], name[48];

@@ -234,8 +234,7 @@ static void do_send(struct network_lane *l, const struct twill_step *step)
     l->work += message_cost(l, step->peer[0], bytes);
     pass_time(l);
     sg_mailbox_t mailbox = mailbox_of(l, l->rank, step->peer[0]);
-    /* A message has a header even if it has no data. */
-    long length = (long)bytes + 16;
+    long length = (long)bytes + 16; /* a message has a header even if it has no data */
     struct network_message *message = new_message(l, step->peer[0], bytes);
     if (bytes <= EAGER_BYTES)
         sg_comm_detach(sg_mailbox_put_init(mailbox, message, length), NULL);

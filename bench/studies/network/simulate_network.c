@@ -308,6 +308,7 @@ static bool parse_question(int argc, char **argv, struct network_question *quest
     return right && optind == argc;
 }
 
+/* Answer the command line's question, or --theta. Returns 0, 1 on failure, or 2 if misused. */
 int main(int argc, char **argv)
 {
     struct network_question question = {.nodes = 48,

@@ -17,8 +17,8 @@ struct simulated_network {
 const struct simulated_network *network_at(size_t index);
 /* Return the seconds of a message's latency that software takes and not the links. */
 double network_software_latency(const struct twill_machine_model *model);
-/* Write the platform of `nodes` nodes ("n0", "n1" and so on) to the file `path`. Its links have the
- * latency and rates of the model. Returns false if the file cannot be written. */
+/* Write the platform of nodes "n0", "n1" ... by the model to `path`. Returns false if that
+ * fails. */
 bool network_write(const struct simulated_network *network, const struct twill_machine_model *model,
                    uint32_t nodes, const char *path);
 /* A call of a collective to simulate. Each lane of a rank is an actor of SimGrid that runs its
@@ -35,8 +35,7 @@ struct simulated_call {
     uint64_t seed;   /* for the random times of the detours */
     bool lines; /* access inside a node takes what cache lines of a KNL take, not the model's */
 };
-/* Run the call on the loaded platform. Returns its seconds, or a value below 0 with the error
- * set. */
+/* Run the call on the loaded platform. Returns its seconds, or below 0 with the error set. */
 double network_run(const struct simulated_call *call, struct twill_error *error);
 
 #endif

@@ -86,6 +86,7 @@ static void exchange(struct central *c, const char *mode)
     exchange_update(c->parameters, c->sum, extent, c->ranks);
 }
 
+/* Time exchanges without twill, as argv says, and print their speed. Returns 0 or aborts. */
 int main(int argc, char **argv)
 {
     struct central c = {0};

@@ -269,6 +269,7 @@ static void work(struct exchanger *x, int workers, int first_worker)
     free(keys);
 }
 
+/* Time exchanges with a parameter server and print their speed. Returns 0, or exits with 1. */
 int main(int argc, char **argv)
 {
     struct exchanger x = {.steps = 10, .servers = 1};

@@ -235,8 +235,7 @@ static twill_status run_table(struct twill_bench_run *run)
     struct range roots = facts->rooted ? expand(options->root, run->size) : (struct range){0, 0};
     size_t tables = (size_t)(types.last - types.first + 1) * (size_t)(ops.last - ops.first + 1) *
                     (size_t)(roots.last - roots.first + 1);
-    /* With a list, these are the steps, a warm-up step and the check. */
-    size_t rows = options->repeats.iterations + 2;
+    size_t rows = options->repeats.iterations + 2; /* a list's steps, warm-up step and check */
     if (run->list.keys == 0)
         rows = 2 * twill_bench_count_sizes(options->sizes.min_bytes, options->sizes.max_bytes,
                                            options->sizes.step_bytes, options->sizes.step_factor);
@@ -388,6 +387,7 @@ static bool may_print(void)
     return rank == NULL || strcmp(rank, "0") == 0;
 }
 
+/* Run twill-bench. Returns 0, 1 after a failure or wrong values, or 2 for a wrong command line. */
 int main(int argc, char **argv)
 {
     struct twill_bench_run run = {0};

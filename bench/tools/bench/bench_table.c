@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of twill-bench, as nccl-tests has it or as comma-separated values. In these, times are
- * in microseconds, bandwidths in GB/s, and unknown values are empty. */
+/* The table of twill-bench, as nccl-tests has it or as comma-separated values (unknown ones empty).
+ */
 #include "bench/common/report.h"
 
 #include <math.h>

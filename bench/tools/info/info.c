@@ -385,6 +385,7 @@ static int show_context(twill_context *context, const struct request *request)
     return result;
 }
 
+/* Show what the command line asks for. Returns 0, 1 after a failure, or 2 if it is wrong. */
 int main(int argc, char **argv)
 {
     struct request request = {.bytes = 64 << 20};

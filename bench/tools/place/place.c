@@ -286,8 +286,7 @@ static twill_status open_kind(struct memory_kind *kind, const struct place_run *
                               const twill_bootstrap *bootstrap)
 {
     char threads[48];
-    /* a job of one rank has no virtual nodes */
-    bool alone = bootstrap != NULL && bootstrap->size == 1;
+    bool alone = bootstrap != NULL && bootstrap->size == 1; /* without virtual nodes */
     const char *settings[] = {kind->memory, threads, alone ? "TWILL_LAYOUT=nodes=" : NULL, NULL};
     snprintf(threads, sizeof(threads), "TWILL_THREADS=%zu", run->options.threads);
     TWILL_BENCH_TRY(twill_context_create(&kind->context, bootstrap, settings));
@@ -465,6 +464,7 @@ static bool allocate_run(struct place_run *run)
     return good;
 }
 
+/* Compare the kinds of memory and print a table. Returns 0, 1 after a failure, or 2 if misused. */
 int main(int argc, char **argv)
 {
     struct place_run run = {.options = {.bytes = 64 << 20, .repeats = 7, .threads = 1}};

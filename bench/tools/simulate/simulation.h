@@ -94,8 +94,7 @@ bool law_is_zero(const struct law *law);
 double law_draw(const struct law *law, struct random_source *source);
 /* Return the mean, which is INFINITY for a Pareto law of shape 1 or less. */
 double law_mean(const struct law *law);
-/* Return the expected k-th smallest of n times, 1 <= k <= n, or NAN if it is unknown or
- * infinite. */
+/* Return the expected k-th smallest of n times, 1 <= k <= n, or NAN if unknown or infinite. */
 double law_order_statistic(const struct law *law, uint32_t k, uint32_t n);
 /* Return H_n - H_(n-k) = 1/n + ... + 1/(n-k+1). */
 double harmonic_difference(uint32_t k, uint32_t n);
@@ -198,13 +197,11 @@ double simulation_factor(const struct simulation_problem *problem, uint64_t stal
                          double distance);
 /* Simulate the setup into *result. Returns false for an impossible mode or without memory. */
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
-/* The parameters of the simulated server and workers, and the function that they minimise.
- * learning_create() makes the arrays, learning_free() frees them. */
+/* The simulated parameters and their function, from learning_create() to learning_free(). */
 struct learning {
     const struct simulation_problem *problem;
-    /* [dimensions] each; sums are of gradients times rates so far */
-    double *curvature, *values, *sums;
-    double *copies; /* [actors][dimensions] values when they were read */
+    double *curvature, *values, *sums; /* [dimensions]; sums are of gradients times rates */
+    double *copies;                    /* [actors][dimensions] values when they were read */
 };
 /* The parameters from `first` to `end` - 1. */
 struct learning_range {

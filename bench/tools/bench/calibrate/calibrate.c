@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calibration measures each candidate of each collective at the sizes where the price model gives
- * it a chance. Candidates are selected by name, one of each collective at a time. They run in
- * separate contexts, which are set up over the communicator of the environment. */
+/* Calibration measures candidates where the price model gives them a chance, one of each collective
+ * at a time, in contexts that are set up over the communicator of the environment. */
 #include "bench/tools/bench/calibrate/calibrate.h"
 #include "bench/common/progress_line.h"
 #include "bench/common/report.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The measurements of twill-bench latency and its kin, in the manner of the micro-benchmarks of
- * OSU. They are a ping-pong, and windows of messages with an answer after each window. */
+/* The measurements of twill-bench latency and its kin, as OSU's, by ping-pongs and windows. */
 #include "bench/common/report.h"
 #include "bench/tools/bench/fabric/fabric.h"
 #include "bench/tools/compare/peers/played_compute.h"

@@ -186,10 +186,8 @@ static void set_run_options(struct twill_study *study)
     options->collective = TWILL_BENCH_ALLREDUCE;
     options->list = study->options.list;
     options->calls.placed = true;
-    /* Layers need multiply-adds if computing is not given. */
-    options->measures.overlap = study->options.compute_us.n == 0;
-    /* No counter of the set includes tests of the core. */
-    options->measures.tests = !study->options.core;
+    options->measures.overlap = study->options.compute_us.n == 0; /* needs multiply-adds */
+    options->measures.tests = !study->options.core; /* a set's counters do not include tests */
     options->measures.energy = study->options.energy;
     options->measures.sysfs = study->options.sysfs;
     options->report.csv = study->options.csv;

@@ -49,11 +49,9 @@ struct peer_call {
 };
 /* Part of a program for TWILL_COMPARE_BY_TENSOR. Functions return 0, or 1 after peer_say(). */
 struct peer_steps {
-    /* called before the first reduction and after the last, or NULL */
-    int (*open)(struct peer *peer, const struct twill_compare_model *model);
-    void (*close)(struct peer *peer);
-    /* return the memory of a gradient if it is that of the library, or NULL */
-    float *(*memory)(struct peer *peer, uint32_t tensor);
+    int (*open)(struct peer *peer, const struct twill_compare_model *model); /* first, or NULL */
+    void (*close)(struct peer *peer);                                        /* last, or NULL */
+    float *(*memory)(struct peer *peer, uint32_t tensor); /* of a gradient, or NULL for peer's */
     /* Start the reduction of a gradient, in place. Called from the last tensor to the first. */
     int (*start)(struct peer *peer, uint32_t tensor, float *gradient, uint64_t count);
     int (*wait)(struct peer *peer); /* wait for all of them */
@@ -65,9 +63,8 @@ struct peer_program {
     void (*end)(struct peer *peer);
     int (*run)(struct peer *peer, const struct peer_call *call);
     int (*barrier)(struct peer *peer);
-    /* set-up that serves many calls, and its release, or NULL */
-    int (*prepare)(struct peer *peer, const struct peer_call *call);
-    void (*release)(struct peer *peer);
+    int (*prepare)(struct peer *peer, const struct peer_call *call); /* before calls, or NULL */
+    void (*release)(struct peer *peer);                              /* after them, or NULL */
     /* The allocator of MEMORY "own", for buffer 0 or 1, or NULL. Returns NULL on failure. */
     void *(*alloc_buffer)(struct peer *peer, int which, size_t bytes);
     void (*free_buffer)(struct peer *peer, int which, void *memory);

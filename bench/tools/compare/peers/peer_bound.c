@@ -310,6 +310,7 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     madvise(memory, of(peer)->capacity, MADV_REMOVE); /* frees the pages */
 }
 
+/* Run the program of twill-compare for the bound of one host. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {.begin = begin,

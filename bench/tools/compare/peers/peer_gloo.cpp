@@ -303,6 +303,7 @@ int steps_wait(struct peer *peer)
 
 } // namespace
 
+/* Run the program of twill-compare for Gloo. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {steps_open,  steps_close, NULL,

@@ -168,6 +168,7 @@ static int steps_wait(struct peer *peer)
     return MPI_Waitall(n, steps_state.request, MPI_STATUSES_IGNORE);
 }
 
+/* Run the program of twill-compare for MPI. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {NULL, NULL, NULL, steps_start, steps_wait, steps_test};

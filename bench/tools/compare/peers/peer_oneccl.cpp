@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program of twill-compare for oneCCL on host memory, compiled against --oneccl PREFIX when a
- * comparison runs. It follows the documented interface. Ranks exchange addresses by the driver. */
+/* The program of twill-compare for oneCCL on host memory, compiled against --oneccl PREFIX. */
 #include "peer.h"
 
 #include <exception>
@@ -104,6 +103,7 @@ int barrier(struct peer *peer)
 
 } // namespace
 
+/* Run the program of twill-compare for oneCCL. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {begin, end,  run,  barrier, NULL, NULL,

@@ -259,6 +259,7 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
                               : collective < TWILL_COMPARE_COMMON;
 }
 
+/* Run the program of twill-compare for the bound between hosts. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {.begin = begin,

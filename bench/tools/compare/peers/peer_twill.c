@@ -195,6 +195,7 @@ static int steps_wait(struct peer *peer)
     return report_set(peer, twill_gradients_wait_all(of(peer)->set));
 }
 
+/* Run the program of twill-compare for twill. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {steps_open,  steps_close, steps_memory,

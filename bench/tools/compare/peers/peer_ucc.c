@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The program of twill-compare for UCC, compiled against --ucc PREFIX when a comparison runs. It is
- * written to the documented interface. Ranks exchange addresses through the driver. */
+/* The program of twill-compare for UCC, compiled against --ucc PREFIX when a comparison runs. */
 #include "peer.h"
 
 #include <ucc/api/ucc.h>
@@ -202,6 +201,7 @@ static int barrier(struct peer *peer)
     return run(peer, &call);
 }
 
+/* Run the program of twill-compare for UCC. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {
