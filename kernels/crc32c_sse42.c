@@ -18,7 +18,7 @@ static uint64_t word_at(const unsigned char *at)
     return word;
 }
 
-/* Return a * b * x, 63 bits of a product in a reversed word of 64. */
+/* Return a * b * x, for polynomials over GF(2) with reversed bits, in 64 bits. */
 static uint64_t multiply_gf2(uint32_t a, uint32_t b)
 {
     __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128((int)a), _mm_cvtsi32_si128((int)b), 0);

@@ -20,9 +20,9 @@ bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* As twill_crc32c_fn, by a table of bytes (on aarch64 by its CRC instructions). */
+/* Return the CRC32C of data after `crc`, by a table of bytes (on aarch64 by CRC instructions). */
 uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
-/* As twill_crc32c_fn, by SSE4.2 and PCLMULQDQ. */
+/* Return the CRC32C of data after `crc`, by SSE4.2 and PCLMULQDQ. */
 uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);
 
 /* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. As callers'
@@ -65,7 +65,7 @@ typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
  * `threads` threads. `element` is the bytes of a destination's element, a power of two up to 64. */
 void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
 
-/* As twill_split(), for blocks that each write `bytes` bytes. */
+/* Call `apply` for ranges of blocks that write `bytes` bytes each, on at most `threads` threads. */
 void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
                         int threads);
 

@@ -125,7 +125,7 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
     }
 }
 
-/* Reduce the batches that fit before `end`. Returns where they end. */
+/* Reduce the batches from `at` that fit before `end`. Returns the index of the next element. */
 TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *const *src,
                                   unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                   twill_op op, uint32_t divisor, bool stream)
@@ -147,7 +147,7 @@ TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const 
         TWILL_PASTE(store_tail, STORED)((VALUE *)dst[d] + at, acc, n);
 }
 
-/* Return whether dst can be streamed, which needs aligned stores, perhaps after some elements. */
+/* Return whether to stream to dst, as `flags` ask for it and dst is aligned to its elements. */
 TWILL_INLINE bool NAME(streams)(const void *dst, unsigned flags)
 {
     return (flags & TWILL_KERNEL_STREAM) && (uintptr_t)dst % sizeof(VALUE) == 0;

@@ -2,12 +2,10 @@
 /* Functions for layers above the public calls, which are the gradient set (lib/train) and the
  * parameter server (lib/server). Of the library these include only this header, the public headers,
  * lib/base and the waiter (lib/wait/wait.h), which also starts their threads. lib/api/extend.c has
- * the definitions.
- *
- * A layer makes its own communicators by twill_comm_dup() or twill_extend_dup_alone(), and one
- * thread at a time uses each of them. Unless said otherwise, a function here claims its
- * communicator as a public call does. `call` is the name of that call for messages. If the
- * communicator is in another call, the function returns TWILL_ERR_ARGUMENT. */
+ * the definitions. A layer makes its own communicators by twill_comm_dup() or
+ * twill_extend_dup_alone(), and one thread at a time uses each of them. Unless said otherwise, a
+ * function here claims its communicator as a public call does. `call` is the name of that call for
+ * messages. If the communicator is in another call, the function returns TWILL_ERR_ARGUMENT. */
 #ifndef TWILL_EXTEND_H
 #define TWILL_EXTEND_H
 
@@ -69,9 +67,9 @@ bool twill_extend_has_ended(twill_request *request);
  * once if the communicator is broken already, or the error, which has broken it. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
-/* Wait for something other than the communicator until `deadline` (a twill_now()), and return the
- * status of twill_await(). Its sleeps also end when a rank of the node calls twill_extend_ring().
- * Neither of the two claims the communicator. */
+/* Wait for something other than the communicator until `deadline` (a twill_now()). Its sleeps also
+ * end when a rank of the node calls twill_extend_ring(). Neither of the two claims the
+ * communicator. Returns TWILL_OK, TWILL_ERR_TIMEOUT or the error that ended the wait. */
 twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
                                 uint64_t deadline);
 /* Wake a rank that sleeps in a wait, or do nothing if the rank is on another node. */

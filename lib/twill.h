@@ -127,7 +127,7 @@ typedef struct twill_request twill_request;
  * \return 0 on success. Any other value fails the creation with ::TWILL_ERR_BOOTSTRAP. */
 typedef int (*twill_exchange_fn)(void *user, const void *mine, void *all, size_t bytes);
 
-/** \brief How ranks find each other if the caller arranges it, instead of the environment. */
+/** \brief How ranks find each other without the environment. Copied, to be used later as well. */
 typedef struct twill_bootstrap {
     int rank;                   /**< this rank, 0 .. size-1 */
     int size;                   /**< number of ranks, at least 1 */
@@ -161,7 +161,7 @@ TWILL_API twill_status twill_comm_create(twill_comm **comm, twill_context *conte
  * broken. It is kept, with a warning, if another thread still uses it. */
 TWILL_API void twill_comm_destroy(twill_comm *comm);
 /** \brief Free a communicator, or NULL, without waiting for other ranks. Allowed if it is broken,
- * after a complete barrier, or where twill_comm_shrink() and twill_comm_grow() say so. */
+ * if its last call was a complete barrier, or as twill_comm_shrink() and twill_comm_grow() say. */
 TWILL_API void twill_comm_leave(twill_comm *comm);
 
 /** \brief Create a context from the environment, and the communicator of all its ranks. All of them
@@ -555,7 +555,7 @@ TWILL_API const char *twill_context_describe(twill_context *context, size_t inde
 TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 /** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
-/** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), with what it has sent. */
+/** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), and its bytes, or NULL. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 /** \brief Return variable \p index, or NULL: name, value, default, source and help, with tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);

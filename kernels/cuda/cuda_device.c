@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A driver library, and its functions. Constant once open. */
+/* A driver library and its functions, constant while open. twill_device_close() frees it. */
 struct twill_device {
     void *library;
     uintptr_t break_start; /* start of the memory of sbrk(), which no driver maps */
@@ -197,7 +197,7 @@ static const char *enter_context(const struct twill_device *device,
     return entered->is_pushed ? NULL : "cuCtxPushCurrent";
 }
 
-/* Restore the thread's context. Returns the failing function, or NULL. */
+/* Restore the thread's context. Returns NULL, or the failing function, with *result. */
 static const char *leave_context(const struct twill_device *device,
                                  const struct entered_context *entered,
                                  enum twill_cuda_result *result)

@@ -28,7 +28,7 @@ struct twill_device_memory {
     bool is_device;  /* the host cannot read it (it can read managed and pinned memory) */
     bool is_unknown; /* CUDA is initialised and does not know the pointer */
 };
-/* Find out what a pointer points to. Fails only if the driver reports an error. */
+/* Describe in *memory what a pointer points to. Fails only if the driver reports an error. */
 twill_status twill_device_find(const struct twill_device *device, const void *pointer,
                                struct twill_device_memory *memory, struct twill_error *error);
 

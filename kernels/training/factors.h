@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gradient of a dense layer from its sufficient factors: the sum over samples of the outer
- * product of an error and an activation (Chilimbi et al. 2014, Project Adam; Xie et al. 2014).
- *
- * An element is summed in f32 in the order of parts and samples, with each product and each sum
+ * product of an error and an activation (Chilimbi et al. 2014, Project Adam; Xie et al. 2014). An
+ * element is summed in f32 in the order of parts and samples, with each product and each sum
  * rounded once. The bits are the same by every instruction set and for any number of threads. */
 #ifndef TWILL_FACTORS_H
 #define TWILL_FACTORS_H

@@ -30,7 +30,7 @@ static size_t bin_of(const uint32_t *bins, size_t *k)
     return BINS;
 }
 
-/* Estimate from a sample a bound that somewhat more than k elements reach. It only saves time. */
+/* Return the bits of a magnitude that somewhat more than k elements reach in a sample, or 0. */
 static uint32_t sampled_bound(const float *values, size_t count, size_t k, uint32_t *bins)
 {
     if (count < SAMPLE_FROM)

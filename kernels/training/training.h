@@ -32,7 +32,7 @@ typedef struct twill_optimizer_norms (*twill_norms_fn)(const struct twill_update
                                                        size_t first, size_t count);
 typedef double (*twill_squares_fn)(const void *src, size_t count);
 
-/* How elements become codes. */
+/* How elements become codes. Constant during a call. */
 struct twill_encoding {
     struct twill_block_format format;
     twill_type plain; /* the type of elements that are not codes */

@@ -45,6 +45,7 @@ static bool write_file(const struct twill_elastic_job *job, const char *kind,
     return good && rename(part, path) == 0;
 }
 
+/* Return whether file `kind` of a process, or of the job if that is NULL, exists. */
 static bool file_exists(const struct twill_elastic_job *job, const char *kind,
                         const struct twill_elastic_process *process)
 {
@@ -54,6 +55,7 @@ static bool file_exists(const struct twill_elastic_job *job, const char *kind,
            stat(path, &about) == 0;
 }
 
+/* Remove file `kind` of a process, or of the job if that is NULL, if there is one. */
 static void remove_file(const struct twill_elastic_job *job, const char *kind,
                         const struct twill_elastic_process *process)
 {

@@ -62,7 +62,7 @@ struct twill_error {
 #define TWILL_ADDRESS_TEXT 64 /* bytes of a numeric IPv4 or IPv6 address as text */
 
 void twill_error_clear(struct twill_error *error); /* make it TWILL_OK, with no message */
-/* Record a failure for TWILL_FAIL, unless `error` is NULL or holds one. Returns `status`. */
+/* Record a failure about `rank` unless `error` is NULL or has one. Returns `status`. */
 twill_status twill_error_set(struct twill_error *error, twill_status status, uint32_t rank,
                              const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
@@ -206,6 +206,7 @@ struct twill_fd_limit {
  * Restore it soon, as children inherit it, even one that another thread forks meanwhile.
  * Descriptors opened in between must be moved to numbers from `before` on. */
 void twill_fd_limit_raise(struct twill_fd_limit *limit);
+/* Set the soft limit back to limit->before, if it was raised. */
 void twill_fd_limit_restore(const struct twill_fd_limit *limit);
 /* Return how many descriptors below `limit` this process has open. Without /proc return the lowest
  * free one, or SIZE_MAX if there is none. */

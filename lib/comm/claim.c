@@ -123,8 +123,8 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
 /* A wait of twill_comm_revoke() until the torn communicator is broken, on its stack. */
 struct tearing {
     struct twill_comm *comm;
-    uint64_t until;
-    bool over; /* it is broken, or its holder is about to break it */
+    uint64_t until; /* twill_now() */
+    bool over;      /* it is broken, or its holder is about to break it */
 };
 
 /* The advance() of break_torn(). Breaks the communicator if no thread is in a call. Returns 0. */

@@ -8,7 +8,7 @@
 
 #include <stdatomic.h>
 
-/* Waits of a communicator and their deadlines (lib/comm/comm_wait.c). Times are of twill_now(). */
+/* Waits of a communicator and their deadlines, for its holder. Times are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* state of a series of tests that found nothing */
     uint64_t wait_since;            /* start of the next wait's deadline, or 0 for its own start */
@@ -124,13 +124,13 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
                          void (*barrier)(struct twill_comm *comm));
 /* Free what twill_comm_open() made. No thread may use the communicator any more. */
 void twill_comm_close(struct twill_comm *comm);
-/* Do what twill_comm_acquire() does, in all cases. */
+/* Hold the communicator for `call`, or return why not. twill_comm_acquire() says more. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
 static inline bool twill_comm_is_forked(const struct twill_comm *comm)
 {
     return comm->fork_guard != NULL && *comm->fork_guard == 0;
 }
-/* Do what twill_comm_acquire() does, for a caller whose open request keeps it from ending. */
+/* Hold for `call` a communicator with an open request. Returns as twill_comm_acquire() does. */
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *expected = NULL;
@@ -189,7 +189,7 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
     return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
-/* Do what twill_comm_usable() does, in all cases. */
+/* Return TWILL_ERR_BROKEN if the communicator is broken, else clear its error, for TWILL_OK. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
  * the communicator is broken, and TWILL_OK otherwise. */

@@ -39,7 +39,7 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
                                struct twill_error *error);
 /* Take a communicator off its context's list of open ones, if it is on it. */
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
-/* Return the status with which the holder must break this communicator, or TWILL_OK for none. */
+/* Return the status with which the holder must break `comm`, with comm->error set, or TWILL_OK. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 /* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
  * uses it any more. Does nothing in a context at its end, where ranks have merely ended earlier. */
@@ -58,13 +58,13 @@ bool twill_comm_chooses_internode(const struct twill_comm *comm);
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
-/* After that exchange, set the context's transport between nodes, and note why it was chosen. */
+/* Set the context's transport between nodes after the exchange of twill_comm_offer_internode(). */
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
 /* Add this rank's rails to an exchange, and store *opening, which the caller ends later. If there
  * are none or they are known, leave *opening NULL. Returns TWILL_OK or the error. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
-/* After that exchange, set the rails unless `opening` is NULL. Returns TWILL_OK or the error. */
+/* Set the rails after the exchange, unless `opening` is NULL. Returns TWILL_OK or the error. */
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
 /* Note in the context that the communicator has its own endpoints. */
@@ -176,7 +176,7 @@ const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_
 /* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
  * first that differs from its own. Returns whether all were sent, which needs a connection. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
-/* Answer rank `to` where this rank is, as no thread is in a call on `comm`. Context locked. */
+/* Answer rank `to` where this rank is, in no call on `comm`. The caller has locked the context. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 
 /* --- lib/comm/agree.c --- */

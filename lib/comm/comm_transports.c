@@ -20,7 +20,7 @@ static const char *config_setting(const void *settings, const char *variable)
     return twill_config_find(settings, variable);
 }
 
-/* Return what a transport needs to know of a communicator. Its pointers are borrowed from it. */
+/* Return what a transport needs to know of a communicator, whose pointers it borrows. */
 static struct twill_transport_params params_of(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

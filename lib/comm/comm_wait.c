@@ -50,7 +50,7 @@ static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
     return -1;
 }
 
-/* Return whether the communicator contains a rank of the context's last timeout. It is locked. */
+/* Return whether the communicator has a rank of the last timeout. The context is locked. */
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
     uint32_t rank;
@@ -236,7 +236,7 @@ int twill_comm_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* Advance this communicator or, if nothing moves, the others. Returns its steps, or an error. */
+/* Advance this communicator or, if nothing moves, others. Returns its steps or a negative error. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);

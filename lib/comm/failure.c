@@ -142,13 +142,13 @@ static twill_status check_message(struct twill_engine *engine, uint32_t peer,
                       : twill_comm_compare_past(comm, peer, &theirs, sequence);
 }
 
-/* The comparison of all messages that have arrived early. */
+/* The comparison of messages that have arrived early, on the stack of its only user. */
 struct early_look {
     struct twill_comm *comm;
     twill_status status; /* TWILL_OK, or the error of the first that differs */
 };
 
-/* Compare one early message. Called by twill_transport_ops.early. */
+/* Compare an early message, and keep the first error in `user`, a struct early_look. */
 static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
 {
     struct early_look *look = user;

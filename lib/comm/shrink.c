@@ -67,7 +67,7 @@ static void stop_listening(struct attempt *a)
     a->listener = -1;
 }
 
-/* A twill_exchange_fn over the rendezvous of the survivors. */
+/* A twill_exchange_fn over `user`, the rendezvous of the survivors. Returns 0 or a status. */
 static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes)
 {
     struct twill_error error = {0};
@@ -116,7 +116,7 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     return TWILL_OK;
 }
 
-/* Keep ranks of this node that are left behind alive out of its memory. Returns the status. */
+/* Keep ranks of this node that are left behind alive out of this memory. Returns the status. */
 static twill_status fence_memory(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;

@@ -14,10 +14,11 @@ enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_leve
 
 /* What one rank asks of a split. Sent as it lies in memory. */
 struct split_entry {
-    int32_t kind, colour, key;
-    uint32_t rank; /* set by the receiver */
+    int32_t kind, colour, key; /* `kind` is an enum split_kind, to which a level is added */
+    uint32_t rank;             /* set by the receiver */
 };
 
+/* Return the name of the public function for a kind of split_entry. */
 static const char *kind_name(int32_t kind)
 {
     return kind == KIND_DUP     ? "twill_comm_dup"
@@ -232,7 +233,7 @@ struct rank_list {
     uint32_t *rank; /* [size] */
 };
 
-/* Copy ranks[] and find this rank. Returns the error if one is invalid or repeated. */
+/* Copy ranks[] to *named, with seen[] as zeroed scratch. Returns an error for a bad list. */
 static twill_status check_named(const struct twill_comm *comm, struct rank_list *named,
                                 const int *ranks, uint8_t *seen, struct twill_error *error)
 {

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports between ranks, which say in which call a rank is and which ranks it waits for, so that a
- * timeout names its root cause.
- *
- * Waiting ranks report to awaited ranks of other nodes now and then. That is not enough if rank 0
- * waits for rank 1, and rank 1 has only just begun to wait for rank 2, which is stopped. Therefore
- * a rank whose time is over asks the ranks that it waits for, and then the ranks that those wait
- * for, before it fails (twill_comm_find_cause()). A rank that waits answers at its next check, and
- * the rank that does not answer is the cause. */
+ * timeout names its root cause. Waiting ranks report to awaited ranks of other nodes now and then.
+ * That is not enough if rank 0 waits for rank 1, and rank 1 has only just begun to wait for rank 2,
+ * which is stopped. Therefore a rank whose time is over asks the ranks that it waits for, and then
+ * the ranks that those wait for, before it fails (twill_comm_find_cause()). A rank that waits
+ * answers at its next check, and the rank that does not answer is the cause. */
 #include "fabric/shm/call_records.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Interface of libtwill-heap.so, which is preloaded into programs that call malloc(), to libtwill
- * in the same process. libtwill looks it up by name at run time and works without it.
- *
- * Until a context calls serve(), libtwill-heap.so forwards every call to the next malloc. So
- * processes without a context, and children forked before there is one, are not affected. */
+ * in the same process. libtwill looks it up by name at run time and works without it. Until a
+ * context calls serve(), libtwill-heap.so forwards every call to the next malloc. So processes
+ * without a context, and children forked before there is one, are not affected. */
 #ifndef TWILL_MALLOC_INTERFACE_H
 #define TWILL_MALLOC_INTERFACE_H
 

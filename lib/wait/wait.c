@@ -78,7 +78,7 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
     return moved;
 }
 
-/* Yield, or sleep once the yields are used up. Returns what sleep_for() does, or 0. */
+/* Yield, or sleep once the yields are used up. Returns the steps made, or a negative status. */
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one waiter, which spins for a bounded time, then yields the core, then sleeps. It knows
  * neither communicators nor ranks. The waitable has functions that advance it, report whether it is
- * done, and check, while nothing moves, whether it can still become done.
- *
- * A caller that waits for several things at a time, such as the lanes of a gradient set or the
- * ports of a server, makes one waitable whose advance() advances them all. */
+ * done, and check, while nothing moves, whether it can still become done. A caller that waits for
+ * several things at a time, such as the lanes of a gradient set or the ports of a server, makes one
+ * waitable whose advance() advances them all. */
 #ifndef TWILL_WAIT_H
 #define TWILL_WAIT_H
 
