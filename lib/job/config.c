@@ -30,6 +30,7 @@ const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT] = {
 #undef X
 };
 
+/* Return whether a variable is an entry of TWILL_LAYOUT or TWILL_TUNE. */
 static bool is_entry(const struct twill_variable *variable)
 {
     return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
@@ -41,6 +42,8 @@ static const char *environment_name(const struct twill_variable *variable)
     return is_entry(variable) ? variable->old : variable->name;
 }
 
+/* Return the index of the variable that environment variable `name` sets, or -1 if there is
+ * none. */
 static int find_variable(const char *name, size_t length)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
@@ -83,6 +86,7 @@ static int64_t choice_index(const char *choices, const char *text)
     }
 }
 
+/* Set *number to the ns of `text` in seconds. Returns false if it is malformed or out of range. */
 static bool parse_seconds(const char *text, const struct twill_variable *variable, int64_t *number)
 {
     char *end;
@@ -99,6 +103,7 @@ static bool in_range(const struct twill_variable *variable, int64_t number)
     return number >= variable->least && (variable->most == 0 || number <= variable->most);
 }
 
+/* Set *number to the value of `text`, 0 for TWILL_TEXT. Returns TWILL_OK, or TWILL_ERR_CONFIG. */
 static twill_status parse_variable(const struct twill_variable *variable, const char *text,
                                    int64_t *number, struct twill_error *error)
 {
@@ -188,6 +193,7 @@ static const char *entry_name(const struct twill_variable *variable)
     return strchr(variable->name, '=') + 1;
 }
 
+/* Return whether this is the name of an entry in a list. */
 static bool is_named(const struct twill_variable *variable, const struct config_entry *entry)
 {
     const char *name = entry_name(variable);
@@ -265,6 +271,8 @@ static twill_status find_entry(const struct twill_variable *variable, const char
     return TWILL_OK;
 }
 
+/* Set *found to the value in `settings`, or in the environment if that is NULL. found->value is
+ * NULL if it is not set. Returns TWILL_OK, or TWILL_ERR_CONFIG if an entry is set to two values. */
 static twill_status find_value(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {
@@ -275,6 +283,7 @@ static twill_status find_value(const struct twill_variable *variable, const char
     return TWILL_OK;
 }
 
+/* Return TWILL_ERR_CONFIG unless each of `settings` is NAME=value with a known name. */
 static twill_status check_settings(const char *const *settings, struct twill_error *error)
 {
     char text[64];

@@ -175,7 +175,7 @@ enum twill_variable_id {
         TWILL_VARIABLE_COUNT
 };
 
-/* A row of the table of variables, twill_variables[]. */
+/* A row of the constant table of variables, twill_variables[]. */
 struct twill_variable {
     const char *name; /* as users write it, such as "TWILL_LOG" or "TWILL_TUNE=segment" */
     const char *old;  /* TWILL_ and the id: the environment variable that set an entry before 1.0 */
@@ -196,19 +196,17 @@ struct twill_config {
     int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index, SECONDS: in ns */
 };
 
-/* Read every value from `settings` ("NAME=value" strings, NULL-terminated, or NULL). A value that
- * is not there is read from the environment, and otherwise takes its default. Each entry of
- * TWILL_LAYOUT and TWILL_TUNE is a separate value, so settings may replace one entry and leave the
- * others to the environment. Returns TWILL_ERR_CONFIG for an unknown setting or entry, for a bad
- * value, and if an entry and its old name contradict each other. The message names the variable,
- * its value and what is allowed. */
+/* Read every value from `settings` ("NAME=value" strings, NULL-terminated, or NULL), else from the
+ * environment, else take its default. Each entry of TWILL_LAYOUT and TWILL_TUNE is a separate
+ * value, so settings may replace one and leave the others. Returns TWILL_ERR_CONFIG, naming the
+ * variable, if a name is unknown, a value is bad, or an entry has another value by its old name. */
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error);
 /* Copy the loaded values of `from`. Fails only if out of memory. twill_config_destroy() must also
  * be called then, as `config` owns the copies made so far. */
 twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
                                struct twill_error *error);
-/* Free the values. */
+/* Free the values, also after twill_config_load() has failed. */
 void twill_config_destroy(struct twill_config *config);
 /* Warn about each environment variable that begins with TWILL_ and is not in the table, and about
  * each that uses the old name of an entry. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a context in this order: configuration, machine, memory, bootstrap, the job
- * (context_job.c), levels, failure detector. */
+/* Creates a context: configuration, machine, memory, bootstrap, job, levels, failure detector. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/detector/detector.h"
@@ -63,8 +62,7 @@ void twill_context_memory_stats(const struct twill_context *context,
     twill_context_unlock(locked);
 }
 
-/* Create the page behind context->fork_guard, which the kernel zeroes in a forked child. Returns
- * TWILL_ERR_MEMORY if it cannot be mapped. */
+/* Create context->fork_guard, 0 in a forked child. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 static twill_status guard_against_fork(struct twill_context *context)
 {
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -128,7 +126,7 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
                  "for all communicators and links of this process");
 }
 
-/* Parse TWILL_MEMORY=<user>[,<library>], or fail. The library's default is auto. */
+/* Set both policies from TWILL_MEMORY=<user>[,<library>] or auto. Returns TWILL_OK or the error. */
 static twill_status decide_memory(struct twill_context *context)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
@@ -149,6 +147,7 @@ static twill_status decide_memory(struct twill_context *context)
     return status;
 }
 
+/* Open the program's and the library's memory, by TWILL_MEMORY. Returns TWILL_OK or the error. */
 static twill_status memory_open(struct twill_context *context)
 {
     uint64_t budget = (uint64_t)context->config->number[TWILL_VARIABLE_MEMORY_BUDGET];
@@ -163,7 +162,7 @@ static twill_status memory_open(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* Return a size in binary units, or "unknown" if it is 0. */
+/* Write a size to text[space] in MiB (`shift` 20) or KiB (10), or "unknown". Returns `text`. */
 static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
     snprintf(text, space, "unknown");
@@ -173,6 +172,7 @@ static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned 
     return text;
 }
 
+/* Add a line to twill_context_describe() for each NUMA node. */
 static void note_memory(struct twill_context *context, const struct twill_machine *m)
 {
     static const char *const kinds[] = {"DDR", "MCDRAM/HBM", "CXL", "other"};
@@ -185,6 +185,7 @@ static void note_memory(struct twill_context *context, const struct twill_machin
                            m->numa[i].local ? ", local" : "");
 }
 
+/* Add a line about the caches to twill_context_describe(). */
 static void note_caches(struct twill_context *context, const struct twill_machine *m)
 {
     char l1d[32], l2[32], l3[32], cores[48] = "", count[64] = "none";
@@ -199,6 +200,7 @@ static void note_caches(struct twill_context *context, const struct twill_machin
                        size_text(l2, sizeof(l2), m->l2_bytes, 10), cores, count);
 }
 
+/* Return the text for a NIC's distance, where 0 is near this rank and 1 in its package. */
 static const char *distance_name(unsigned distance)
 {
     static const char *const names[] = {"near this rank", "in the same package as this rank",
@@ -206,6 +208,7 @@ static const char *distance_name(unsigned distance)
     return names[twill_min(distance, TWILL_ARRAY_LENGTH(names) - 1)];
 }
 
+/* Add a line to twill_context_describe() for each NIC. */
 static void note_nics(struct twill_context *context)
 {
     struct twill_nic nic;
@@ -228,6 +231,7 @@ static void note_nics(struct twill_context *context)
     free(links);
 }
 
+/* Add the lines about version, machine, caches, memory and NICs to twill_context_describe(). */
 static void note_machine(struct twill_context *context)
 {
     const struct twill_machine *m = twill_topology_machine(context->machine.topology);
@@ -245,13 +249,14 @@ static void note_machine(struct twill_context *context)
     note_nics(context);
 }
 
-/* Add a note on where memory is placed. With several NUMA nodes this differs between ranks. */
+/* Add a line on where memory is placed. With several NUMA nodes this differs between ranks. */
 static void note_policy(struct twill_context *context, const char *whose, const char *why)
 {
     bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;
     twill_context_note_of(context, differs, "memory %s: %s", whose, why);
 }
 
+/* Add the lines about ranks, kernels, progress and memory to twill_context_describe(). */
 static void note_job(struct twill_context *context)
 {
     const struct twill_world *w = &context->job.world;
@@ -277,7 +282,7 @@ static void note_job(struct twill_context *context)
     twill_levels_log_binding(context);
 }
 
-/* Run the steps that set up a context, until one fails. Collective over the job. */
+/* Set up a context step by step, until one fails. Collective. Returns TWILL_OK or the error. */
 static twill_status create_context(struct twill_context *context,
                                    const struct twill_context_source *source)
 {
@@ -322,7 +327,7 @@ static twill_status create_context(struct twill_context *context,
     return TWILL_OK;
 }
 
-/* A context in one allocation with objects whose types only the files that use them see. */
+/* A context and the objects that its pointers name, in one mapping of twill_context_create_by(). */
 struct whole_context {
     struct twill_context context;
     struct twill_config config;
@@ -352,6 +357,7 @@ twill_status twill_context_create_by(struct twill_context **context,
     return status;
 }
 
+/* Destroy the context's locks, if they were initialised. */
 static void close_locks(struct twill_context *context)
 {
     if (!context->lockable)
@@ -384,6 +390,7 @@ void twill_context_chain(struct twill_context *context, struct twill_context *ol
     older->newer = context;
 }
 
+/* Take a context out of its chain of older and newer contexts. */
 static void unchain(struct twill_context *context)
 {
     if (context->newer != NULL)

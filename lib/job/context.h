@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A context is a process's configuration, machine, memory and connection to the other ranks. Every
- * communicator belongs to one context. */
+/* A context is a process's configuration, machine, memory and connection to the other ranks. */
 #ifndef TWILL_CONTEXT_H
 #define TWILL_CONTEXT_H
 
@@ -37,8 +36,7 @@ struct twill_observer;   /* lib/engine/engine.h */
 struct twill_timeline;   /* lib/report/timeline.c */
 
 /* The objects behind public handles (contexts, communicators and requests) live in memory that is
- * mapped for them alone. It stays readable after the object has ended, so that a stale handle is
- * recognised. No other part of the program can have reused the address. */
+ * mapped for them alone. It stays readable after their end, so that old handles are found out. */
 
 /* Value of `live` in a context that has not ended. A context with any other value has ended. */
 #define TWILL_CONTEXT_LIVE 0x7477696cu
@@ -54,12 +52,12 @@ struct twill_handle_pool {
  * than `keep` blocks, the oldest is returned with its contents unchanged. Otherwise new zeroed
  * memory is mapped. The handles of the `keep` objects that ended last are thus never reused. */
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
-/* Put the memory of an ended object at the end of the pool. */
+/* Put the memory of an ended object of `bytes` bytes at the end of the pool. */
 void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
 /* Print a warning about the public function `call`, unless TWILL_LOG=none. Needs no context. */
 void twill_handle_warn(const char *call, const char *sentence);
 
-/* State of the progress thread, of which a context has at most one (lib/wait/progress.c). */
+/* State of a context's progress thread, of which it has at most one (lib/wait/progress.c). */
 struct twill_progress {
     bool enabled, late; /* late: TWILL_PROGRESS=late, advance only once per millisecond */
     int core;           /* CPU to bind the thread to, or -1 */
@@ -71,14 +69,14 @@ struct twill_progress {
     _Atomic uint32_t kicks; /* futex word, incremented to wake the thread */
 };
 
-/* The most recent wait that timed out, and the ranks it was waiting for. */
+/* A context's last wait that timed out, and the ranks that it was waiting for. */
 struct twill_timed_out {
     uint64_t at; /* twill_now(), or 0 if no wait has timed out */
     unsigned count;
     uint32_t job[16]; /* [count] ranks in the job */
 };
 
-/* The ranks of the job and where they run. */
+/* The ranks of the job and where they run. Constant once the context is created. */
 struct twill_context_job {
     struct twill_oob *oob;
     uint64_t id; /* equal on all ranks of the job, different in other jobs */
@@ -92,7 +90,7 @@ struct twill_context_job {
     bool unbound; /* several ranks of a node may run on the same set of several cores */
 };
 
-/* The machine that this process runs on. */
+/* The machine that this process runs on. Constant once the context is created. */
 struct twill_context_machine {
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
@@ -116,7 +114,7 @@ struct twill_context_health {
     struct twill_departed_comms *departed; /* lib/comm/agree.c; under detector_lock */
 };
 
-/* Timings and models by which algorithms are selected. */
+/* Timings and models by which algorithms are selected. Only `why` changes once they are read. */
 struct twill_context_selection {
     struct twill_tuning *tuning;  /* timings in use */
     struct twill_tuning *timings; /* this machine's, found in a tuning folder; NULL if none */
@@ -147,9 +145,9 @@ struct twill_idle_hook {
     void *user;
 };
 
-/* The lines that twill_context_describe() returns. */
+/* The lines that twill_context_describe() returns. They are only added. Any thread reads them. */
 struct twill_context_notes {
-    bool previewed;
+    bool previewed;                     /* the line that takes long to find has been asked for */
     _Atomic unsigned lines;             /* never decreases */
     unsigned logged;                    /* number of lines that lib/job/log.c has logged */
     bool of_rank[TWILL_DESCRIBE_LINES]; /* else all ranks of the node have the line */
@@ -194,7 +192,7 @@ struct twill_context {
     struct twill_context *older, *newer;
 };
 
-/* The inputs of twill_context_create_by(). */
+/* The inputs of twill_context_create_by(), which uses them only during the call. */
 struct twill_context_source {
     const twill_bootstrap *bootstrap;           /* or NULL */
     const char *const *settings;                /* or NULL */
@@ -206,8 +204,8 @@ struct twill_context_source {
  * it could not be mapped, *context is left alone and TWILL_ERR_MEMORY returned. */
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* Copy the program's operations, idle function and registered memory from an older context. Fails
- * only if out of memory. */
+/* Copy operations, idle function and registrations of `from`. Returns TWILL_OK or
+ * TWILL_ERR_MEMORY. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Keep `older` until `context` ends, or until twill_context_drop_older() finds it unused. */
@@ -229,13 +227,14 @@ static inline void twill_context_lock(struct twill_context *context)
     if (TWILL_LIKELY(!twill_context_is_forked(context)))
         pthread_mutex_lock(&context->lock);
 }
+/* Release the lock, unless in a forked child. */
 static inline void twill_context_unlock(struct twill_context *context)
 {
     if (TWILL_LIKELY(!twill_context_is_forked(context)))
         pthread_mutex_unlock(&context->lock);
 }
-/* End a public call on the context. If `status` is an error, keep `error` for
- * twill_context_message(). Returns status. */
+/* End a public call on the context, and return `status`. If that is an error, keep `error` for
+ * twill_context_message(). */
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
 
@@ -247,17 +246,17 @@ static inline void twill_context_at_end(struct twill_context *context,
     context->closers.close[context->closers.count++] = close;
 }
 
-/* Make the heap private memory and drop its registrations. Fails where twill_heap_fence() does. */
+/* Make the heap private memory and drop its registrations. Returns as twill_heap_fence() does. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
-/* Set *memory to new memory for the library, placed as the second half of TWILL_MEMORY says. Fails
- * if there is none. twill_context_give() frees it. */
+/* Set *memory to new memory for the library, placed as the second half of TWILL_MEMORY says.
+ * twill_context_give() frees it. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
-/* Free memory from twill_context_take(). */
+/* Free memory from twill_context_take(). NULL is ignored. */
 void twill_context_give(struct twill_context *context, void *memory,
                         size_t bytes); /* NULL is ignored */
-/* Set *memory to new memory for the library from the heap of twill_alloc(), which the ranks of the
- * node map. If the heap is full, allocate as twill_context_take() does. */
+/* Set *memory to new memory for the library from the heap of twill_alloc(), which the node's ranks
+ * map. If that is full, allocate as twill_context_take() does. Returns TWILL_OK or an error. */
 twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,
                                        struct twill_error *error);
 /* Free memory from twill_context_take_shared(), which may be NULL. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a context finds the other ranks. At the start of a job the launcher or the caller connects
- * them. When the job grows, a handle does. */
+/* How a context finds the other ranks, by the launcher, the caller or, if a job grows, a handle. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
@@ -13,6 +12,7 @@
 
 #define LAYOUT_BYTES 256
 
+/* Return the parameters of the bootstrap, whose texts belong to the context and `source`. */
 static struct twill_bootstrap_params params_from(const struct twill_context *context,
                                                  const struct twill_context_source *source)
 {
@@ -58,7 +58,7 @@ static twill_status use_meeting(struct twill_context *context, const struct meet
     return TWILL_OK;
 }
 
-/* Exchange the facts of a growing job, and check and use them. Collective. */
+/* Exchange, check and use the facts of a growing job. Collective. Returns TWILL_OK or the error. */
 static twill_status compare_meeting(struct twill_context *context, const struct twill_join *join)
 {
     struct twill_oob *oob = context->job.oob;

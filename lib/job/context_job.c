@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opens the job of a context in two exchanges. The first carries facts about each rank. What all
- * ranks must agree on is compared here, once. The second opens the heap and connects hosts. */
+/* Opens the job of a context in two exchanges. The first carries facts about each rank, which are
+ * compared here, once. The second opens the heap and connects hosts. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
@@ -30,8 +30,8 @@ struct peer_info {
     struct twill_level_info level;
 };
 
-/* Return an error if ranks differ in version, settings or timings where they must agree. Otherwise
- * set selection.all_tuned and job.crowded. */
+/* Return TWILL_ERR_MISMATCH if ranks differ in version, and TWILL_ERR_CONFIG if in settings or
+ * timings. Otherwise set selection.all_tuned and job.crowded and return TWILL_OK. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -67,9 +67,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* Divide what the ranks of this host share, whatever TWILL_LAYOUT=nodes says. Each rank gets a
- * share of the free MCDRAM now, because ranks cannot see what others allocate but have not touched.
- * The progress thread gets a PU that no rank may run on, if there is one. */
+/* Divide what the ranks of this host share, and list them in job.host_cpus. Each rank gets a share
+ * of the free MCDRAM now, as ranks cannot see what others allocate but have not touched. The
+ * progress thread gets a PU that no rank may run on, if there is one. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -97,14 +97,15 @@ static void share_host(struct twill_context *context, const struct peer_info *al
     context->job.host_rank = me;
 }
 
+/* Compare two process hashes, for qsort(). */
 static int compare_processes(const void *of, const void *with)
 {
     uint64_t a = *(const uint64_t *)of, b = *(const uint64_t *)with;
     return (a > b) - (a < b);
 }
 
-/* Set job.threads to the largest number of ranks that are threads of one process. Fails only if out
- * of memory. */
+/* Set job.threads to the most ranks that are threads of one process. Fails only if out of
+ * memory. */
 static twill_status count_threads(struct twill_context *context, const struct peer_info *all)
 {
     size_t size = (size_t)context->job.oob->size;
@@ -123,7 +124,7 @@ static twill_status count_threads(struct twill_context *context, const struct pe
     return TWILL_OK;
 }
 
-/* Give the ranks of each node the same label, as TWILL_LAYOUT declares or as their hosts show. */
+/* Give ranks of a node the same label, by TWILL_LAYOUT or host. Returns TWILL_OK or the error. */
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;
@@ -139,6 +140,7 @@ static twill_status label_nodes(struct twill_context *context, const struct peer
     return TWILL_OK;
 }
 
+/* Set *mine to the facts about this rank that all ranks exchange. */
 static void describe_rank(struct twill_context *context, struct peer_info *mine)
 {
     memset(mine, 0, sizeof(*mine)); /* padding is also sent */
@@ -168,6 +170,7 @@ static twill_status offer_detector(struct twill_context *context, struct twill_o
                                 &context->error);
 }
 
+/* With several nodes, add the detector's links to the batch. Returns TWILL_OK or the error. */
 static twill_status connect_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     const struct twill_world *world = &context->job.world;
@@ -177,6 +180,7 @@ static twill_status connect_detector(struct twill_context *context, struct twill
                                   context->job.threads, batch, &context->error);
 }
 
+/* Open the failure detector again for other nodes. Collective. Returns TWILL_OK or the error. */
 static twill_status reopen_detector(struct twill_context *context)
 {
     struct twill_oob_batch batch = {.oob = context->job.oob};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds or reads which tile, L3 cache, NUMA node and package each rank is in, and which group its
- * node is in. All ranks compute the same result, because all have the same infos. */
+/* Finds or reads which units each rank is in. All ranks get the same result from the same infos. */
 #include "lib/job/find_levels.h"
 #include "algorithms/world/world.h"
 #include "fabric/bootstrap/bootstrap.h"
@@ -31,6 +30,7 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
     info->cpuset_hash = place.cpuset_hash;
 }
 
+/* Return TWILL_ERR_CONFIG, with a message that TWILL_LAYOUT=units=`text` is wrong at `at`. */
 static twill_status fail_units(const char *text, const char *at, struct twill_error *error)
 {
     return TWILL_FAIL(
@@ -94,6 +94,7 @@ static twill_status set_found(struct twill_world *world, const struct twill_leve
     return known ? twill_world_set_level(world, level, label, error) : TWILL_OK;
 }
 
+/* Set the levels that `text`, TWILL_LAYOUT=units, declares. Returns TWILL_OK or the error. */
 static twill_status set_declared(struct twill_world *world, const char *text, uint32_t *label,
                                  struct twill_error *error)
 {
@@ -109,6 +110,7 @@ static twill_status set_declared(struct twill_world *world, const char *text, ui
     return TWILL_OK;
 }
 
+/* Set the level of groups as TWILL_LAYOUT=groups declares. Returns TWILL_OK or the error. */
 static twill_status set_groups(struct twill_world *world, const char *declared, uint32_t *label,
                                struct twill_error *error)
 {

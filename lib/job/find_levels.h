@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The levels of the world's hierarchy. Units within a node (tile, L3, NUMA node, package) are found
- * or declared. Groups of nodes are declared. */
+/* The levels of a world. Units within a node are found or declared. Groups are declared. */
 #ifndef TWILL_FIND_LEVELS_H
 #define TWILL_FIND_LEVELS_H
 
@@ -17,10 +16,9 @@ struct twill_level_info {
 /* Describe a rank that may run on `cpus`. NULL means the CPUs of the calling thread. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
-/* Set the levels of the context's world, whose nodes are known. Units come from info[size] unless
- * TWILL_LAYOUT=units declares them, and groups from TWILL_LAYOUT=groups. Fails if these are wrong.
- * Collective, because all ranks exchange where they would be bound if TWILL_LAYOUT=topology
- * replaces the machine of any. */
+/* Set job.unbound and the levels of the context's world, whose nodes are known. Units come from
+ * info[size] unless TWILL_LAYOUT=units declares them, groups from TWILL_LAYOUT=groups. Fails if
+ * these are wrong. Collective, as ranks exchange places if TWILL_LAYOUT=topology is set. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
 /* Set the levels of a world from info[size]. A level that no rank knows stays unset. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,

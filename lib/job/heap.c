@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* First fit over extents in address order. Freed extents merge with their neighbours. The list lies
- * outside the region, so that no bookkeeping lies between the program's data. */
+/* First fit over extents in address order, listed outside the region. Free neighbours merge. */
 #include "lib/job/heap.h"
 
 #include "fabric/shm/mapping.h"
@@ -12,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* A range of memory, free or taken. Outside extents are always taken. */
+/* A free or taken range of a heap, in its list. Extents outside the region are always taken. */
 struct twill_extent {
     struct twill_extent *next;
     unsigned char *start;
@@ -48,6 +47,7 @@ static bool is_of_preload(const struct twill_heap *heap, const struct twill_exte
            twill_heap_offset(heap, extent->start, extent->bytes) != TWILL_HEAP_NOWHERE;
 }
 
+/* Free the memory of an extent outside the region, but not the extent. */
 static void free_outside(struct twill_heap *heap, const struct twill_extent *extent)
 {
     if (is_of_preload(heap, extent))
@@ -57,11 +57,13 @@ static void free_outside(struct twill_heap *heap, const struct twill_extent *ext
     heap->outside -= extent->bytes;
 }
 
+/* Return the bytes of a chunk of the region, 2 MiB or, for the last, less. */
 static size_t chunk_bytes(const struct twill_heap *heap, size_t chunk)
 {
     return twill_min(heap->bytes - chunk * TWILL_HUGE_PAGE, TWILL_HUGE_PAGE);
 }
 
+/* Mark a chunk of the region as not placed. Its pages stay. */
 static void unplace_chunk(struct twill_heap *heap, size_t chunk)
 {
     if (heap->chunk[chunk] != CHUNK_NEW)
@@ -85,6 +87,7 @@ void twill_heap_destroy(struct twill_heap *heap)
     heap->chunk = NULL;
 }
 
+/* Return a new extent whose next one is `next`, or NULL if out of memory. */
 static struct twill_extent *extent_new(unsigned char *start, size_t bytes, bool taken,
                                        struct twill_extent *next)
 {
@@ -114,8 +117,8 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place the new chunks in the range [from, to) of offsets, before they are touched. Each run of
- * adjacent new chunks is placed at once. */
+/* Place chunks of the region that are not placed yet, in the range [from, to) of offsets, before
+ * they are touched. Returns TWILL_OK or the error. */
 static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
                                  struct twill_error *error)
 {
@@ -149,6 +152,7 @@ static twill_status take_extent(struct twill_heap *heap, struct twill_extent *ex
     return TWILL_OK;
 }
 
+/* Return TWILL_ERR_MEMORY, with a message that `bytes` bytes exceed `limit`. */
 static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *error)
 {
     return TWILL_FAIL(error, TWILL_ERR_MEMORY,
@@ -245,9 +249,8 @@ static void merge_next(struct twill_extent *extent)
     free(next);
 }
 
-/* Free the pages of the block of `bytes` bytes at offset `from`, which is now part of the extent
- * `unused`. Chunks that are unused as a whole become new again. They may be placed next time, and
- * what they occupied is available to others. */
+/* Free the pages of the block of `bytes` bytes at offset `from`, now part of the free extent
+ * `unused`. Chunks that are unused as a whole become new again, to be placed next time. */
 static void drop_pages(struct twill_heap *heap, const struct twill_extent *unused, size_t from,
                        size_t bytes)
 {
@@ -271,7 +274,7 @@ static void drop_pages(struct twill_heap *heap, const struct twill_extent *unuse
                                 chunks_end - first * TWILL_HUGE_PAGE, -1);
 }
 
-/* Free an extent. `before` is the extent before it in the list, or NULL. */
+/* Free an extent, and merge it with its neighbours. `before` is the extent before it, or NULL. */
 static void release_extent(struct twill_heap *heap, struct twill_extent *before,
                            struct twill_extent *extent)
 {

@@ -53,10 +53,10 @@ struct twill_heap_view {
     unsigned char *base;
     uint64_t *seen; /* bitmap of the TWILL_HUGE_PAGE ranges that have been populated */
 };
-/* Open a view of the heap of `rank`. The view stays empty if there is no region. Fails only if out
- * of memory. */
+/* Open a view of the heap of `rank`, empty if there is no region. Fails only if out of memory. */
 twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twill_heap *heap,
                                   uint32_t rank, struct twill_error *error);
+/* Free what the view contains. The peer's heap stays mapped. */
 void twill_heap_view_close(struct twill_heap_view *view);
 /* Populate the page tables for a range of a peer's heap (bytes > 0) before its first access. Taking
  * the page faults one by one costs several times more. */
@@ -80,7 +80,7 @@ enum twill_preloaded_outcome {
     TWILL_PRELOADED_OUTCOMES
 };
 
-/* A context's use of the preloaded library. */
+/* A context's use of the preloaded library. Constant once the context is created. */
 struct twill_preloaded {
     const struct twill_preload *library; /* NULL unless READY */
     enum twill_preloaded_outcome outcome;
@@ -98,8 +98,7 @@ twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char 
  * `token` is NULL unless the outcome is READY. */
 void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
 /* Start serving malloc() from the region if several ranks of the node share it. Up to `kept` bytes
- * of freed blocks stay resident for reuse, since freeing pages and faulting them in again costs
- * more than most messages. */
+ * of freed blocks stay resident for reuse, since page faults cost more than most messages. */
 void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
 /* If `ineffective` is positive, warn that TWILL_HEAP has no effect on that many ranks, this being
  * the first. If `mcdram`, warn that TWILL_MEMORY does not place the region's memory. */

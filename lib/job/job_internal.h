@@ -13,30 +13,33 @@ void twill_handle_retire(void *memory, size_t bytes);
 /* Retire all memory in the pool and empty it. */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
-/* lib/job/context_bootstrap.c. Find the other ranks, set job.oob, and open the log. */
+/* lib/job/context_bootstrap.c. Connect ranks and open the log. Returns TWILL_OK or the error. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
-/* lib/job/context_job.c. Compare the ranks, decide which are on one node, and share the heap.
- * Collective. Takes two exchanges, or four if ranks of a host turn out to share no memory. */
+/* lib/job/context_job.c. Compare the ranks, decide which are on one node, and share the heap, in
+ * two exchanges, or four if ranks of a host share no memory. Returns TWILL_OK or the error. */
 twill_status twill_context_open_job(struct twill_context *context);
 
-/* Load the CUDA driver and add a note about the result. context->machine.device stays NULL without
- * a driver. In a library built without TWILL_WITH_CUDA, naming a driver library is an error. */
+/* Load the CUDA driver and add a note about the result. machine.device stays NULL without a driver.
+ * Naming a driver in a library without TWILL_WITH_CUDA is TWILL_ERR_CONFIG. */
 twill_status twill_context_open_device(struct twill_context *context);
+/* Close what twill_context_open_device() has opened, if anything. */
 void twill_context_close_device(struct twill_context *context);
 
 #ifdef TWILL_WITH_CUDA
 /* Unpin memory of the library before its pages are freed. */
 void twill_context_unpin(struct twill_context *context, void *memory);
-/* Return TWILL_ERR_ARGUMENT, with a message that names `call`, if this is device memory. */
+/* Return TWILL_OK or, if this is device memory, TWILL_ERR_ARGUMENT with a message naming `call`. */
 twill_status twill_context_check_host(struct twill_context *context, const char *call,
                                       const void *memory, struct twill_error *error);
 #else
+/* Do nothing, as no memory is pinned without CUDA. */
 static inline void twill_context_unpin(struct twill_context *context, void *memory)
 {
     (void)context, (void)memory;
 }
+/* Return TWILL_OK, as no memory is device memory without CUDA. */
 static inline twill_status twill_context_check_host(struct twill_context *context, const char *call,
                                                     const void *memory, struct twill_error *error)
 {
@@ -52,13 +55,13 @@ void twill_context_forget_memory(struct twill_context *context, const void *star
 void twill_persistent_init(struct twill_context *context);
 /* Free the list of regions, but not their memory. */
 void twill_persistent_clear(struct twill_context *context);
-/* Register with `context` what twill_register() has registered with `from`. */
+/* Add what twill_register() has registered with `from`. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_persistent_inherit(struct twill_context *context,
                                       const struct twill_context *from, struct twill_error *error);
 /* Return whether the context has memory of twill_alloc() or of the library. */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/context_job.c. Wait for connections between hosts. Missing ones are only a warning. */
+/* lib/job/context_job.c. Wait for connections between hosts, and warn of missing ones. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. Facts about a rank's heap that ranks exchange before they open heaps. */
@@ -70,7 +73,7 @@ struct twill_heap_info {
 };
 /* Set *info to the facts about this rank's host and process. */
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
-/* Make context->job.world from the node labels in context->job.label. */
+/* Make job.world from the node labels in job.label. Returns TWILL_OK or the error. */
 twill_status twill_heap_make_world(struct twill_context *context);
 /* A heap while it is opened, in three steps around two exchanges (fabric/shm/shared_region.h). */
 struct twill_heap_opening {
@@ -79,13 +82,13 @@ struct twill_heap_opening {
     size_t default_bytes;            /* without TWILL_TUNE=heap_limit */
     uint32_t *outcome;               /* [size] enum twill_preloaded_outcome of each rank */
 };
-/* First step: if there are several ranks, begin to share a region, and add to the batch. */
+/* Begin to open the heap, in a region if there are several ranks. Returns TWILL_OK or the error. */
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
-/* Second step, with the infos of all ranks: decide the size and share the region. */
+/* Set the heap's size by all infos, and share its region. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
-/* Last step: initialise the heap, and make the world again if ranks cannot share as expected. */
+/* Finish opening the heap, and make a world of what ranks share. Returns TWILL_OK or the error. */
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 /* Free what the opening still owns. Called also after a failure. */
 void twill_heap_opening_end(struct twill_heap_opening *opening);
@@ -101,10 +104,9 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
  * the file is empty. Returns TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot
  * be read or is no text file. */
 twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
-/* Load the timings by which algorithms are selected, and check TWILL_ALGORITHM. Fails if a setting
- * or a file is bad. */
+/* Load the timings by which algorithms are chosen. Fails if a file or TWILL_ALGORITHM is bad. */
 twill_status twill_context_open_tuning(struct twill_context *context);
-/* Use this machine's timings if all ranks have the same (`all_have_it`), and note what is used. */
+/* Use this machine's timings if all ranks have the same (`all_have_it`). Returns TWILL_OK. */
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log at levels info and debug. A line that would be the same on all ranks of a node is logged
- * at info by the node's first rank and at debug by the others. */
+/* The log of a context: its file, its level and lines that ranks of a node share. */
 #include "lib/job/log.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/bootstrap/twillrun.h"
@@ -113,6 +112,7 @@ void twill_log_close(struct twill_context *context)
     context->log.file = 0;
 }
 
+/* Return whether this rank is the first of its node. */
 static bool context_is_first(const struct twill_context *context)
 {
     return context->job.world.local[context->job.oob->rank] == 0;

@@ -7,11 +7,11 @@
 
 #include <limits.h>
 
-/* Let twillrun print the warnings, once for all ranks, if it started this process and has the same
- * standard error. */
+/* If twillrun started this process and has the same standard error, let it print the warnings. */
 void twill_log_find_launcher(struct twill_log *log);
 /* Set the level and open the log file. A file with %r in its name is opened by a second call, once
  * the rank is known. Returns TWILL_ERR_CONFIG if its name is wrong or it cannot be opened. */
+/* Close the log file, if it is open. */
 twill_status twill_log_open(struct twill_context *context);
 void twill_log_close(struct twill_context *context);
 /* Expand %h, %p, %r and %% in a file name. Returns NULL, or a text that says what is wrong. */

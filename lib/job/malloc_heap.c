@@ -31,8 +31,7 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
     return texts[outcome];
 }
 
-/* Parse "off", "shared" or "shared:BYTES" into *requested and *least, in bytes. Returns
- * TWILL_ERR_CONFIG for any other text. */
+/* Parse "off" or "shared[:BYTES]" into *requested and *least. Else return TWILL_ERR_CONFIG. */
 static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
                                     struct twill_error *error)
 {
@@ -79,6 +78,7 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     return region;
 }
 
+/* Set preloaded->library if the malloc library is loaded in this version. Returns the outcome. */
 static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *preloaded)
 {
     const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
@@ -90,6 +90,7 @@ static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *prelo
     return TWILL_PRELOADED_READY;
 }
 
+/* Set `token` and `given` in a region of at least `bytes` bytes. Returns the outcome. */
 static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *preloaded, size_t bytes)
 {
     enum twill_preloaded_outcome why;

@@ -13,8 +13,7 @@ struct twill_context;
 #define TWILL_OPERATIONS     256u  /* most operations of a context at a time */
 #define TWILL_OPERATION_MOST 4096u /* most bytes of an opaque element */
 
-/* One operation, created by twill_op_create(), twill_op_create_scaled() or
- * twill_op_create_narrow(). */
+/* One operation in the table of a context. twill_op_create() and similar functions make it. */
 struct twill_operation {
     twill_op_fn function; /* NULL if scaled or narrow */
     void *user;

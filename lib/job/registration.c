@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation and registration of memory, the program's and the library's. A context lists its
- * persistent regions, so that a network that needs registered memory registers each region once. A
- * region comes from twill_alloc(), twill_register() or the library itself. */
+/* Allocation and registration of memory. A context lists regions of twill_alloc(), twill_register()
+ * and the library, so that a network that needs registered memory registers each one once. */
 #ifdef TWILL_WITH_CUDA
 #include "kernels/cuda/cuda_device.h"
 #endif
@@ -291,8 +290,7 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
     return twill_round_up((size_t)most, 4096);
 }
 
-/* Return TWILL_ERR_FORKED, with a message that names `call`, if the process was forked. `error`
- * belongs to the caller, as several threads may be here. */
+/* Return TWILL_ERR_FORKED, with a message that names `call`, in a forked process, or TWILL_OK. */
 static twill_status check_use(const struct twill_context *context, const char *call,
                               struct twill_error *error)
 {
@@ -302,7 +300,7 @@ static twill_status check_use(const struct twill_context *context, const char *c
     return TWILL_OK;
 }
 
-/* Warn once that the heap is full and that memory is private, and thus slower. Only rank 0 logs it
+/* If `memory` is the first that is private because the heap is full, log that. Only rank 0 logs it
  * at level warn, because most programs allocate the same amounts on all ranks. */
 static void log_spill(struct twill_context *context, const void *memory, size_t bytes)
 {
@@ -343,8 +341,7 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Free memory of this context or of an older one that it has replaced. Returns TWILL_ERR_ARGUMENT
- * if none of them has allocated it. */
+/* Free memory of this context or of one that it has replaced, or return TWILL_ERR_ARGUMENT. */
 static twill_status free_memory(struct twill_context *context, void *memory,
                                 struct twill_error *error)
 {

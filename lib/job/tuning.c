@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads TWILL_TUNING, TWILL_TUNE=machine and TWILL_ALGORITHM. Looks in ~/.twill/tuning and in the
- * installed folder for the tuning file of the machine that this process runs on. */
+/* Reads TWILL_TUNING, TWILL_TUNE=machine, TWILL_ALGORITHM and this machine's tuning file. */
 #include "algorithms/select/tuning_file.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
@@ -57,12 +56,14 @@ static twill_status load_file(struct twill_tuning **timings, const char *path, c
     return status;
 }
 
+/* Return whether a file's name is NAME.tuning. */
 static bool is_tuning(const char *name)
 {
     const char *dot = strrchr(name, '.');
     return dot != NULL && dot != name && strcmp(dot, ".tuning") == 0;
 }
 
+/* Return whether a folder's entry is not hidden, for scandir(). */
 static int is_visible(const struct dirent *entry)
 {
     return entry->d_name[0] != '.';
@@ -118,9 +119,8 @@ static bool find_installed(char folder[PATH_MAX], const char *relative)
 }
 
 /* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL.
- * A file for this machine that cannot be parsed is an error, whose message names file and line.
- * `ignored`, of `bytes` bytes, receives the path of a tuning file in these folders whose name does
- * not end in .tuning, or "". */
+ * Fails if that file cannot be parsed. Sets ignored[bytes] to the path of a tuning file in these
+ * folders whose name does not end in .tuning, or to "". */
 static twill_status find_timings(struct twill_tuning **timings, const struct twill_tuning_key *here,
                                  char *ignored, size_t bytes, struct twill_error *error)
 {
