@@ -14,7 +14,7 @@
 
 _Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
 
-/* Return whether the rank that computes an entry of the node's board has died. */
+/* Return whether the rank that computes the prices of `entry` has died. */
 static bool has_died(struct twill_engine *engine, const struct twill_board_entry *entry)
 {
     uint32_t l = atomic_load_explicit(&entry->rank, memory_order_relaxed) - 1;

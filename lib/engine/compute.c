@@ -25,7 +25,7 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-/* Return where blocks of a step's operand are, from `at` on. If it is a peer's, that is peer[0]. */
+/* Return the place of `blocks` blocks of a step's operand, from `at` on. A peer's is at peer[0]. */
 static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
@@ -313,9 +313,8 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Reduce adjacent blocks and execute the `copies` COPYs that follow. The kernel itself stores to
- * the destinations of the first ones. If there are more than it can take, work by FUSED_BYTES.
- * Returns TWILL_OK, or the error of a fetch. */
+/* Reduce adjacent blocks and execute the `copies` COPYs that follow. The kernel stores to the first
+ * destinations. If it cannot take all, work by FUSED_BYTES. Returns TWILL_OK or a fetch's error. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)

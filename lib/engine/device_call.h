@@ -16,8 +16,7 @@ twill_status twill_request_bounce_in(struct twill_request *request);
 twill_status twill_point_bounce_in(struct twill_request *request);
 /* Copy the result in bounce memory, if any, to device memory. Returns TWILL_OK or the error. */
 twill_status twill_request_bounce_out(struct twill_request *request);
-/* Copy `bytes` bytes from call.src of a recorded collective that is fused into another, in host or
- * device memory. Returns TWILL_OK or the error. */
+/* Copy `bytes` bytes from call.src of a fused collective. Returns TWILL_OK or the error. */
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
 /* Copy `bytes` bytes to call.dst of a fused collective. Returns TWILL_OK or the error. */
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);

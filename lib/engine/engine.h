@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine runs the calls of a communicator. It never waits, and reaches the communicator only
- * through functions (struct twill_engine_ports). */
+/* The engine runs the calls of a communicator, which supplies functions. It never waits. */
 #ifndef TWILL_ENGINE_H
 #define TWILL_ENGINE_H
 
@@ -15,8 +14,7 @@ struct twill_observer;
 struct twill_single_copy;
 struct twill_time_split; /* lib/engine/time_split.h */
 
-/* How this rank reaches the others of its communicator. A communicator has one in its engine. Only
- * the thread that holds the communicator uses it. */
+/* How a rank reaches the others of its communicator. Only the thread that holds that uses it. */
 struct twill_links {
     struct twill_transport *transport[TWILL_TRANSPORTS_MOST];
     unsigned transports;                   /* number of them in use */
@@ -160,9 +158,8 @@ twill_status twill_engine_connect(struct twill_engine *engine, uint32_t peer);
 /* Return how long, in ns, this rank waits for another of its node to compute the price (expected
  * time) of an algorithm, or 0 if it is alone. After that it computes the price itself. */
 uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine);
-/* Make in *chooser what chooses algorithms. It shares prices with the other ranks of the node, in
- * the node memory, which must outlive it. `requested` is the text of TWILL_ALGORITHM, or NULL.
- * Returns as twill_chooser_create() does. twill_chooser_destroy() frees it. */
+/* Make a chooser of algorithms, as twill_chooser_create() does, that shares prices with the node's
+ * other ranks in the node memory. `requested` is the text of TWILL_ALGORITHM, or NULL. */
 twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_engine *engine, const char *requested,
                                          struct twill_error *error);
@@ -218,8 +215,7 @@ void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
 #define TWILL_COUNTED_BYTES 4096u
-/* Add the time of the start of a nonblocking call to usage.ticks. Small calls are left out, as they
- * take less time than reading the clock twice. */
+/* Add the time that a nonblocking call took to start to usage.ticks, unless its data is small. */
 static inline void twill_request_count_start(const struct twill_request *request)
 {
     const struct twill_side *side = request->buffers.side;

@@ -25,9 +25,9 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
 void twill_log_end(const struct twill_request *request, twill_status status);
 
 /* --- lib/engine/buffer_addresses.c --- */
-/* Advance the exchange of buffer addresses. Returns 1 once it is over, 0 before, or an error. */
-int twill_addresses_exchange(struct twill_request *run);
 /* Advance the exchange of buffer addresses. Returns 1 once over, 0 before, or an error below 0. */
+int twill_addresses_exchange(struct twill_request *run);
+/* Store in ranks[] up to `most` ranks whose addresses are missing. Returns their number. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
@@ -58,8 +58,7 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
-/* Lay out the segments, scratch and fast path of a call whose plan is selected, in run->layout and
- * run->fast_path. Returns TWILL_OK or the error. */
+/* Set run->layout and run->fast_path of a call that has its plan. Returns TWILL_OK or the error. */
 twill_status twill_run_lay_out(struct twill_request *run);
 /* Set layout.store_flags. Stores bypass the caches if DST is large and not reduced in place. */
 void twill_run_choose_stores(struct twill_request *run);
@@ -126,8 +125,7 @@ bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
  * read. Only if it is false may the result be 0, which means that no difference is known yet. */
 int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known);
 
-/* --- lib/engine/fast_path.c --- */
-/* Set run->fast_path of a run that is laid out. Its kind may be TWILL_FAST_NONE. */
+/* lib/engine/fast_path.c. Set run->fast_path of a run that is laid out. Its kind may be NONE. */
 void twill_run_find_fast_path(struct twill_request *run);
 /* --- lib/engine/compute.c: the steps that compute --- */
 /* Execute a REDUCE and, in the same pass, the COPYs of its result that follow it before `end`. Sets

@@ -144,8 +144,7 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
         request->bytes);
 }
 
-/* Set run->last to the latest entry into the call that a lane's complete messages carry, and
- * publish it on the node if it is later than before. */
+/* Set run->last to the latest entry that a lane's complete messages carry. If later, publish it. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
@@ -303,7 +302,7 @@ static int imm_put(struct twill_request *run, const struct twill_instance *insta
     return ADVANCED;
 }
 
-/* Issue one step. Returns ADVANCED, BLOCKED or an error. */
+/* Issue one step. Returns ADVANCED, BLOCKED if it must be tried again, or an error below 0. */
 static int issue_step(struct twill_request *run, struct twill_instance *instance,
                       const struct twill_step *step)
 {

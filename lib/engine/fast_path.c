@@ -26,8 +26,7 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 
-/* Set fast_path->side, at, from and bytes to the step's source in the caller's buffer. Returns
- * false if it is not there or empty, and true otherwise. */
+/* Set the source of *fast_path to that of the step. Returns false if it is empty or in scratch. */
 static bool find_source(const struct twill_request *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
 {
@@ -121,7 +120,7 @@ static inline unsigned epoch_lane(uint64_t epoch)
     return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
-/* Do the fast path's copy into this rank's SHARED, in the copy of an epoch. */
+/* Copy what the fast path copies into this rank's SHARED of instance `epoch`. */
 static void copy_to_shared(struct twill_engine *engine, const struct twill_request *run,
                            uint64_t epoch)
 {
@@ -184,7 +183,7 @@ static void start_instance(struct twill_engine *engine, struct twill_request *ru
     twill_run_advance_ready(slot);
 }
 
-/* Publish that this rank enters the last call at tick `entered`, or now if 0. Returns the tick. */
+/* Publish that this rank enters the call at tick `entered`, or now if it is 0. Returns the tick. */
 static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
 {
     struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), engine->rank};

@@ -324,9 +324,8 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
         (end_shard - shard) * whole + last + last_length - from};
 }
 
-/* --- results in memory that was never touched. Programs that allocate each result get such memory
- * for every large one: glibc maps allocations above 32 MiB anew, and JAX's arrays of that size are
- * always new. Page faults cost more than all the copying, and mapping in one call half of that. */
+/* --- results in memory that was never touched, as glibc and JAX return it for each large result.
+ * Page faults cost more than all the copying, and mapping in one call half of that. */
 #define POPULATE_AT_ONCE ((size_t)64 << 20) /* bytes; about 0.03 s */
 #define POPULATE_SHARE   8u                 /* of the timeout */
 

@@ -14,9 +14,8 @@
  * value as segment_rank (algorithms/select/machine_model.h). */
 #define SEGMENT_RANK ((size_t)64 << 10)
 /* The same if ranks share cores, nothing is reduced and TWILL_TUNE=segment is not set. Each segment
- * takes a change of ranks on a core, which is slow when other programs run. Then a broadcast of 64
- * MiB among four ranks on two cores took 39 ms instead of 127. Reductions of 32 MiB take a quarter
- * longer, as their segments no longer stay in L2. */
+ * takes a change of ranks on a core. With other programs, a broadcast of 64 MiB among four ranks on
+ * two cores took 39 ms instead of 127. Reductions are slower, as segments do not stay in L2. */
 #define SEGMENT_RANK_CROWDED ((size_t)1 << 20)
 /* Most bytes of TMP in an instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
@@ -212,8 +211,7 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
 }
 
 #ifndef NDEBUG
-/* Verify the schedules of all ranks before the first use, in debug builds with up to 32 ranks.
- * Returns TWILL_OK, or the error if one is wrong. */
+/* In debug builds up to 32 ranks, verify the schedules of all. Returns TWILL_OK or the error. */
 static twill_status verify_schedules(struct twill_engine *engine, const struct twill_choice *choice)
 {
     const struct twill_world *world = engine->world;

@@ -13,7 +13,7 @@
 #define TWILL_EXCHANGE_MESSAGE ((size_t)2 << 20)
 /* Most bytes of a segment of such an exchange, as in place they are copied first. */
 #define TWILL_EXCHANGE_MOST ((size_t)64 << 20)
-/* Return the bytes of a segment of an alltoall of `size` ranks on several nodes. */
+/* Return the bytes, at least segment_net, of a segment of an alltoall of `size` ranks on nodes. */
 static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
 {
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));

@@ -19,8 +19,7 @@ struct twill_operation; /* lib/job/operation.h */
 struct twill_plan;      /* lib/engine/plan.h */
 struct twill_region;
 struct twill_request;
-/* Element counts and offsets of a vector call, by rank. If `offset` is NULL, shards are
- * adjacent. */
+/* Element counts and offsets of a vector call, by rank. Without `offset` shards are adjacent. */
 struct twill_counts {
     const size_t *count, *offset;
 };
@@ -77,8 +76,7 @@ struct twill_instance {
     uint32_t signalled[TWILL_SCHEDULE_LANES]; /* SIGNALs so far */
 };
 
-/* One of TWILL_WINDOW places for instances. Instance e uses slot e % TWILL_WINDOW. Its memory is
- * kept between calls and freed with the engine. */
+/* A place for instances. Instance e uses slot e % TWILL_WINDOW. The engine keeps its memory. */
 struct twill_slot {
     struct twill_instance instance;
     unsigned char *scratch; /* TMP, then bounces, then fetched chunks */
@@ -87,8 +85,7 @@ struct twill_slot {
     size_t posted_count;
 };
 
-/* The first steps of a run that can be done before any bookkeeping (lib/engine/fast_path.c). Part
- * of its request. Set when the run is laid out. */
+/* The first steps of a run that can be done before any bookkeeping. Set by twill_run_lay_out(). */
 struct twill_fast_path {
     enum {
         TWILL_FAST_NONE,
@@ -202,8 +199,7 @@ struct twill_point {
     bool sends, receives;
 };
 
-/* The handle of a request, and how often its memory has been used. Constant between calls of
- * twill_request_take() and twill_request_give(). */
+/* The handle of a request, set by twill_request_take() and ended by twill_request_give(). */
 struct twill_request_handle {
     twill_request *given; /* the caller's handle, or NULL if not in use */
     uint32_t generation;  /* number of releases of this memory */

@@ -14,8 +14,7 @@ static void set_state(struct twill_request *request, enum twill_request_state st
     atomic_store_explicit(&request->state, state, memory_order_release);
 }
 
-/* Set a request's status and complete it, after which its waiter may reuse it. If other threads
- * could advance it, it no longer counts as pending. */
+/* Complete a request with `status`, so that its waiter may reuse it. It is not pending any more. */
 static void set_complete(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
@@ -421,8 +420,7 @@ static void close_request(struct twill_request *request)
     *request = (struct twill_request){.handle.generation = request->handle.generation + 1};
 }
 
-/* Get a slab of unused requests from the context's pool, which other threads may use at the same
- * time. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Get a slab of unused requests from the context's pool. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 static twill_status take_slab(struct twill_engine *engine)
 {
     struct twill_context *context = engine->context;

@@ -87,8 +87,7 @@ struct twill_context_staging {
     unsigned next; /* place of the next set of ranks, modulo 8 */
 };
 
-/* Return where the context keeps the costs of some ranks or, if it has none of them, the unused or
- * oldest place. The caller has locked the context. */
+/* Return the entry with the costs of `ranks`, or the one to replace. The context is locked. */
 static struct known *find_known(struct twill_context_staging *known, uint64_t ranks)
 {
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(known->known); i++)

@@ -67,8 +67,7 @@ static struct twill_lateness lateness_of(const struct twill_engine *engine, uint
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
-/* Return the rank whose late entries have cost the index-th most in a reader's period, counted from
- * 0, or UINT32_MAX if there is none. */
+/* Return the rank with the index-th highest cost of late entries, from 0, or UINT32_MAX if none. */
 static uint32_t rank_by_cost(const struct twill_engine *engine, size_t index,
                              enum twill_split_reader reader)
 {

@@ -42,8 +42,7 @@ static const char *environment_name(const struct twill_variable *variable)
     return is_entry(variable) ? variable->old : variable->name;
 }
 
-/* Return the index of the variable that environment variable `name` sets, or -1 if there is
- * none. */
+/* Return the number of the variable that `name` sets in the environment, or -1 if it sets none. */
 static int find_variable(const char *name, size_t length)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
@@ -103,7 +102,7 @@ static bool in_range(const struct twill_variable *variable, int64_t number)
     return number >= variable->least && (variable->most == 0 || number <= variable->most);
 }
 
-/* Set *number to the value of `text`, 0 for TWILL_TEXT. Returns TWILL_OK, or TWILL_ERR_CONFIG. */
+/* Set *number to the value of `text`, 0 for TWILL_TEXT. Returns TWILL_ERR_CONFIG if it is bad. */
 static twill_status parse_variable(const struct twill_variable *variable, const char *text,
                                    int64_t *number, struct twill_error *error)
 {
@@ -271,8 +270,7 @@ static twill_status find_entry(const struct twill_variable *variable, const char
     return TWILL_OK;
 }
 
-/* Set *found to the value in `settings`, or in the environment if that is NULL. found->value is
- * NULL if it is not set. Returns TWILL_OK, or TWILL_ERR_CONFIG if an entry is set to two values. */
+/* Find a value in `settings` (or the environment if NULL). found->value is NULL if it is unset. */
 static twill_status find_value(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

@@ -14,8 +14,7 @@ enum twill_variable_kind {
     TWILL_SECONDS, /* decimal number in [least, most] */
 };
 
-/* How a variable is set, and by whom. Before 1.0 every value had its own environment variable,
- * named TWILL_ and its id. Those old names are still read. */
+/* How a variable is set, and by whom. Names of before 1.0 (TWILL_ and the id) are still read. */
 enum twill_variable_scope {
     TWILL_SCOPE_USER,   /* users, as an environment variable */
     TWILL_SCOPE_MPI,    /* users of libtwill-mpi, as an environment variable */
@@ -202,25 +201,22 @@ struct twill_config {
  * variable, if a name is unknown, a value is bad, or an entry has another value by its old name. */
 twill_status twill_config_load(struct twill_config *config, const char *const *settings,
                                struct twill_error *error);
-/* Copy the loaded values of `from`. Fails only if out of memory. twill_config_destroy() must also
- * be called then, as `config` owns the copies made so far. */
+/* Copy the values of `from`. Returns TWILL_OK or TWILL_ERR_MEMORY. Always destroy `config`. */
 twill_status twill_config_copy(struct twill_config *config, const struct twill_config *from,
                                struct twill_error *error);
 /* Free the values, also after twill_config_load() has failed. */
 void twill_config_destroy(struct twill_config *config);
-/* Warn about each environment variable that begins with TWILL_ and is not in the table, and about
- * each that uses the old name of an entry. */
+/* Warn of each environment variable TWILL_* that is unknown or is the old name of an entry. */
 void twill_config_warn_environment(const struct twill_log *log);
-/* Return the value as text, or NULL if it is empty. */
+/* Return the value of a variable as text, or NULL if it is empty. */
 const char *twill_config_text(const struct twill_config *config, enum twill_variable_id id);
 /* Return the value of variable `name`, such as "TWILL_TUNE=domain", or NULL if empty or unknown. */
 const char *twill_config_find(const struct twill_config *config, const char *name);
-/* Return the value in a form that may be printed, with secrets masked. */
+/* Return the value of a variable in a form that may be printed, with secrets masked. */
 const char *twill_config_shown(const struct twill_config *config, enum twill_variable_id id);
-/* Return whether the caller or the environment has set the value. */
+/* Return whether the caller or the environment has set a variable. */
 bool twill_config_is_set(const struct twill_config *config, enum twill_variable_id id);
-/* Return a hash of what must be equal on all ranks. For TWILL_AGREE_SAME_OR_UNSET it also covers
- * whether the value is set. */
+/* Return a hash of a variable's value and, if TWILL_AGREE_SAME_OR_UNSET, of whether it is set. */
 uint32_t twill_config_hash(const struct twill_config *config, enum twill_variable_id id);
 
 #endif

@@ -367,8 +367,7 @@ static void close_locks(struct twill_context *context)
     pthread_mutex_destroy(&context->transports.alone_lock);
 }
 
-/* When a job grows, its ranks get a new context. Operations, registrations and the idle function
- * are copied. The old context is kept for its memory of twill_alloc(), which stays where it is. */
+/* When a job grows, its ranks get a new context. The old one keeps its memory of twill_alloc(). */
 
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error)

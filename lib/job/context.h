@@ -48,9 +48,8 @@ struct twill_handle_pool {
     size_t bytes; /* of one object */
 };
 
-/* Return memory for an object of `bytes` bytes, or NULL if out of memory. If the pool holds more
- * than `keep` blocks, the oldest is returned with its contents unchanged. Otherwise new zeroed
- * memory is mapped. The handles of the `keep` objects that ended last are thus never reused. */
+/* Return memory for an object of `bytes` bytes, or NULL if out of memory. If the pool has more than
+ * `keep` blocks, this is the oldest one, unchanged. Otherwise new zeroed memory is mapped. */
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
 /* Put the memory of an ended object of `bytes` bytes at the end of the pool. */
 void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
@@ -132,8 +131,7 @@ struct twill_context_comms {
     struct twill_handle_pool slabs; /* unused memory for requests */
     _Atomic unsigned pending; /* sum over the open communicators and one per advancer; lock-free */
     struct twill_context_staging *staging; /* measurements of the communicators, or NULL if none */
-    /* Advance all open communicators except `except`, and return the number of steps made. NULL
-     * until the first communicator has been opened. */
+    /* Advance all communicators but `except`. Returns the steps made. NULL before one is opened. */
     int (*_Atomic advance)(struct twill_context *context, const struct twill_comm *except);
     struct twill_advancer *advancers; /* other things that waits advance, last added first */
     const struct twill_comm_observer *observer; /* belongs to the layer above, or NULL */
@@ -204,8 +202,7 @@ struct twill_context_source {
  * it could not be mapped, *context is left alone and TWILL_ERR_MEMORY returned. */
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* Copy operations, idle function and registrations of `from`. Returns TWILL_OK or
- * TWILL_ERR_MEMORY. */
+/* Copy operations, idle function and registrations of `from`. Fails only if out of memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Keep `older` until `context` ends, or until twill_context_drop_older() finds it unused. */
@@ -227,14 +224,13 @@ static inline void twill_context_lock(struct twill_context *context)
     if (TWILL_LIKELY(!twill_context_is_forked(context)))
         pthread_mutex_lock(&context->lock);
 }
-/* Release the lock, unless in a forked child. */
+/* Release the context's lock, unless in a forked child. */
 static inline void twill_context_unlock(struct twill_context *context)
 {
     if (TWILL_LIKELY(!twill_context_is_forked(context)))
         pthread_mutex_unlock(&context->lock);
 }
-/* End a public call on the context, and return `status`. If that is an error, keep `error` for
- * twill_context_message(). */
+/* End a public call. If `status` is an error, keep `error` in the context. Returns `status`. */
 twill_status twill_context_outcome(struct twill_context *context, twill_status status,
                                    const struct twill_error *error);
 
@@ -253,8 +249,7 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
 twill_status twill_context_take(struct twill_context *context, void **memory, size_t bytes,
                                 struct twill_error *error);
 /* Free memory from twill_context_take(). NULL is ignored. */
-void twill_context_give(struct twill_context *context, void *memory,
-                        size_t bytes); /* NULL is ignored */
+void twill_context_give(struct twill_context *context, void *memory, size_t bytes);
 /* Set *memory to new memory for the library from the heap of twill_alloc(), which the node's ranks
  * map. If that is full, allocate as twill_context_take() does. Returns TWILL_OK or an error. */
 twill_status twill_context_take_shared(struct twill_context *context, void **memory, size_t bytes,

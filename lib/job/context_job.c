@@ -67,9 +67,8 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* Divide what the ranks of this host share, and list them in job.host_cpus. Each rank gets a share
- * of the free MCDRAM now, as ranks cannot see what others allocate but have not touched. The
- * progress thread gets a PU that no rank may run on, if there is one. */
+/* Divide what the ranks of this host share, and list them in job.host_cpus. Each gets a share of
+ * free MCDRAM, as untouched allocations are invisible. The progress thread gets a spare PU. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -104,8 +103,7 @@ static int compare_processes(const void *of, const void *with)
     return (a > b) - (a < b);
 }
 
-/* Set job.threads to the most ranks that are threads of one process. Fails only if out of
- * memory. */
+/* Set job.threads to the most ranks that one process has. Fails only if out of memory. */
 static twill_status count_threads(struct twill_context *context, const struct peer_info *all)
 {
     size_t size = (size_t)context->job.oob->size;

@@ -13,7 +13,7 @@ struct twill_level_info {
     uint32_t cpus;        /* number of CPUs that the rank may run on */
     uint64_t cpuset_hash; /* of these CPUs */
 };
-/* Describe a rank that may run on `cpus`. NULL means the CPUs of the calling thread. */
+/* Set *info to the place of a rank that may run on `cpus`, or on this thread's CPUs if NULL. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
 /* Set job.unbound and the levels of the context's world, whose nodes are known. Units come from
@@ -23,8 +23,7 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
 /* Set the levels of a world from info[size]. A level that no rank knows stays unset. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
-/* Set the levels of a world as TWILL_LAYOUT=groups and =units declare them. Each may be NULL. Fails
- * if a declaration is malformed or does not fit the world. */
+/* Set levels as TWILL_LAYOUT=groups and units (or NULL) say. Fails if the world does not fit. */
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
 /* Set the levels of a world as if twillrun had bound the ranks of each node on this machine.

@@ -27,8 +27,7 @@ void *twill_handle_map(size_t bytes)
     return memory != MAP_FAILED ? memory : NULL;
 }
 
-/* The pages become read-only, as such pages do not count against memory limits and adjacent ones
- * merge into one mapping. */
+/* Replace an object's pages by read-only ones of zeros, which use no memory and merge. */
 void twill_handle_retire(void *memory, size_t bytes)
 {
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;

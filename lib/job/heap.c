@@ -117,8 +117,7 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place chunks of the region that are not placed yet, in the range [from, to) of offsets, before
- * they are touched. Returns TWILL_OK or the error. */
+/* Place what is not placed in the range [from, to) of offsets. Returns TWILL_OK or the error. */
 static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
                                  struct twill_error *error)
 {
@@ -160,8 +159,7 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* Set *pointer to memory from the malloc library. Without one, or if its region is full, allocate
- * private memory, which peers cannot map. */
+/* Set *pointer to memory of the malloc library or, if it has none, to private memory. */
 static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -197,8 +195,7 @@ static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_
     return TWILL_OK;
 }
 
-/* Set *pointer to memory in the region. If that is full and no limit is set, allocate outside it.
- * Returns TWILL_ERR_MEMORY if that also fails. */
+/* Set *pointer to memory in the region or, without a limit, outside. Fails if all is full. */
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -319,8 +316,7 @@ uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, s
     return (uint64_t)(p - heap->base);
 }
 
-/* Replace the pages of a chunk by private ones with the same contents, in one step. After a failure
- * the old pages are still there. */
+/* Replace the pages of a chunk by private ones with the same contents, or fail and keep them. */
 static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct twill_error *error)
 {
     unsigned char resident[TWILL_HUGE_PAGE / 4096], *at = heap->base + chunk * TWILL_HUGE_PAGE;

@@ -42,11 +42,10 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
                               struct twill_error *error);
 /* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
-/* Replace the pages of the heap, at the same addresses and with the same contents, by pages that no
- * other process maps. Needed when the others continue without a rank, because that rank may still
- * write to the old pages. The heap is private memory afterwards. No thread may write to it during
- * the call. Returns TWILL_ERR_UNSUPPORTED if the malloc library manages the heap, and
- * TWILL_ERR_MEMORY if out of memory. */
+/* Replace the pages of the heap by private ones at the same addresses, with the same contents.
+ * Needed when the others continue without a rank, as that rank may still write to the old pages. No
+ * thread may write to the heap during the call. Returns TWILL_OK, TWILL_ERR_UNSUPPORTED if the
+ * malloc library manages the heap, or TWILL_ERR_MEMORY. */
 twill_status twill_heap_fence(struct twill_heap *heap, struct twill_error *error);
 /* A peer's heap as mapped by this process. It belongs to a communicator. */
 struct twill_heap_view {
@@ -58,15 +57,12 @@ twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twi
                                   uint32_t rank, struct twill_error *error);
 /* Free what the view contains. The peer's heap stays mapped. */
 void twill_heap_view_close(struct twill_heap_view *view);
-/* Populate the page tables for a range of a peer's heap (bytes > 0) before its first access. Taking
- * the page faults one by one costs several times more. */
+/* Populate the page tables for a range of a peer's heap (bytes > 0), before its first access. */
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
-/* Return the offset of [pointer, pointer + bytes) in this rank's region, or TWILL_HEAP_NOWHERE if
- * the range is not in it or the heap is fenced. */
+/* Return a range's offset in this rank's region, or TWILL_HEAP_NOWHERE if not there or fenced. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
-/* With TWILL_HEAP=shared the heap of a context is the region that libtwill-heap.so serves malloc()
- * from. Peers then access malloc'd buffers as they access those of twill_alloc(). */
+/* With TWILL_HEAP=shared a context's heap is the region that libtwill-heap.so takes memory from. */
 
 /* Whether TWILL_HEAP=shared takes effect, and if not, why. Exchanged between ranks. */
 enum twill_preloaded_outcome {

@@ -61,7 +61,8 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Return whether the context has memory of twill_alloc() or of the library. */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/context_job.c. Wait for connections between hosts, and warn of missing ones. */
+/* lib/job/context_job.c. Wait for the failure detector's connections between hosts, and warn of
+ * missing ones. Returns TWILL_OK or the error. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. Facts about a rank's heap that ranks exchange before they open heaps. */
@@ -100,9 +101,8 @@ void twill_heap_note(struct twill_context *context);
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
                           unsigned me);
 
-/* lib/job/tuning.c. Read a whole tuning file into *text, which the caller frees. *text is NULL if
- * the file is empty. Returns TWILL_ERR_CONFIG, with a message that names TWILL_TUNING, if it cannot
- * be read or is no text file. */
+/* lib/job/tuning.c. Read a tuning file into *text, which the caller frees, or NULL if it is empty.
+ * Returns TWILL_OK, or TWILL_ERR_CONFIG if it cannot be read or is no text file. */
 twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
 /* Load the timings by which algorithms are chosen. Fails if a file or TWILL_ALGORITHM is bad. */
 twill_status twill_context_open_tuning(struct twill_context *context);

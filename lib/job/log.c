@@ -42,8 +42,7 @@ const char *twill_log_name_file(const struct twill_log *log, const char *pattern
     return used < PATH_MAX - 1 ? NULL : "the path is too long";
 }
 
-/* The log's print(). Send a warning to twillrun through the socket `user`. If that fails, write it
- * to standard error as twill_say() does. */
+/* Send a warning to twillrun through the socket `user` or, if that fails, write it to stderr. */
 static void print_by_launcher(void *user, const char *line)
 {
     const char *rank = getenv("RANK"), *text = strstr(line, ": ");

@@ -11,16 +11,15 @@
 void twill_log_find_launcher(struct twill_log *log);
 /* Set the level and open the log file. A file with %r in its name is opened by a second call, once
  * the rank is known. Returns TWILL_ERR_CONFIG if its name is wrong or it cannot be opened. */
-/* Close the log file, if it is open. */
 twill_status twill_log_open(struct twill_context *context);
+/* Close the log file, if it is open. */
 void twill_log_close(struct twill_context *context);
 /* Expand %h, %p, %r and %% in a file name. Returns NULL, or a text that says what is wrong. */
 const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
                                 char path[PATH_MAX]);
 
-/* Log the notes added since the last call. A line of twill_context_note(), which is equal on all
- * ranks of a node, is logged at level info by the node's first rank and at debug by the others. A
- * line of twill_context_note_rank() is logged by every rank at info. */
+/* Log the notes added since the last call. The node's first rank logs those of twill_context_note()
+ * at info, the others at debug. Those of twill_context_note_rank() are always at info. */
 void twill_log_notes(struct twill_context *context);
 /* Log each variable that is not at its default. */
 void twill_log_process(struct twill_context *context);

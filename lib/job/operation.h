@@ -37,9 +37,8 @@ struct twill_operations {
 /* Return the user-defined operation, or NULL if `op` is built in or unknown. */
 const struct twill_operation *twill_context_operation(const struct twill_context *context,
                                                       twill_op op);
-/* Return the value by which ranks compare an operation. It is `op` itself for a built-in one. For a
- * user-defined one it is made of element size and flags, because each rank numbers its own. It has
- * at most 16 bits, and twill_op_name() calls it "created". */
+/* Return the 16 bits by which ranks compare an operation. It is `op` if built in, else made of
+ * element size and flags, as each rank numbers its own. twill_op_name() calls that "created". */
 twill_op twill_context_operation_kind(const struct twill_context *context, twill_op op);
 
 #endif

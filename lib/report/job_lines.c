@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes the lines of a job view. These are its ranks, their calls and last events, and findings
- * about ranks that are dead, stopped, behind the others, or in another call. */
+/* Makes the lines of a job view. These are its ranks, their calls, last events, and findings. */
 #include "algorithms/algorithms.h"
 #include "lib/base/plural.h"
 #include "lib/report/job_view.h"
@@ -103,6 +102,7 @@ static int awaited_by(const struct twill_job_view *view, const struct twill_job_
     return -1;
 }
 
+/* Return the name of a call's collective, or "-" if its number is unknown. */
 static const char *collective_name(const struct twill_call *call)
 {
     return (unsigned)call->collective < TWILL_COLLECTIVE_COUNT
@@ -123,6 +123,7 @@ static const char *operation_name(const struct twill_call *call)
     return reduces ? name_or_dash(twill_op_name(call->op)) : "-";
 }
 
+/* Append to the view the line of the last call of a region's owner. */
 static void list_call(struct twill_job_view *view, const struct twill_job_region *region)
 {
     const struct twill_node_owner *owner = region->owner;
@@ -149,6 +150,7 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
         (int)sizeof(failure->message), failed ? failure->message : "-");
 }
 
+/* Append to the view the line of event `number` of a region's owner. */
 static void list_event(struct twill_job_view *view, const struct twill_job_region *region,
                        uint64_t number, const struct twill_trace_event *event)
 {
@@ -171,6 +173,7 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                        peer, event->detail);
 }
 
+/* Return whether no region before this one belongs to the same rank. */
 static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
 {
     size_t before = 0;
@@ -180,6 +183,7 @@ static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
     return before == index;
 }
 
+/* Append to the view the line of the job and those of its ranks. */
 static void list_ranks(struct twill_job_view *view)
 {
     const struct twill_node_owner *first = view->region[0].owner;
@@ -211,6 +215,7 @@ void twill_job_list(struct twill_job_view *view, size_t events)
         }
 }
 
+/* Write the last call of a region's owner to text[bytes]. Returns `text`. */
 static const char *call_text(const struct twill_job_region *region, char *text, size_t bytes)
 {
     struct twill_call call =
@@ -243,7 +248,7 @@ static void find_dead_and_stopped(struct twill_job_view *view)
     }
 }
 
-/* Return the region that is in the call of the highest number, or NULL if none is in a call. */
+/* Return the region in [from, to) that is in the latest call, or NULL if none is in a call. */
 static const struct twill_job_region *find_farthest(const struct twill_job_view *view, size_t from,
                                                     size_t to)
 {
@@ -255,7 +260,7 @@ static const struct twill_job_region *find_farthest(const struct twill_job_view 
     return farthest;
 }
 
-/* Write the ranks that are in the call of this number, as "ranks 0, 2 have" or "rank 0 has". */
+/* Write which of [from, to) are in call `sequence`, as "ranks 0, 2 have" or "rank 0 has". */
 static void name_ranks(const struct twill_job_view *view, size_t from, size_t to, uint64_t sequence,
                        char *text, size_t bytes)
 {
@@ -274,7 +279,7 @@ static void name_ranks(const struct twill_job_view *view, size_t from, size_t to
              ranks > NAMED_RANKS ? ", ..." : "", ranks > 1 ? "have" : "has");
 }
 
-/* Add a finding for each rank that has not begun the farthest call. */
+/* Add a finding for each of regions [from, to) that has not begun the latest call of them. */
 static void find_behind(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *farthest = find_farthest(view, from, to);
@@ -309,7 +314,7 @@ static void find_behind(struct twill_job_view *view, size_t from, size_t to)
     }
 }
 
-/* Add a finding for each rank whose last call differs from the first rank's call of that number. */
+/* Add a finding for each region in [from, to) whose last call differs from the first region's. */
 static void find_different(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *first = &view->region[from];

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A search for the regions of a job, and why some could not be read. */
+/* A search for a job's regions, and why some could not be read. Lives while a view is opened. */
 struct job_search {
     struct twill_job_view *view;
     const char *name;
@@ -24,6 +24,7 @@ struct job_search {
     struct twill_error *error;
 };
 
+/* Return whether the view has a region in this file. */
 static bool is_known(const struct twill_job_view *view, const struct stat *about)
 {
     for (size_t i = 0; i < view->regions; i++)
@@ -41,6 +42,7 @@ static void find_owner(struct twill_job_region *region, int fd)
         region->process = (struct twill_host_process){.pid = 0};
 }
 
+/* Read the last call of a region's owner, and whether the owner is in it. */
 static void read_call(struct twill_job_region *region)
 {
     const struct twill_node *node = &region->view->node;
@@ -128,6 +130,7 @@ static bool descends(const struct twill_host_process *list, size_t count, int pi
     return false;
 }
 
+/* Return whether a process is or descends from search->pid or, if that is 0, has the name. */
 static bool matches(const struct job_search *search, const struct twill_host_process *list,
                     size_t count, const struct twill_host_process *process)
 {
@@ -138,6 +141,7 @@ static bool matches(const struct job_search *search, const struct twill_host_pro
     return strncmp(process->name, search->name, sizeof(process->name) - 1) == 0;
 }
 
+/* Order two regions by job, communicator and rank, for qsort(). */
 static int compare_regions(const void *a, const void *b)
 {
     const struct twill_node_owner *x = ((const struct twill_job_region *)a)->owner;
@@ -149,7 +153,7 @@ static int compare_regions(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Return an error whose message says why nothing was found. */
+/* Return TWILL_ERR_ARGUMENT or TWILL_ERR_SYSTEM. The message says why nothing was found. */
 static twill_status refuse_search(const struct job_search *search)
 {
     const struct twill_host_process *first = &search->first;
@@ -184,6 +188,7 @@ static twill_status check_one_job(const struct job_search *search)
                       first->process.pid, last->process.pid);
 }
 
+/* Find and sort the regions of the job. Returns TWILL_OK, or the error if there is not one job. */
 static twill_status find_regions(struct job_search *search)
 {
     struct twill_job_view *view = search->view;

@@ -8,7 +8,7 @@
 #include "lib/engine/trace_calls.h"
 #include "lib/twill_job.h"
 
-/* One rank's memory for one communicator. */
+/* One rank's memory for one communicator, and what a view has read in it. */
 struct twill_job_region {
     struct twill_node_view *view;
     const struct twill_node_owner *owner; /* part of the view's memory */
@@ -33,8 +33,9 @@ struct twill_job_view {
 
 /* Append a formatted line, or set view->short_of_memory (lib/report/job_lines.c). */
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...) TWILL_PRINTF(2, 3);
-/* Append lines of ranks, calls and up to `events` last events of each region, and findings. */
+/* Append lines of ranks, calls and up to `events` last events of each region. */
 void twill_job_list(struct twill_job_view *view, size_t events);
+/* Append findings about ranks that are dead, stopped, behind the others, or in another call. */
 void twill_job_find(struct twill_job_view *view);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TWILL_METRICS, a file in the text format of Prometheus with calls, bytes and seconds by
- * communicator, collective, size and algorithm. The thread whose call completes when it is time
- * writes the file, as the library has no thread for it. So does the end of a communicator. */
+/* TWILL_METRICS, a file in the text format of Prometheus with calls, bytes and seconds. A thread
+ * whose call completes when it is time writes it, and so does the end of a communicator. */
 #include "algorithms/select/explain.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/plan.h"
@@ -19,8 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The sums of one row. It is made when a run is laid out, and kept until the context ends. The
- * holder of its communicator adds, and any thread may read. */
+/* The sums of one row of the file. Made when a run is laid out, and kept until the context ends.
+ * The holder of its communicator adds, and any thread may read. */
 struct twill_account {
     struct twill_account *next;
     uint32_t comm; /* number of the communicator */
@@ -31,10 +30,9 @@ struct twill_account {
     uint64_t ticks, waiting; /* time in calls, and the part until the last rank had entered */
 };
 
-/* The metrics of a context. The context's lock protects the list of accounts, and none is freed
- * before the end. While one thread counts in an account, another may write the file. So the file
- * shows each counter as it was at some moment, but not all at the same moment. If several threads
- * find that it is time to write, one does (`writing`). */
+/* The metrics of a context. Its lock protects the list of accounts, and none is freed before the
+ * end. As others count while one thread (`writing`) writes the file, that shows each counter as it
+ * was at some moment, but not all at the same moment. */
 struct twill_metrics {
     struct twill_observer observer; /* the first member, as context->observer points to it */
     char path[PATH_MAX];
@@ -55,12 +53,13 @@ static const struct size_class {
                {UINT64_C(1) << 24, "16M"},
                {UINT64_MAX, "more"}};
 
+/* Return the metrics of a context, or NULL if it keeps none. */
 static struct twill_metrics *metrics_of(const struct twill_context *context)
 {
     return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
-/* Set run->layout.account to an account that exists or is new. Fails only without memory. */
+/* Set run->layout.account to the sums for such calls, which may be new. Fails without memory. */
 static twill_status find_account(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
@@ -104,6 +103,7 @@ static void count_call(struct twill_request *request)
     twill_metrics_write(request->engine->context);
 }
 
+/* The text of the file while it is composed, of `used` bytes. It grows by itself. */
 struct metrics_text {
     char *start;
     size_t used, capacity;
@@ -140,6 +140,7 @@ static const char *const families[FAMILY_COUNT][2] = {
     {"twill_moving_seconds_total", "The rest of the time in collectives."},
 };
 
+/* Append an account's value of a family of metrics, and a newline. */
 static void add_value(struct metrics_text *text, const struct twill_metrics *metrics,
                       const struct twill_account *account, enum family family)
 {
@@ -156,6 +157,7 @@ static void add_value(struct metrics_text *text, const struct twill_metrics *met
                  second * (double)(family == FAMILY_WAITING ? waiting : ticks - waiting));
 }
 
+/* Append the whole file to a text, under the context's lock. */
 static void compose(struct twill_context *context, struct metrics_text *text)
 {
     const struct twill_metrics *metrics = metrics_of(context);
@@ -217,6 +219,7 @@ void twill_metrics_write(struct twill_context *context)
     atomic_store_explicit(&metrics->writing, false, memory_order_release);
 }
 
+/* Free the metrics of a context that ends. */
 static void close_metrics(struct twill_context *context)
 {
     struct twill_metrics *metrics = metrics_of(context);

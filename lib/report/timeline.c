@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* TWILL_TIMELINE, the events of a rank as Chrome trace JSON, which Perfetto and chrome://tracing
- * open. There is one file for each rank, which is a process there. Times are those of rank 0's
- * clock.
+ * open. Each rank has a file and is a process there. Times are those of rank 0's clock.
  *
- * The file is a JSON array with one event a line. It ends with "]" after every write, so that it is
- * valid even if the rank is killed. Events are kept in memory, and written when the buffer is full,
- * when TWILL_TIMELINE_EVERY_NS have passed, and at the end. */
+ * The file is a JSON array with one event a line, and ends with "]" after every write, so that it
+ * is always valid. Events are kept in memory, and written when the buffer is full, when
+ * TWILL_TIMELINE_EVERY_NS have passed, and at the end. */
 #include "algorithms/algorithms.h"
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/base/times.h"
@@ -39,6 +38,7 @@ enum mark_phase {
     SHOWN_TRACK,   /* the name of a track, at its first use */
 };
 
+/* An event to show, kept in a timeline until it is written. */
 struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
     uint64_t bytes, more; /* for SHOWN_BYTES, those being sent, and those being received */
@@ -77,7 +77,7 @@ struct twill_timeline {
     char text[TEXT_BYTES + LINE_MOST + sizeof(FILE_END)];
 };
 
-/* JSON is written without printf, which costs more than the events. put_X() returns its end. */
+/* JSON is written without printf, which costs more than the events. */
 
 static const char *const names[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_POINT_BEGIN] = "message",     [TWILL_TRACE_WAIT_BEGIN] = "wait for peer",
@@ -89,6 +89,7 @@ static const char *const names[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_STEP_END] = "step",
 };
 
+/* Write a text without '\0'. Returns its end. */
 static char *put_text(char *to, const char *text)
 {
     size_t length = strlen(text);
@@ -96,6 +97,7 @@ static char *put_text(char *to, const char *text)
     return to + length;
 }
 
+/* Write a number in decimal. Returns its end. */
 static char *put_number(char *to, uint64_t number)
 {
     char digits[20];
@@ -108,12 +110,13 @@ static char *put_number(char *to, uint64_t number)
     return to;
 }
 
+/* Write `name` and a number. Returns their end. */
 static char *put_member(char *to, const char *name, uint64_t number)
 {
     return put_number(put_text(to, name), number);
 }
 
-/* Write `name`, then `ns` as microseconds with three decimals. Returns the end of the text. */
+/* Write `name`, then `ns`, at least 0, as microseconds with three decimals. Returns the end. */
 static char *put_time(char *to, const char *name, int64_t ns)
 {
     uint64_t n = ns > 0 ? (uint64_t)ns : 0;
@@ -134,6 +137,7 @@ static char *put_name(char *to, const char *name)
     return to;
 }
 
+/* Return the name of an event's collective or, in other events, of its kind. */
 static const char *event_name(const struct shown_event *event)
 {
     if (event->kind == TWILL_TRACE_CALL_BEGIN) {
@@ -160,6 +164,7 @@ static int64_t time_of(const struct clock_pair *clock, uint64_t ticks)
     return (int64_t)clock->ns[0] + (int64_t)after - clock->offset;
 }
 
+/* Write the arguments of an event, and its end. Returns the end of the text. */
 static char *put_arguments(char *to, const struct shown_event *event)
 {
     to = put_member(to, ",\"args\":{\"comm\":", event->comm);
@@ -175,8 +180,7 @@ static char *put_arguments(char *to, const struct shown_event *event)
     return put_text(to, "}}");
 }
 
-/* Write a track's name and communicator, as "call (0)", or "send 2 (0)" for a third lane. Returns
- * the end of the text. */
+/* Write a track's name, as "call (COMM)", or "send 2 (COMM)" for lane 2. Returns the end. */
 static char *put_track(char *to, const struct shown_event *event, unsigned rank)
 {
     to = put_member(to, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", rank);
@@ -188,6 +192,7 @@ static char *put_track(char *to, const struct shown_event *event, unsigned rank)
     return put_text(put_member(to, " (", event->comm), ")\"}}");
 }
 
+/* Write a value of the counter of bytes in flight. Returns the end of the text. */
 static char *put_bytes(char *to, const struct shown_event *event, unsigned rank,
                        const struct clock_pair *clock)
 {
@@ -263,6 +268,7 @@ static void flush_events(struct twill_timeline *t)
     t->clock.ns[0] = t->clock.ns[1];
 }
 
+/* Keep an event, and write all that are kept if they are many or old. Takes the lock. */
 static void add_event(struct twill_timeline *timeline, const struct shown_event *event)
 {
     pthread_mutex_lock(&timeline->lock);
@@ -292,6 +298,7 @@ static void write_clock(struct twill_timeline *t)
  * has these members in common with its begin. */
 enum same { SAME_KIND, SAME_PEER = 1, SAME_SEQUENCE = 2, SAME_DETAIL = 4 };
 
+/* How the events of a kind end. A constant. */
 static const struct row {
     uint8_t ends; /* kind of the end, or 0 for an instant */
     uint8_t same; /* enum same */
@@ -310,7 +317,7 @@ static const struct row {
     [TWILL_TRACE_UPDATE_BEGIN] = {TWILL_TRACE_UPDATE_END, SAME_PEER},
 };
 
-/* The events of a communicator that have begun and not ended. */
+/* The events of a communicator that have begun and not ended, while it is recorded. */
 struct spans {
     struct twill_timeline *timeline;
     pthread_mutex_t lock; /* several threads record events of one communicator */
@@ -325,6 +332,7 @@ struct spans {
     uint8_t lane[OPEN_MOST];
 };
 
+/* Return what keeps the begun events of communicator `comm`, or NULL if out of memory. */
 static struct spans *new_spans(struct twill_timeline *timeline, uint32_t comm)
 {
     struct spans *open = calloc(1, sizeof(*open));
@@ -336,6 +344,7 @@ static struct spans *new_spans(struct twill_timeline *timeline, uint32_t comm)
     return open;
 }
 
+/* Free what keeps the begun events of a communicator, which may be NULL. */
 static void free_spans(struct spans *open)
 {
     if (open == NULL)
@@ -347,6 +356,7 @@ static void free_spans(struct spans *open)
     free(open);
 }
 
+/* Return an event of a trace in the form to show it, as `phase`. */
 static struct shown_event event_of(const struct spans *open, const struct twill_trace_event *event,
                                    enum mark_phase phase)
 {
@@ -362,6 +372,7 @@ static struct shown_event event_of(const struct spans *open, const struct twill_
                                 .detail = (uint8_t)event->detail};
 }
 
+/* Show an event as an instant, with the name of its tensor, if any. */
 static void add_instant(struct spans *open, const struct twill_trace_event *event)
 {
     struct shown_event added = event_of(open, event, SHOWN_INSTANT);
@@ -407,6 +418,7 @@ static void drop_begun(struct spans *open, unsigned i)
     }
 }
 
+/* Remember an event that has begun. If there are too many, show the oldest as an instant. */
 static void begin_event(struct spans *open, const struct twill_trace_event *event)
 {
     if (open->count == OPEN_MOST) {
@@ -419,6 +431,7 @@ static void begin_event(struct spans *open, const struct twill_trace_event *even
         count_bytes(open, event, event->kind == TWILL_TRACE_RECV_BEGIN, 1);
 }
 
+/* Return whether two events are the begin and the end of the same thing. */
 static bool are_pair(const struct twill_trace_event *begin, const struct twill_trace_event *end)
 {
     const struct row *row = &rows[begin->kind];
@@ -452,7 +465,7 @@ static bool end_event(struct spans *open, const struct twill_trace_event *event)
     return true;
 }
 
-/* Consume an event of a communicator's trace. */
+/* Show an event that a communicator's trace records. `user` is its spans. */
 static void consume_event(void *user, const struct twill_trace_event *event)
 {
     struct spans *open = user;
@@ -487,7 +500,7 @@ static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, 
         snprintf(path, PATH_MAX, "%.*s.%s%s", (int)(length - strlen(dot)), pattern, rank, dot);
 }
 
-/* Write metadata of this rank. The job's number shows twill-trace which files belong together. */
+/* Begin the file with the rank's metadata. The job's number shows twill-trace which files match. */
 static void start_file(struct twill_timeline *t, const struct twill_oob *oob)
 {
     char host[HOST_NAME_MAX + 1] = "?", job[2 * TWILL_NONCE_BYTES + 1];
@@ -531,7 +544,7 @@ static struct twill_timeline *open_timeline(const struct twill_context *context)
     return t;
 }
 
-/* Write what is left, and close the file. */
+/* Write what is left, close the file, and free the timeline. */
 static void close_timeline(struct twill_context *context)
 {
     struct twill_timeline *timeline = context->timeline;
@@ -544,12 +557,12 @@ static void close_timeline(struct twill_context *context)
     context->timeline = NULL;
 }
 
-/* A rank's contribution to a round, which is when it began this one and ended the one before. */
+/* A rank's part of a round, when it began this one and ended the one before, in ns. */
 struct clock_round {
     uint64_t begun, ended;
 };
 
-/* The narrowest bounds of this clock minus that of rank 0 so far. */
+/* The narrowest bounds so far of this clock minus that of rank 0, in ns. */
 struct clock_bounds {
     int64_t least, most;
 };
@@ -564,8 +577,7 @@ static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
     bounds->most = most < bounds->most ? most : bounds->most;
 }
 
-/* Run ALIGN_ROUNDS + 1 allgathers, the first of which connects, and store their bounds. Returns the
- * status of the first that failed, or TWILL_OK. */
+/* Run ALIGN_ROUNDS + 1 allgathers and store their bounds. Returns TWILL_OK or the error of one. */
 static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
                             struct clock_round *all, struct clock_bounds *bounds)
 {

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A parsed question to twill_context_why(). */
+/* A parsed question to twill_context_why(), while it is answered. */
 struct question {
     struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
     struct twill_dense dense;            /* the layer asked about, if rows > 0 */
@@ -21,11 +21,13 @@ struct question {
     char copy[TWILL_WHY_QUESTION];
 };
 
+/* Return TWILL_ERR_ARGUMENT, with a message that `word` is not `what`. */
 static twill_status refuse_query(struct twill_context *context, const char *word, const char *what)
 {
     return TWILL_FAIL(&context->error, TWILL_ERR_ARGUMENT, "why: \"%s\" is not %s", word, what);
 }
 
+/* Set *type to the type named `word`. Returns false if there is none. */
 static bool is_type(const char *word, twill_type *type)
 {
     for (unsigned t = 0; t < TWILL_TYPE_COUNT; t++) {
@@ -134,6 +136,7 @@ static char *cut_word(char **rest)
     return word;
 }
 
+/* Parse a question. Returns TWILL_OK, or TWILL_ERR_ARGUMENT if it is wrong or too long. */
 static twill_status read_question(struct twill_context *context, struct question *q,
                                   const char *text)
 {
@@ -152,6 +155,7 @@ static twill_status read_question(struct twill_context *context, struct question
     return TWILL_OK;
 }
 
+/* Return whether a world has levels inside its nodes. */
 static bool has_levels(const struct twill_world *world)
 {
     for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++)
@@ -182,8 +186,7 @@ static twill_status declare_world(struct twill_world *world, const struct questi
     return status;
 }
 
-/* Append a line, which ends with a newline, to the answer in selection.why. Fails only if out of
- * memory. */
+/* Append a line, which ends with a newline, to selection.why. Fails only if out of memory. */
 static twill_status append_line(struct twill_context *context, const char *line)
 {
     size_t before = strlen(context->selection.why);
@@ -195,7 +198,7 @@ static twill_status append_line(struct twill_context *context, const char *line)
     return TWILL_OK;
 }
 
-/* Append which way a set would choose for a dense layer, without an optimizer and with one. */
+/* Append a set's choices for a dense layer, as two lines. Returns TWILL_OK or the error. */
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
 {
@@ -214,6 +217,7 @@ static twill_status append_dense(struct twill_context *context, struct twill_den
     return TWILL_OK;
 }
 
+/* Append a set's choices for a dense layer in this world. Returns TWILL_OK or the error. */
 static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
                               const struct twill_world *world, const struct twill_tuning *tuning)
 {
@@ -241,6 +245,7 @@ static twill_status append_use(struct twill_context *context, const struct twill
     return append_line(context, line);
 }
 
+/* Set selection.why to the answer to a question. Returns TWILL_OK or the error. */
 static twill_status answer_query(struct twill_context *context, const char *text)
 {
     struct question q;
