@@ -91,8 +91,7 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
     return true;
 }
 
-/* Add Cray's pm_counters in the folder, which count joules of the node, of its CPUs and of its
- * memory. Returns false with a message if that of the node is missing or does not fit. */
+/* Add Cray's pm_counters of node, CPUs and memory. Returns false if only the node's are missing. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {
@@ -255,8 +254,7 @@ static bool read_energy_counters(struct twill_energy_meter *meter)
     return true;
 }
 
-/* Read all counters. If they have a stamp, read again until it is the same before and after, so
- * that all values are from the same update. Returns false with a message on failure. */
+/* Read all counters, again until stamps before and after are equal. Returns false on failure. */
 static bool read_energy_at_once(struct twill_energy_meter *meter)
 {
     uint64_t before = 0, after = 0;

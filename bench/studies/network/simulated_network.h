@@ -17,8 +17,7 @@ struct simulated_network {
 const struct simulated_network *network_at(size_t index);
 /* Return the seconds of a message's latency that software takes and not the links. */
 double network_software_latency(const struct twill_machine_model *model);
-/* Write the platform of nodes "n0", "n1" ... by the model to `path`. Returns false if that
- * fails. */
+/* Write the platform of nodes "n0", "n1" ... by the model to `path`. Returns false on failure. */
 bool network_write(const struct simulated_network *network, const struct twill_machine_model *model,
                    uint32_t nodes, const char *path);
 /* A call of a collective to simulate. Each lane of a rank is an actor of SimGrid that runs its

@@ -16,8 +16,7 @@ static inline float exchange_gradient(int worker, size_t element)
     return (float)((element + (size_t)worker * 3) % 8);
 }
 
-/* Return whether a parameter is not that of `updates` steps of SGD by the workers' mean
- * gradient. */
+/* Return whether a parameter is not that of `updates` SGD steps by the workers' mean gradient. */
 static inline bool exchange_is_wrong(float parameter, size_t element, int first_worker, int workers,
                                      size_t updates)
 {

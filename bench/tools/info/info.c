@@ -184,8 +184,7 @@ static int fail_pages_query(int error)
     return 1;
 }
 
-/* Print where the shared memory of communicators is, this rank's and that of the node's other ranks
- * as mapped here. Returns 0, or 1 if the query fails or pages should be bound and are not. */
+/* Print where communicators' shared memory is. Returns 1 if it is misplaced or unknown, else 0. */
 static int check_shared_pages(const struct placement_request *placement_request)
 {
     struct twill_bench_pages pages;

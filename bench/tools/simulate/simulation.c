@@ -63,8 +63,7 @@ static void schedule_link(struct simulation *s, const struct shared_link *link)
         event_heap_remove(&s->events, slot);
 }
 
-/* Schedule an event of a message. If there are several shards, messages that are due at the same
- * time arrive in a random order, as it is chance which worker updates which shard first. */
+/* Schedule an event of a message, at equal times in random order if there are several shards. */
 static void schedule_message(struct simulation *s, uint32_t message, double time)
 {
     uint64_t order = s->scheduled++;
@@ -87,6 +86,7 @@ static void begin_gradient(struct simulation *s, uint32_t actor)
     event_heap_set(&s->events, actor, s->now + longest, s->scheduled++);
 }
 
+/* Send an actor's gradient to all shards, in a message to each after a latency. */
 static void send_gradient(struct simulation *s, uint32_t actor)
 {
     s->actors[actor].pushed = s->now;
@@ -338,6 +338,7 @@ static bool create_shards(struct simulation *s)
     return s->shard != NULL;
 }
 
+/* Make all parts of a simulation. Returns false if out of memory. Free it in any case. */
 static bool create_simulation(struct simulation *s)
 {
     uint32_t actors = s->rules.actors;

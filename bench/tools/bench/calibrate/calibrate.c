@@ -155,8 +155,7 @@ static twill_status begin_session(struct twill_bench_calibration *c, const char 
     return status;
 }
 
-/* Measure the median time of a call in seconds, as the maximum over the ranks. Calls are back to
- * back, or each after a barrier if they have a root. Buffers are as large as the whole message. */
+/* Set *seconds to the median of a call on the slowest rank. Rooted ones each follow a barrier. */
 static twill_status time_calls(struct twill_bench_calibration *c, twill_comm *comm,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_pointers at, double *seconds)
@@ -286,8 +285,7 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
     return status;
 }
 
-/* Measure the cost of reducing each type beyond that of f32. It is the difference of two allreduces
- * of equal bytes, divided by the (P-1)/P of them that a rank reduces. */
+/* Write the cost of reducing each type, by how much longer an allreduce takes than with f32. */
 static twill_status measure_types(struct twill_bench_calibration *c)
 {
     const double plain = 1024 / 100e9; /* f32 at 100 GB/s, as in the model of machine "auto" */

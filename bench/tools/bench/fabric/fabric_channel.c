@@ -28,6 +28,7 @@ static twill_status calls_recv(struct fabric_channel *channel, size_t slot, void
     return twill_recv_start(calls->comm, data, bytes, TWILL_U8, from, &calls->requests[slot]);
 }
 
+/* Wait for the requests of `count` slots from `first` on. */
 static twill_status calls_wait(struct fabric_channel *channel, size_t first, size_t count)
 {
     struct calls *calls = channel->own;
@@ -42,12 +43,14 @@ static twill_status calls_test(struct fabric_channel *channel, size_t slot)
     return twill_test(&calls->requests[slot], &done);
 }
 
+/* Send a message and wait until its buffer can be used again. */
 static twill_status calls_send_now(struct fabric_channel *channel, void *data, size_t bytes, int to)
 {
     struct calls *calls = channel->own;
     return twill_send(calls->comm, data, bytes, TWILL_U8, to);
 }
 
+/* Receive a message and wait for it. */
 static twill_status calls_recv_now(struct fabric_channel *channel, void *data, size_t bytes,
                                    int from)
 {
@@ -55,6 +58,7 @@ static twill_status calls_recv_now(struct fabric_channel *channel, void *data, s
     return twill_recv(calls->comm, data, bytes, TWILL_U8, from);
 }
 
+/* Set the numbers of registrations and of reused ones, by the communicator's counters. */
 static void calls_count(struct fabric_channel *channel, unsigned long long *registrations,
                         unsigned long long *hits)
 {

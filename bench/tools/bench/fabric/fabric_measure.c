@@ -359,8 +359,7 @@ static void run_client(const char *command, const char *port, const char *host)
         (void)read_table(file, false);
 }
 
-/* Run fi_pingpong of libfabric between the ranks of the first pair. *value is its result for one
- * size, in microseconds, or MB/s for bandwidths, or 0 if it does not run. Collective. */
+/* Set *value to the us or MB/s of fi_pingpong in the first pair, or 0 if it fails. Collective. */
 static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *value)
 {
     const char *provider = provider_of(run);

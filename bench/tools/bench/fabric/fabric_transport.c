@@ -110,12 +110,14 @@ static twill_status alone_test(struct fabric_channel *channel, size_t slot)
     return alone_poll(channel, &idle, &since);
 }
 
+/* Send a message and wait until its buffer can be used again. */
 static twill_status alone_send_now(struct fabric_channel *channel, void *data, size_t bytes, int to)
 {
     TWILL_BENCH_TRY(alone_send(channel, channel->slots, data, bytes, to));
     return alone_wait(channel, channel->slots, 1);
 }
 
+/* Receive a message and wait for it. */
 static twill_status alone_recv_now(struct fabric_channel *channel, void *data, size_t bytes,
                                    int from)
 {
@@ -123,6 +125,7 @@ static twill_status alone_recv_now(struct fabric_channel *channel, void *data, s
     return alone_wait(channel, channel->slots, 1);
 }
 
+/* Set the numbers of registrations and of reused ones, by the transport's counters. */
 static void alone_count(struct fabric_channel *channel, unsigned long long *registrations,
                         unsigned long long *hits)
 {

@@ -305,8 +305,7 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
     return 0;
 }
 
-/* Measure the latency of a cache line between the cores of ranks 0 and 1, which write it
- * alternately, as half a round trip. Without a result, the other rank did not run in time. */
+/* Measure half a round trip of a cache line of ranks 0 and 1. No result if one is too late. */
 static inline void peer_time_line(struct peer *peer)
 {
     const uint64_t warm = 100, times = 600;

@@ -195,6 +195,7 @@ static int begin(struct peer *peer)
     return 0;
 }
 
+/* Free the state of the program. The mapping ends with the process. */
 static void end(struct peer *peer)
 {
     free(peer->own);

@@ -253,6 +253,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return move_links(peer, link, link, call->src, out ? bytes : 0, out ? 0 : bytes);
 }
 
+/* Return whether the mode has this collective, as ping-pong has only allreduce. */
 static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     return of(peer)->pingpong ? collective == TWILL_COMPARE_ALLREDUCE
