@@ -494,7 +494,7 @@ TWILL_FORMS(sendrecv, twill_comm *comm, const void *src, size_t src_count, int t
 /** \brief Allocate memory that is placed by TWILL_MEMORY and shared with the ranks of the node,
  * which access large messages in it without a copy. The memory is aligned to 64 bytes, or to 2 MiB
  * if it is that large, and its contents are undefined. \p bytes may be 0. \return ::TWILL_OK,
- * ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY, ::TWILL_ERR_FORKED. */
+ * ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_MEMORY, ::TWILL_ERR_FORKED. An error allocates nothing. */
 TWILL_API twill_status twill_alloc(twill_context *context, void **memory, size_t bytes);
 /** \brief Free memory of twill_alloc(). \p memory may be NULL.
  * \return ::TWILL_OK, ::TWILL_ERR_FORKED, or ::TWILL_ERR_ARGUMENT if it is not from this context or
@@ -553,7 +553,8 @@ TWILL_API const char *twill_context_describe(twill_context *context, size_t inde
  * NULL past the end. Line 0 has the shares. Each further line has a rank that came last and what
  * that cost here. Only one in 64 calls that are shorter than some 6 us is split. */
 TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
-/** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. */
+/** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. \return
+ * ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if \p comm has ended or is in another call. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
 /** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), and its bytes, or NULL. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);

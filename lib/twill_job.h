@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /** \defgroup twill_jobs Jobs from outside
- * These functions need no context.
+ * They need no context, and any thread may call them. Lines are valid until the view is closed.
  * @{ */
 /** \brief A job as it was at one moment. */
 typedef struct twill_job_view twill_job_view;

@@ -167,7 +167,7 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     return TWILL_OK;
 }
 
-/* Run a call, or record it in an open group. A reduction is agreed on if comm->agrees. */
+/* Run a call, or record it in an open group. With comm->agrees, agree on it. Returns the status. */
 static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))

@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* Return a hash of the type and count, which must be the same on both sides. It contains no number
- * of the message, as the messages of a lane arrive in order. */
+/* Return a hash of the type and count, which must be the same on both sides of a message. */
 static uint32_t signature_of(twill_type type, size_t count)
 {
     uint64_t h = (count ^ (uint64_t)type << 56) * 0x9e3779b97f4a7c15u;
