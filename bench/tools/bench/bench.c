@@ -288,8 +288,8 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* Sum, but take longer, asleep, so that the core is free for other ranks (--reduce-delay). A sleep
- * lasts some 50 us longer than requested, so a rank sleeps at least a millisecond at once. */
+/* Sum two arrays of floats, and sleep for what --reduce-delay adds, a millisecond or more at
+ * once. */
 static void add_slowly(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {

@@ -28,8 +28,8 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     return status == TWILL_OK ? twill_gradients_commit(*set) : status;
 }
 
-/* Print a thread's line "thread N: WHAT, WHAT; ENDPOINT" as a branch, without the part that it
- * shares with the preceding line `before`, which may be NULL. */
+/* Print "thread N: WHAT, WHAT; ENDPOINT" as a branch, less what it shares with `before` (or
+ * NULL). */
 static void print_branch(const char *line, const char *before)
 {
     int indent = 1;
