@@ -13,7 +13,7 @@
 #include "lib/base/base.h"
 
 #define TWILL_CLOCK_DRIFT_PPM 50
-/* The latest known entry of a rank into a call. */
+/* The latest known entry of a rank into a call, by the rank that entered last. A value. */
 struct twill_last_entry {
     uint64_t ticks; /* twill_ticks() of this host; 0: no entry is known */
     uint32_t rank;
@@ -28,7 +28,7 @@ _Static_assert(sizeof(struct twill_entry_message) == 16, "half of a header");
 
 /* This host's two clocks, read at one time. Two such pairs give the rate of twill_ticks(). */
 struct twill_clock_pair {
-    uint64_t ticks, ns;
+    uint64_t ticks, ns; /* twill_ticks() and twill_now() */
 };
 
 /* An estimate of how far a peer's clock is from this host's. One for each link from a peer. */

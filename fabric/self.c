@@ -86,6 +86,7 @@ static void self_cancel(struct twill_transport *transport)
     self->waiting = 0;
 }
 
+/* Set *transport to one that self_close() frees, or to NULL with TWILL_ERR_MEMORY. */
 static twill_status self_open(struct twill_transport **transport,
                               const struct twill_transport_params *params,
                               struct twill_error *error)

@@ -86,7 +86,7 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
         common->forget(common, start, bytes);
 }
 
-/* The regions of memory that stay valid until common->forget() is called for them. */
+/* The context's memory regions that stay valid until common->forget() is called for them. */
 struct twill_persistent {
     /* Find the persistent region with these bytes. Returns false if no region contains them. */
     bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
@@ -134,7 +134,7 @@ enum {
     TWILL_PRIORITY_NAMED = 90, /* TWILL_PROVIDER names it */
 };
 #define TWILL_OFFER_BYTES 192
-/* One network path of a transport, such as an interface or a libfabric domain. */
+/* One network path of a transport, such as an interface or a libfabric domain. A value. */
 struct twill_rail {
     char name[TWILL_ADDRESS_TEXT]; /* value of params->interface that opens it */
     char label[96];                /* for people: "eth0 10.0.0.1, 25000 Mbit/s, NUMA node 0" */
@@ -145,10 +145,10 @@ struct twill_rail {
     bool on_demand;    /* only if the user names it: virtual, of unknown speed, or shares a wire */
 };
 
-/* The operations of one kind of transport. */
+/* The operations of one kind of transport, a constant. */
 struct twill_transport_ops {
     const char *name;
-    bool needs_bounce;
+    bool needs_bounce;       /* RECVs with reduce() need scratch (struct twill_transfer) */
     bool hides_shortage;     /* reports no error if it has no descriptor for a connection */
     bool sleeps_on_doorbell; /* arrivals ring the node's doorbell, so waits may sleep */
     /* Return how well this rank could use the transport between nodes (TWILL_PRIORITY_...), and

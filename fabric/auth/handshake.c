@@ -80,7 +80,7 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* Check what has arrived of the call. Returns what is wrong, or TWILL_FAULT_NONE so far. */
+/* Return what is wrong with the part of the call that has arrived, or TWILL_FAULT_NONE. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
@@ -134,7 +134,8 @@ static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
     return outcome;
 }
 
-/* Read and check the reply. Returns TWILL_WIRE_DONE if it is authentic, else LATER or GONE. */
+/* Read and check the reply. Returns TWILL_WIRE_DONE if it is authentic, TWILL_WIRE_LATER if not all
+ * has come, or TWILL_WIRE_GONE if it is wrong or the connection was closed. */
 static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
 {
     enum twill_wire_moved outcome =
@@ -167,7 +168,7 @@ static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd
     return outcome;
 }
 
-/* Send the rest of a message. Returns TWILL_WIRE_DONE, LATER if the socket is full, or GONE. */
+/* Send the rest of a message. Returns TWILL_WIRE_DONE, TWILL_WIRE_LATER or, if closed, GONE. */
 static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
                                         size_t bytes)
 {

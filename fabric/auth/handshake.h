@@ -50,7 +50,7 @@ struct twill_hello_call {
 };
 _Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all machines");
 
-struct twill_hello_answer { /* of the called end, as it is sent */
+struct twill_hello_answer { /* message of the called end, as it is sent */
     uint32_t magic;
     uint16_t version;
     uint16_t refusal;  /* enum twill_fault, or 0; in a refusal nonce and proof are zero */

@@ -25,7 +25,7 @@ static inline bool twill_is_set(const char *text)
     return text != NULL && *text != '\0';
 }
 
-/* The input of twill_secret_find(), its caller's. Strings may be NULL or empty when not set. */
+/* The input of twill_secret_find(), owned by its caller. Strings may be NULL or "" if not set. */
 struct twill_secret_sources {
     const char *job;                  /* TWILL_JOB */
     const char *file;                 /* TWILL_KEY_FILE */
@@ -56,7 +56,7 @@ twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_
                                   struct twill_error *error);
 /* Draw a random key. Returns TWILL_ERR_SYSTEM if the kernel gives no random numbers. */
 twill_status twill_secret_random(struct twill_secret *secret, struct twill_error *error);
-/* Set *derived to a key made from a secret, `label` (its purpose) and data. May be the secret. */
+/* Set *derived (*secret is allowed) to a key made from `secret`, its purpose `label` and data. */
 void twill_secret_derive(const struct twill_secret *secret, const char *label, const void *data,
                          size_t bytes, struct twill_secret *derived);
 /* Compute a proof of knowing the secret, the HMAC of `label` and data under it. */

@@ -15,7 +15,7 @@
 
 #define TWILL_SEAL_TAG     16u
 #define TWILL_SEAL_RECORDS (UINT64_C(1) << 20) /* AES-GCM allows 2^32 for each key */
-/* One direction of an encrypted connection, by twill_seal_start(), part of its object. */
+/* One direction of an encrypted connection, part of that. twill_seal_start() sets it up. */
 struct twill_seal {
     TWILL_ALIGNED(16) unsigned char cipher_state[512]; /* AES: the expanded key */
     struct twill_secret key;
@@ -36,7 +36,7 @@ void twill_seal_start(struct twill_seal *seal, const struct twill_secret *sessio
 void twill_seal_close(struct twill_seal *seal, const void *head, size_t head_bytes, void *to,
                       const void *from, size_t bytes, unsigned char tag[TWILL_SEAL_TAG]);
 /* Decrypt the next record, `bytes` at `data`, in place. Returns false if head, data or tag are not
- * those of that record. `data` is then not valid, and nothing more can be decrypted. */
+ * those of that record. `data` is then not valid. */
 bool twill_seal_open(struct twill_seal *seal, const void *head, size_t head_bytes, void *data,
                      size_t bytes, const unsigned char tag[TWILL_SEAL_TAG]);
 

@@ -28,9 +28,9 @@ enum twill_fault {
     TWILL_FAULTS
 };
 
-/* The number of rejected connections and frames for each reason. */
+/* How many connections and frames were rejected, by reason. Part of an OOB or a detector. */
 struct twill_rejected {
-    unsigned count[TWILL_FAULTS];
+    unsigned count[TWILL_FAULTS]; /* by enum twill_fault */
 };
 /* Return the number of rejections for all reasons. */
 unsigned twill_rejected_total(const struct twill_rejected *rejected);
@@ -63,13 +63,13 @@ struct twill_oob {
     const struct twill_bootstrap_ops *ops;
     int rank;
     int size;
-    const uint32_t *job; /* [size] rank in the job of each rank; NULL: the same rank */
-    uint64_t timeout_ns;
-    uint64_t waited_ns;                /* in vain for ranks; the next all-gather waits less by it */
-    unsigned rounds;                   /* all-gathers so far */
-    struct twill_secret secret;        /* of this run of the job, equal on all ranks */
-    uint8_t nonce[TWILL_NONCE_BYTES];  /* public name of this run, equal on all ranks */
-    uint32_t epoch;                    /* number of times that the job has grown */
+    const uint32_t *job;              /* [size] rank in the job of each rank; NULL: the same rank */
+    uint64_t timeout_ns;              /* for all waits (TWILL_TIMEOUT) */
+    uint64_t waited_ns;               /* in vain for ranks; the next all-gather waits less by it */
+    unsigned rounds;                  /* all-gathers so far */
+    struct twill_secret secret;       /* of this run of the job, equal on all ranks */
+    uint8_t nonce[TWILL_NONCE_BYTES]; /* public name of this run, equal on all ranks */
+    uint32_t epoch;                   /* number of times that the job has grown */
     uint8_t origin[TWILL_NONCE_BYTES]; /* nonce of the first run of the job, before it grew */
     char address[TWILL_ADDRESS_TEXT];  /* where other ranks connect to this host, or loopback */
     char interface[32];                /* interface of that address */
@@ -92,7 +92,7 @@ struct twill_join {
     void *user;
 };
 #define TWILL_JOIN_ANY (-1)
-/* The input of all bootstrap methods, of their caller. Strings may be NULL or empty: not set. */
+/* The input of bootstrap methods, owned by their caller. Strings may be NULL or "" if not set. */
 struct twill_bootstrap_params {
     const struct twill_join *join;                             /* overrides everything else */
     const twill_bootstrap *caller;                             /* overrides variables */

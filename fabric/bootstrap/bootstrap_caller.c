@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct twill_oob_lent { /* over the program's callback; twill_oob_free() frees it */
+struct twill_oob_lent { /* an OOB over the program's callback; twill_oob_free() frees it */
     struct twill_oob oob;
     twill_bootstrap lent; /* exchange NULL: twill_oob_lend_seal() was called */
 };
@@ -89,7 +89,7 @@ static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *
     return TWILL_OK;
 }
 
-/* Copy `lent` with its rank and size into the OOB, which it made, and describe it in oob->how. */
+/* Copy `lent` into an OOB of struct twill_oob_lent, with its rank and size, and set oob->how. */
 static void take_over(struct twill_oob *oob, const twill_bootstrap *lent)
 {
     ((struct twill_oob_lent *)oob)->lent = *lent;

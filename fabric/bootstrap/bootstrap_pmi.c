@@ -12,8 +12,7 @@
 
 #define PMI_CONTACT_KEY "twill-card"
 
-/* Return the descriptor in PMI_FD if it is an open socket, else -1. The launcher's variables may
- * also reach processes that did not inherit its descriptor, such as ranks of a nested launcher. */
+/* Return the descriptor in PMI_FD if it is an open socket (it may not be inherited), else -1. */
 static int descriptor(const struct twill_bootstrap_params *params)
 {
     struct stat about;
@@ -94,8 +93,7 @@ static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
     return status;
 }
 
-/* Return whether the program's MPI is initialised and holds the connection. If twill's lines of PMI
- * came between MPI's, the launcher would abort the job. All MPIs have this MPI_Initialized(). */
+/* Return whether the program's MPI is initialised. The launcher serves only one client of PMI. */
 static bool is_in_use(void)
 {
     int (*initialized)(int *) = (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");

@@ -48,7 +48,7 @@ static bool torchrun_applies(const struct twill_bootstrap_params *params)
     return all_given(params);
 }
 
-/* Set *oob to the job that RANK and the others describe, or fail. Messages call `ops` `who`. */
+/* Set *oob to the job that RANK and the others describe, or fail. `who` is for messages. */
 static twill_status variables_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                    const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)
@@ -69,6 +69,7 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
     return twill_bootstrap_tcp_open(oob, ops, &job, params, error);
 }
 
+/* Set *oob to twillrun's job that RANK and the others describe, or fail. */
 static twill_status twillrun_open(struct twill_oob **oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -76,6 +77,7 @@ static twill_status twillrun_open(struct twill_oob **oob,
     return variables_open(oob, &twill_bootstrap_twillrun, "twillrun", params, error);
 }
 
+/* Set *oob to the job that RANK and the others describe, or fail. */
 static twill_status torchrun_open(struct twill_oob **oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)

@@ -16,7 +16,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* Return what proofs of frames contain for the direction from the end that connected, or to it. */
+/* Return the label for proofs of frames that the end that connected sends, or the other end. */
 static const char *direction(bool from_caller)
 {
     return from_caller ? "frame of the caller" : "frame of the called";

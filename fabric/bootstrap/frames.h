@@ -24,17 +24,17 @@ enum twill_wire_kind {
 /* One end of an authenticated connection, with the key of its frames. Part of the end's owner. */
 struct twill_session {
     struct twill_secret key;
-    uint64_t sent, received;
-    bool caller; /* this end connected; each direction has its own proofs */
+    uint64_t sent, received; /* frames so far */
+    bool caller;             /* this end connected; each direction has its own proofs */
 };
 
 /* The header of every frame, before its body, in host byte order. */
 struct twill_wire_header {
     uint32_t magic;
     uint16_t version;
-    uint16_t kind;
-    uint64_t sequence; /* number of the frame in its direction of the connection */
-    int64_t argument;
+    uint16_t kind;                      /* enum twill_wire_kind */
+    uint64_t sequence;                  /* number of the frame in its direction of the connection */
+    int64_t argument;                   /* of the kind */
     uint64_t length;                    /* bytes of the body */
     uint8_t digest[TWILL_DIGEST_BYTES]; /* of the body */
     /* Proof of all members above. The length is verified before memory is allocated for it. */

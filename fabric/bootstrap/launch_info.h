@@ -50,7 +50,7 @@ bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_par
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
 /* On rank 0, under launchers that can exchange data, listen on a free port. Set hosts, port and
- * listener of the job, and draw a key unless all have one. `alone`: all ranks are on this host. */
+ * listener of the job, and draw a key unless all have one. `alone` says that all ranks are here. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
 /* Write rank 0's port, key and addresses for the others to `contact`, in letters, digits and

@@ -47,7 +47,7 @@ static void pack(const struct twill_oob_batch *batch, twill_status status,
     }
 }
 
-/* Copy the parts of a rank, which begin at `at`, to where the modules want them. */
+/* Copy the parts of a rank, which begin at `at`, to its places in part[].all. */
 static void unpack(const struct twill_oob_batch *batch, size_t rank, const unsigned char *at)
 {
     for (size_t i = 0; i < batch->parts; i++) {

@@ -11,7 +11,7 @@
 /* What modules add for one all-gather. A local variable of the caller, also for several of them. */
 struct twill_oob_batch {
     struct twill_oob *oob;
-    size_t parts;
+    size_t parts; /* added so far */
     struct twill_oob_batch_part {
         const void *mine; /* [bytes] of this rank */
         void *all;        /* [size][bytes] of all ranks */

@@ -13,9 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Mark the connection as broken, set `error` to the rank and this message, and return `status`. */
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...) TWILL_PRINTF(4, 5);
+/* Mark the connection as broken, set `error` to the rank and this message, and return `status`. */
 static twill_status fail_pmi(struct twill_pmi *pmi, struct twill_error *error, twill_status status,
                              const char *format, ...)
 {
@@ -113,9 +113,9 @@ static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct tw
     return TWILL_OK;
 }
 
-/* Send a request and read the answer into pmi->line. Fails unless the answer's cmd is `answer`. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...) TWILL_PRINTF(4, 5);
+/* Send a request and read the answer into pmi->line. Fails unless the answer's cmd is `answer`. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...)
 {

@@ -26,7 +26,7 @@ struct twill_launcher_entered {
     uint32_t rank;
 };
 
-/* Message of a rank with a warning for twillrun to print. It is longer than the one above. */
+/* Message of a rank with a warning for twillrun to print. Its size tells it from the others. */
 struct twill_log_line {
     int32_t rank;    /* -1: not known */
     char text[1020]; /* without the log's prefix, and not terminated */

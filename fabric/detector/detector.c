@@ -34,7 +34,7 @@ static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
     return -1;
 }
 
-/* Open listeners and spare descriptors, and set *mine, or fail with TWILL_ERR_SYSTEM. */
+/* Open listeners and spare descriptors and set *mine, their address, or return TWILL_ERR_SYSTEM. */
 static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
                                 struct twill_listen_address *mine, struct twill_error *error)
 {

@@ -10,10 +10,10 @@
 #define TWILL_DETECTOR_HANDSHAKES 16 /* most unauthenticated connections at a time */
 /* An idle link connects, then opens. If it is lost or refused, it becomes idle again or dead. */
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
-/* The outgoing connection of a detector to a peer, by which its death is found. Part of that. */
+/* This rank's connection to a peer, by which its death is found. An entry of detector->link. */
 struct twill_detector_link {
-    int fd; /* -1: none */
-    uint8_t state;
+    int fd;                       /* -1: none */
+    uint8_t state;                /* enum twill_link_state */
     bool suspected;               /* its last connection ended early */
     bool notified;                /* has the current notification, or is dead */
     bool temporary;               /* opened only for the current notification */
@@ -134,7 +134,7 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 /* Notice the end of this rank's connection to a peer, start or continue connecting if it is time,
  * and set the link's state. Never blocks. */
 void twill_link_step(struct twill_detector *detector, uint32_t peer);
-/* Close a link whose connection has ended. It becomes idle and suspected, or dead if it was. */
+/* Close a link that has ended. It becomes idle and suspected, or dead if it was suspected. */
 void twill_link_lose(struct twill_detector_link *link);
 /* Close the connection of a link, if it has one, set its state, and wipe its session. */
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
@@ -142,7 +142,7 @@ void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state 
 /* Open the spare descriptor *reserve if it is -1. It stays -1 if there is no descriptor. With it, a
  * rank that has used all descriptors can still notify the others and be notified. */
 void twill_reserve_keep(int *reserve);
-void twill_reserve_give(int *reserve); /* close it, so that there is one to use */
+void twill_reserve_give(int *reserve); /* close it, so that a descriptor is free, and set -1 */
 
 /* Accept the connections that wait and progress their handshakes. Receives no notifications. */
 void twill_detector_admit(struct twill_detector *detector);

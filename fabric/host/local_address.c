@@ -18,6 +18,7 @@ struct choice {
     size_t why_bytes;
 };
 
+/* Set the address and interface of the choice to those of the link. */
 static void take_link(struct choice *choice, const struct twill_link *link)
 {
     memcpy(choice->address, link->address, TWILL_ADDRESS_TEXT);

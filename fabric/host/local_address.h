@@ -13,9 +13,9 @@
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
                                     const char *requested, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);
-/* Write an address or name with a port, such as "10.0.0.1:80", "[fd00::1]:80" or "n1:80". Several
- * names, separated by blanks, become "n1 n2 port 80". Returns text. */
 #define TWILL_ADDRESS_PORT_TEXT 128
+/* Write an address or name with a port, such as "10.0.0.1:80", "[fd00::1]:80" or "n1:80". Several
+ * names, separated by blanks, become "n1 n2 port 80". Returns `text`. */
 const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const char *address,
                                     unsigned port);
 /* Evaluate to an address with a port in a temporary, for use in an argument list. */
@@ -28,8 +28,8 @@ bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name);
 bool twill_address_is_loopback(const char *address);
 /* Set `address` to the numeric one of a host, or to "" if its name has none or it is loopback. */
 void twill_address_resolve(char address[TWILL_ADDRESS_TEXT], const char *name);
-/* Return `name` without "user@", or this host's name, written to `mine`, if it is "localhost". */
 #define TWILL_HOST_TEXT 256
+/* Return `name` without "user@", or this host's name, written to `mine`, if it is "localhost". */
 const char *twill_host_alias(const char *name, char mine[TWILL_HOST_TEXT]);
 /* Set `interface` to the name of the interface with a local address, or to "" if there is none. */
 void twill_interface_of(char interface[32], const char *address);

@@ -206,7 +206,7 @@ struct twill_libfabric {
     __typeof__(fi_strerror) *explain;
 };
 
-/* Behaviour of providers that this machine does not have, for tests. */
+/* Behaviour of providers that this machine does not have, for tests that open the transport. */
 struct twill_ofi_options {
     bool force_registration; /* treat FI_MR_LOCAL as required */
     bool no_inject;
@@ -216,7 +216,7 @@ struct twill_ofi_options {
     uint32_t cached;    /* most registrations cached, 0 for TWILL_OFI_CACHED */
 };
 
-/* The objects of libfabric that make up the endpoint. */
+/* The objects of libfabric that make up the endpoint. Part of it, opened and closed with it. */
 struct twill_ofi_objects {
     struct fi_info *info;
     struct fid_fabric *fabric;
@@ -407,7 +407,7 @@ void twill_ofi_unregister(struct fid_mr **mr);
  * possible, or to NULL if none is needed. It must be given back with twill_ofi_release(). */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
-/* Give back a registration, which may be NULL, and set *memory to NULL. */
+/* Give back a registration, or NULL, and set *memory to NULL. Its last user ends it unless kept. */
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Drop the registrations that overlap this memory, or all of them if `start` is NULL. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);

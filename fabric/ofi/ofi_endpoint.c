@@ -184,7 +184,7 @@ static const struct provider_ways *ways_of(const struct fi_info *info)
     return p;
 }
 
-/* Set this rank's limits by the provider, and endpoint->exclusive. Fails if messages are tiny. */
+/* Set this rank's limits by the provider, and endpoint->exclusive. Fails if they are too small. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     const struct provider_ways *ways = ways_of(endpoint->fi.info);

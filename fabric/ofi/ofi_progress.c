@@ -33,8 +33,7 @@ static void free_send(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *
     endpoint->buffers.free_sends = op;
 }
 
-/* Queue a SEND that has left, for the thread that uses the communicator to finish it. Other threads
- * must not touch its requests except for `next`. */
+/* Queue a SEND that has left, for the thread that uses the communicator to finish it. */
 static void leave_sent(struct twill_ofi *t, struct twill_transfer *request)
 {
     request->next = NULL;
@@ -77,8 +76,7 @@ static bool is_ours(const struct twill_ofi_endpoint *endpoint, const struct twil
     return found;
 }
 
-/* Count, and log the first time, a completion of an operation that the provider does not have. It
- * came twice, or its post had been refused, or it names the provider's own memory. */
+/* Count, and log the first time, a completion of an operation that the provider does not have. */
 static void count_stray(struct twill_ofi_endpoint *endpoint)
 {
     if (endpoint->strays++ == 0)
@@ -216,8 +214,7 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Return whether a request of the owner needs an operation that failed. None needs a lost credit,
- * as a peer that has finished and closed must not fail this rank. */
+/* Return whether a request of the owner needs an operation that failed. None needs a credit. */
 static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)

@@ -69,6 +69,7 @@ void *twill_ofi_desc(const struct twill_ofi_registration *memory)
     return memory == NULL ? NULL : fi_mr_desc(memory->mr);
 }
 
+/* Deregister the memory and free `r`. */
 static void end_registration(struct twill_ofi_registration *r)
 {
     twill_ofi_unregister(&r->mr);

@@ -338,7 +338,7 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Set addresses.bytes to those of all ranks, padded, with an exchange if the longest is long. */
+/* Set addresses.bytes to those of all ranks, padded, after an exchange if one is long. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const struct ofi_peer_info *all, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)

@@ -41,9 +41,9 @@ struct rails_slot {
     bool busy;
 };
 
-struct rails_stream { /* one direction of one lane with one peer, part of that */
-    struct twill_transfer_queue waiting;
-    uint32_t number; /* of the next message */
+struct rails_stream {                    /* one direction of one lane with one peer, part of that */
+    struct twill_transfer_queue waiting; /* for a free slot, in order */
+    uint32_t number;                     /* of the next message */
     struct rails_slot slot[DEPTH];
 };
 
@@ -60,8 +60,8 @@ struct rails { /* the composite, from twill_rails_join() to rails_close() */
     size_t split_bytes;
     uint64_t weight[TWILL_RAILS_MOST + 1]; /* sum of the weights of all rails before this one */
     struct twill_transport *rail[TWILL_RAILS_MOST];
-    struct rails_peer **peer; /* [size] */
-    struct rails_slot *active;
+    struct rails_peer **peer;  /* [size] */
+    struct rails_slot *active; /* large messages in flight */
     char description[256];
 };
 

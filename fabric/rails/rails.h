@@ -8,7 +8,7 @@
 #define TWILL_RAILS_MOST        8
 #define TWILL_RAILS_SPLIT_BYTES ((size_t)128 << 10) /* messages from this size use all rails */
 /* The rails of a job, agreed by all ranks when the first communicator opens. Made by
- * twill_rails_conclude(). The context owns it. Only `weight` and `common` change later. */
+ * twill_rails_conclude(). The context owns it. Measuring changes the weights. */
 struct twill_rails_choice {
     struct twill_common common; /* first member, the only one that the context knows */
     uint32_t count;

@@ -64,7 +64,7 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
     return TWILL_OK;
 }
 
-/* Set *mbits to a rail's best speed in Mbit/s. `buffers` has 2 * MEASURED_BYTES. May cancel it. */
+/* Set *mbits to a rail's best speed in Mbit/s, or cancel it and fail. `buffers` is two messages. */
 static twill_status measure_rail(struct twill_transport *rail,
                                  const struct twill_transport_params *params,
                                  unsigned char *buffers, uint32_t *mbits, struct twill_error *error)
@@ -112,8 +112,7 @@ static twill_status measure_all(struct twill_transport *const *rail, uint32_t co
     return status;
 }
 
-/* Return whether measured speeds are in proportion to the weights, within a factor of two, below
- * which no rail makes a message slower than the fastest rail would be without others. */
+/* Return whether measured speeds are in proportion to the weights, within a factor of two. */
 static bool confirm(const uint32_t *mbits, uint32_t count, const uint32_t *weight)
 {
     double least = 0, most = 0;

@@ -65,10 +65,9 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and free it */
 
-/* On rank 0, raise the limit of descriptors to the hard limit, to accept or poll all connections.
- * Does nothing unless that many ranks need it (tcp->raises). */
+/* On rank 0, raise the descriptor limit to the hard limit if that many ranks need it. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* undo tcp_raise() */
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* set the limit back */
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
@@ -113,7 +112,7 @@ void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
                               bool (*missing)(const struct twill_bootstrap_peer *), char *text,
                               size_t bytes);
 #define TWILL_BOOTSTRAP_ADDRESSES 16
-/* One address to which a name of rank 0's host resolves. */
+/* One address to which a name of rank 0's host resolves, in the list of all. */
 struct twill_bootstrap_address {
     struct sockaddr_storage address;
     socklen_t length;

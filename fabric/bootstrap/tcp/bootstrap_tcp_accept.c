@@ -164,7 +164,7 @@ static size_t count_silent(const struct rendezvous *m)
 }
 
 /* If another connection waits and all places are taken, close the older half of those that have
- * sent no complete message. Strangers may open many. A rank whose own is closed calls again. */
+ * sent no complete message. Strangers may open many, and a rank connects again. */
 static void evict_pending(struct rendezvous *m)
 {
     if (m->count < m->places || m->tcp->polls[m->tcp->oob.size].revents == 0)
@@ -314,8 +314,7 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
             memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
-/* Send the welcome to all ranks. If a rank dies now, the first all-gather detects it. Waits only if
- * the kernel is short of memory, to the timeout. */
+/* Send the welcome to all ranks. Ignores failures, which the first all-gather detects. */
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;

@@ -78,7 +78,7 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     return dropped;
 }
 
-/* Return a hint on the errno of a connection, or "". Sets *hopeless to whether waiting is vain. */
+/* Return a hint on a connection's errno, or "". Sets *hopeless to whether waiting cannot help. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
@@ -107,7 +107,7 @@ static void note_failure(struct search *s, const struct twill_bootstrap_address 
              why == ETIMEDOUT ? "no answer" : strerror(why), hint);
 }
 
-/* Connect to one address. Returns a socket, or -1, with s->last set and s->until set anew. */
+/* Connect to one address. Returns a socket, or -1 with the reason in s->last and a new s->until. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
