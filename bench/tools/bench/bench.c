@@ -288,8 +288,7 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* Sum two arrays of floats, and sleep for what --reduce-delay adds, a millisecond or more at
- * once. */
+/* Sum two arrays of floats, and sleep for what --reduce-delay adds, 1 ms or more at once. */
 static void add_slowly(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {

@@ -28,8 +28,7 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     return status == TWILL_OK ? twill_gradients_commit(*set) : status;
 }
 
-/* Print "thread N: WHAT, WHAT; ENDPOINT" as a branch, less what it shares with `before` (or
- * NULL). */
+/* Print "thread N: WHAT, WHAT; ENDPOINT" as a branch, less the start that `before` has. */
 static void print_branch(const char *line, const char *before)
 {
     int indent = 1;
