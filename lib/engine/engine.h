@@ -158,8 +158,8 @@ twill_status twill_engine_connect(struct twill_engine *engine, uint32_t peer);
 /* Return how long, in ns, this rank waits for another of its node to compute the price (expected
  * time) of an algorithm, or 0 if it is alone. After that it computes the price itself. */
 uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine);
-/* Make a chooser of algorithms, as twill_chooser_create() does, that shares prices with the node's
- * other ranks in the node memory. `requested` is the text of TWILL_ALGORITHM, or NULL. */
+/* Make a chooser of algorithms that shares prices with the node's other ranks in the node memory.
+ * `requested` is the text of TWILL_ALGORITHM, or NULL. Returns TWILL_OK or the error. */
 twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_engine *engine, const char *requested,
                                          struct twill_error *error);

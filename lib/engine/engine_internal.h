@@ -147,7 +147,7 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* Make the peers' buffers accessible, once the addresses are collected and the plan is selected.
  * Returns TWILL_OK, or the error if one cannot be attached. */
 twill_status twill_run_attach_peers(struct twill_request *run);
-/* Copy `bytes` bytes from `from`, as located in a peer's process. Returns TWILL_OK or the error. */
+/* Copy `bytes` bytes from `from` in a peer's process to `to`. Returns TWILL_OK or the error. */
 twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
                              size_t bytes);
 /* Return whether an operand must be fetched from a peer's process. */

@@ -68,7 +68,7 @@ struct twill_progress {
     _Atomic uint32_t kicks; /* futex word, incremented to wake the thread */
 };
 
-/* A context's last wait that timed out, and the ranks that it was waiting for. */
+/* A context's last wait that timed out, and for which ranks, under the context's lock. */
 struct twill_timed_out {
     uint64_t at; /* twill_now(), or 0 if no wait has timed out */
     unsigned count;
@@ -113,7 +113,7 @@ struct twill_context_health {
     struct twill_departed_comms *departed; /* lib/comm/agree.c; under detector_lock */
 };
 
-/* Timings and models by which algorithms are selected. Only `why` changes once they are read. */
+/* Timings and models by which algorithms are selected. Only `why` changes after the creation. */
 struct twill_context_selection {
     struct twill_tuning *tuning;  /* timings in use */
     struct twill_tuning *timings; /* this machine's, found in a tuning folder; NULL if none */
@@ -242,7 +242,7 @@ static inline void twill_context_at_end(struct twill_context *context,
     context->closers.close[context->closers.count++] = close;
 }
 
-/* Make the heap private memory and drop its registrations. Returns as twill_heap_fence() does. */
+/* Make the heap private memory and drop its registrations. Returns TWILL_OK or the error. */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
 /* Set *memory to new memory for the library, placed as the second half of TWILL_MEMORY says.
  * twill_context_give() frees it. Returns TWILL_OK or TWILL_ERR_MEMORY. */

@@ -168,7 +168,7 @@ static twill_status offer_detector(struct twill_context *context, struct twill_o
                                 &context->error);
 }
 
-/* With several nodes, add the detector's links to the batch. Returns TWILL_OK or the error. */
+/* With several nodes, add the detector's connections to the batch. Returns TWILL_OK or an error. */
 static twill_status connect_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     const struct twill_world *world = &context->job.world;

@@ -238,8 +238,7 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
     return world->size;
 }
 
-/* Log, once per job, that ranks are not bound. It is a warning if they could be bound and levels of
- * the machine are unknown because they are not. */
+/* Log that ranks are not bound, as a warning if they could be and levels are unknown for that. */
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {

@@ -20,7 +20,7 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
  * info[size] unless TWILL_LAYOUT=units declares them, groups from TWILL_LAYOUT=groups. Fails if
  * these are wrong. Collective, as ranks exchange places if TWILL_LAYOUT=topology is set. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
-/* Set the levels of a world from info[size]. A level that no rank knows stays unset. */
+/* Set a world's levels from info[size], if any rank knows them. Fails only if out of memory. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
 /* Set levels as TWILL_LAYOUT=groups and units (or NULL) say. Fails if the world does not fit. */

@@ -117,7 +117,7 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place what is not placed in the range [from, to) of offsets. Returns TWILL_OK or the error. */
+/* Place by TWILL_MEMORY what is not yet in offsets [from, to). Returns TWILL_OK or the error. */
 static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
                                  struct twill_error *error)
 {

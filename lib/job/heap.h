@@ -59,7 +59,7 @@ twill_status twill_heap_view_open(struct twill_heap_view *view, const struct twi
 void twill_heap_view_close(struct twill_heap_view *view);
 /* Populate the page tables for a range of a peer's heap (bytes > 0), before its first access. */
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
-/* Return a range's offset in this rank's region, or TWILL_HEAP_NOWHERE if not there or fenced. */
+/* Return a range's offset in this rank's region, or TWILL_HEAP_NOWHERE if peers do not map it. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
 /* With TWILL_HEAP=shared a context's heap is the region that libtwill-heap.so takes memory from. */

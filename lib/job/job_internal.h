@@ -21,8 +21,8 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
  * two exchanges, or four if ranks of a host share no memory. Returns TWILL_OK or the error. */
 twill_status twill_context_open_job(struct twill_context *context);
 
-/* Load the CUDA driver and add a note about the result. machine.device stays NULL without a driver.
- * Naming a driver in a library without TWILL_WITH_CUDA is TWILL_ERR_CONFIG. */
+/* Load the CUDA driver, and add a line to twill_context_describe(). machine.device stays NULL
+ * without a driver. Naming a driver in a library without TWILL_WITH_CUDA is TWILL_ERR_CONFIG. */
 twill_status twill_context_open_device(struct twill_context *context);
 /* Close what twill_context_open_device() has opened, if anything. */
 void twill_context_close_device(struct twill_context *context);
@@ -89,11 +89,11 @@ twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_o
 /* Set the heap's size by all infos, and share its region. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
-/* Finish opening the heap, and make a world of what ranks share. Returns TWILL_OK or the error. */
+/* Finish the heap, and make the world anew if ranks do not share. Returns TWILL_OK or the error. */
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 /* Free what the opening still owns. Called also after a failure. */
 void twill_heap_opening_end(struct twill_heap_opening *opening);
-/* Add a note about the shared heap, if there is one. */
+/* Add a line about the shared heap, if there is one, to twill_context_describe(). */
 void twill_heap_note(struct twill_context *context);
 
 /* Choose the CPU of the progress thread and describe it for twill-info. ranks[n] says where each

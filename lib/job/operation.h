@@ -13,7 +13,7 @@ struct twill_context;
 #define TWILL_OPERATIONS     256u  /* most operations of a context at a time */
 #define TWILL_OPERATION_MOST 4096u /* most bytes of an opaque element */
 
-/* One operation in the table of a context. twill_op_create() and similar functions make it. */
+/* One operation in the table of a context, from twill_op_create() etc. to twill_op_destroy(). */
 struct twill_operation {
     twill_op_fn function; /* NULL if scaled or narrow */
     void *user;

@@ -253,7 +253,7 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
         p->pinned |= p->start == memory && !p->registered;
 }
 
-/* Place memory that communicators share. Returns false and counts it if it is in DDR instead. */
+/* Place shared memory as TWILL_MEMORY says. Returns false and counts it if it is in DDR instead. */
 static bool place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;

@@ -130,7 +130,7 @@ static bool descends(const struct twill_host_process *list, size_t count, int pi
     return false;
 }
 
-/* Return whether a process is or descends from search->pid or, if that is 0, has the name. */
+/* Return whether another process is or descends from search->pid or, if 0, has the name. */
 static bool matches(const struct job_search *search, const struct twill_host_process *list,
                     size_t count, const struct twill_host_process *process)
 {

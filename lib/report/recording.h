@@ -21,8 +21,7 @@ void twill_timeline_detach(struct twill_comm *comm);
 /* Name tensor `index` of the sets over a communicator in its later events, if it has no name. */
 void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
 
-/* Begin to keep metrics if TWILL_METRICS is set and the context keeps none yet. Returns TWILL_OK,
- * or TWILL_ERR_MEMORY or TWILL_ERR_CONFIG. */
+/* Keep metrics if TWILL_METRICS is set. Returns TWILL_OK, TWILL_ERR_MEMORY or TWILL_ERR_CONFIG. */
 twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error);
 /* Write the file of metrics, if any and unless a thread does, or log why not. For any thread. */
 void twill_metrics_write(struct twill_context *context);

@@ -117,8 +117,7 @@ static twill_status read_query(struct twill_context *context, struct question *q
     return TWILL_OK;
 }
 
-/* Cut the next word off *rest and return it, or NULL if there is none. Blanks between quotation
- * marks belong to a word, and the marks do not. */
+/* Cut off and return the next word of *rest, without quotation marks, or NULL if none is left. */
 static char *cut_word(char **rest)
 {
     char *word = *rest + strspn(*rest, " "), *from = word, *to = word;
