@@ -35,7 +35,7 @@ bool twill_spread_move(const struct twill_cpu_share *share);
 /* --- in small calls, by how long a yield took --- */
 /* Set the delays between looks for a clock of `rate` ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* Record that another waiting rank had the core at tick `now`. If it is time, move the thread. */
+/* Record that another waiting rank had the core at tick `now`. Move the thread, once in 10 ms. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
 /* Record that another job had the core at `now`. Look later, and yet later if a move led to it. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);

@@ -29,8 +29,8 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
     return all;
 }
 
-/* Return the last known entry into the call that ended last. A peer that starts a nonblocking call
- * stores what others wait for just before it publishes its entry, so look again for a while. */
+/* Return the last known entry into the call that ended last, from `from` to `to` in ticks. A peer
+ * publishes its entry just after it stores what others wait for, so look again for a while. */
 static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
                                          uint64_t to)
 {

@@ -62,7 +62,7 @@ void twill_context_memory_stats(const struct twill_context *context,
     twill_context_unlock(locked);
 }
 
-/* Create context->fork_guard, 0 in a forked child. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Create the word context->fork_guard. In a forked child it is 0. Fails only if out of memory. */
 static twill_status guard_against_fork(struct twill_context *context)
 {
     uint64_t *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

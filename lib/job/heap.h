@@ -62,7 +62,7 @@ void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t
 /* Return a range's offset in this rank's region, or TWILL_HEAP_NOWHERE if peers do not map it. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
 
-/* With TWILL_HEAP=shared a context's heap is the region that libtwill-heap.so takes memory from. */
+/* With TWILL_HEAP=shared a context's heap is the region from which libtwill-heap.so allocates. */
 
 /* Whether TWILL_HEAP=shared takes effect, and if not, why. Exchanged between ranks. */
 enum twill_preloaded_outcome {

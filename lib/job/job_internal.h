@@ -86,7 +86,7 @@ struct twill_heap_opening {
 /* Begin to open the heap, in a region if there are several ranks. Returns TWILL_OK or the error. */
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
-/* Set the heap's size by all infos, and share its region. Returns TWILL_OK or the error. */
+/* Set the heap's size by the infos of all ranks, and share it. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
 /* Finish the heap, and make the world anew if ranks do not share. Returns TWILL_OK or the error. */

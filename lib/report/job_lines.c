@@ -260,7 +260,7 @@ static const struct twill_job_region *find_farthest(const struct twill_job_view 
     return farthest;
 }
 
-/* Write which of [from, to) are in call `sequence`, as "ranks 0, 2 have" or "rank 0 has". */
+/* Write which ranks in [from, to) are in call `sequence`, as "ranks 0, 2 have" or "rank 0 has". */
 static void name_ranks(const struct twill_job_view *view, size_t from, size_t to, uint64_t sequence,
                        char *text, size_t bytes)
 {

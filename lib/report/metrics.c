@@ -59,7 +59,7 @@ static struct twill_metrics *metrics_of(const struct twill_context *context)
     return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
-/* Set run->layout.account to the sums for such calls, which may be new. Fails without memory. */
+/* Set run->layout.account to the sums of such calls, maybe new. Fails only if out of memory. */
 static twill_status find_account(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
