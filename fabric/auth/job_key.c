@@ -60,7 +60,7 @@ static twill_status check_length(const char *name, const char *text, struct twil
     return TWILL_OK;
 }
 
-/* Return TWILL_ERR_CONFIG unless it is a regular file of this user, and no other has access. */
+/* Return TWILL_ERR_CONFIG unless `fd` is a regular file of this user, and no other has access. */
 static twill_status check_file(int fd, const char *path, struct twill_error *error)
 {
     struct stat about;
@@ -233,7 +233,7 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Create folder and key file. It is no error if another process creates it at the same time. */
+/* Create folder and key file, unless another process does meanwhile, or return TWILL_ERR_CONFIG. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];

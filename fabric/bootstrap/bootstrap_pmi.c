@@ -81,7 +81,7 @@ static twill_status exchange_contact(struct twill_pmi *pmi, struct twill_job *jo
     return twill_launch_read_contact(job, params, contact, error);
 }
 
-/* Fill in `job` by exchange_contact(). Finalize PMI, and wipe copies of the key in any case. */
+/* Set rank, size and rank 0's contact in `job`. Finalize PMI, and wipe the key's copies, always. */
 static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
                                  const struct twill_bootstrap_params *params,
                                  struct twill_error *error)

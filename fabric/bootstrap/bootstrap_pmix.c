@@ -115,7 +115,7 @@ static void free_value(const struct pmix_session *s, pmix_value_t *value)
     free(value);
 }
 
-/* Set *value, for free_value(), to a rank's or the job's (PMIX_RANK_WILDCARD) value of a type. */
+/* Set *value, for free_value(), to a rank's or PMIX_RANK_WILDCARD's value of a type, or fail. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {

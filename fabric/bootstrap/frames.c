@@ -156,8 +156,7 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-/* Set the options of a socket, ignoring failures. Keep-alive detects a vanished host in about 15 s,
- * but only while all data is acknowledged (see twill_socket_is_silent()). */
+/* Set the options of a socket, ignoring failures. Keep-alive finds a silent host in about 15 s. */
 static void tune(int fd)
 {
     static const struct {

@@ -73,9 +73,11 @@ enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *h
 /* Wait for POLLIN or POLLOUT, to a time of twill_now(). Returns TWILL_WIRE_DONE once there is an
  * event, TWILL_WIRE_LATER if the deadline passes first, or TWILL_WIRE_GONE if poll() fails. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
-/* Read all bytes, or return TWILL_WIRE_LATER at the deadline. Else as twill_wire_read(). */
+/* Read all bytes, waiting for them. Returns TWILL_WIRE_DONE, TWILL_WIRE_LATER if the deadline
+ * passes first, or TWILL_WIRE_GONE with errno, 0 if the peer closed the connection. */
 enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uint64_t deadline);
-/* Write it all, or return TWILL_WIRE_LATER at the deadline. Else as twill_wire_write(). */
+/* Write header and body, waiting for space. Returns TWILL_WIRE_DONE, TWILL_WIRE_LATER if the
+ * deadline passes first, or TWILL_WIRE_GONE with errno. */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
 /* Return the time while_ns after `point`, in ns of twill_now(), or UINT64_MAX if it is too late. */

@@ -49,8 +49,8 @@ bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_par
  * with TWILL_ERR_CONFIG if MASTER_PORT is not in 1 .. 65535. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
-/* On rank 0, under launchers that can exchange data, listen on a free port. Set hosts, port and
- * listener of the job, and draw a key unless all have one. `alone` says that all ranks are here. */
+/* On rank 0, listen on a free port, and set hosts, port, listener and, unless all ranks have one,
+ * key of the job. `alone` says that all ranks are on this host. Fails if others cannot reach it. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
 /* Write rank 0's port, key and addresses for the others to `contact`, in letters, digits and

@@ -147,7 +147,7 @@ static bool is_fine(const struct twill_pmi *pmi)
     return !get_value(pmi, "rc", code, sizeof(code)) || strcmp(code, "0") == 0;
 }
 
-/* Send a request as ask_pmi() does. Fails also if the answer has another rc than 0. */
+/* Send a request and read the answer. Fails unless its cmd is `answer` and its rc 0 or absent. */
 static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const char *line,
                              struct twill_error *error)
 {
@@ -158,7 +158,7 @@ static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const ch
     return TWILL_OK;
 }
 
-/* Connect to `where` (host:port), announce PMI_ID `id`, and set fd, rank and size in `pmi`. */
+/* Connect to `where` (host:port), announce PMI_ID `id`, and set fd, rank and size, or fail. */
 static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
                              struct twill_error *error)
 {

@@ -27,12 +27,12 @@ struct twill_pmi {
  * PMI_ID `id`. The caller calls twill_pmi_close(), also after a failure. */
 twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, const char *id,
                             struct twill_error *error);
-/* Put a value into the key-value space. Other ranks see it after the next barrier. */
+/* Put a value into the key-value space, or fail. Other ranks see it after the next barrier. */
 twill_status twill_pmi_put(struct twill_pmi *pmi, const char *key, const char *value,
                            struct twill_error *error);
 /* Wait until all ranks have entered the barrier. The values that they put are then visible. */
 twill_status twill_pmi_barrier(struct twill_pmi *pmi, struct twill_error *error);
-/* Get a value as a string of less than `bytes`. It is empty if no rank has put it. */
+/* Get a value as a string of less than `bytes`, "" if no rank has put it, or fail. */
 twill_status twill_pmi_get(struct twill_pmi *pmi, const char *key, char *value, size_t bytes,
                            struct twill_error *error);
 /* Finalize PMI unless the connection is broken, and close the connection if twill opened it. */

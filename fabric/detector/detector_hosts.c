@@ -219,7 +219,7 @@ static bool omits(const struct omitted *theirs, uint32_t host)
     return omitted;
 }
 
-/* As a host's lowest rank, connect to others, except those that omit it, until the deadline. */
+/* As lowest rank, connect this host to others that do not omit it. Fails only without memory. */
 static twill_status connect_hosts(struct twill_detector *detector, const struct omitted *omitted,
                                   uint64_t deadline, struct twill_error *error)
 {

@@ -25,7 +25,7 @@ struct twill_link {
     uint64_t network; /* hash of family, prefix and prefix length */
 };
 
-/* Set (*links)[0 .. *count-1] to the addresses of interfaces that are up. Caller frees *links. */
+/* Set (*links)[0 .. *count-1] to the addresses that are up, or fail. The caller frees *links. */
 twill_status twill_links_read(struct twill_link **links, size_t *count, struct twill_error *error);
 /* Return a kind in words, such as "a network device" or "a bridge", a constant. */
 const char *twill_link_kind_name(enum twill_link_kind kind);

@@ -111,7 +111,7 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
     return TWILL_OK;
 }
 
-/* Set the choice by the route to the peer, or to any host, or else by twill_link_worth(). */
+/* Set the choice by the route to the peer or any host, else by twill_link_worth(), or fail. */
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;

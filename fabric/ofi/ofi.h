@@ -522,8 +522,8 @@ twill_status twill_ofi_rails(const struct twill_transport_params *params, const 
                              struct twill_rail *rails, size_t most, size_t *count,
                              struct twill_error *error);
 
-/* Open the transport, which close() of its ops frees, or set *transport to NULL. Joins or creates
- * the endpoint, so it is collective. Only tests set `options`. */
+/* Open the transport, which close() of its ops frees, or fail with *transport NULL. Joins or
+ * creates the endpoint, so it is collective. Only tests set `options`. */
 twill_status twill_ofi_open(struct twill_transport **transport,
                             const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);

@@ -37,7 +37,7 @@ static const char *shortage(void)
                               endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
-/* Set matching.tag_bits by the provider's format, and cut the seal to it. Fails if it is short. */
+/* Set matching.tag_bits by the provider's format, and cut the seal to it. Fails if too few. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
@@ -100,7 +100,7 @@ static size_t queue_entries(const struct fi_info *info)
     return twill_max(needed, 4096);
 }
 
-/* Allocate send buffers and those of control receives as one region, and register it. */
+/* Allocate and register send buffers and those of control receives as one region, or fail. */
 static twill_status open_buffers(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     size_t stride = twill_round_up(TWILL_OFI_BUFFER_BYTES, TWILL_CACHE_LINE);
@@ -263,7 +263,7 @@ static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
     return n > 0;
 }
 
-/* Cancel control receives, let nothing more be posted, and wait for the provider to return them. */
+/* Stop posting, cancel control receives, and wait some time until they and all sends are back. */
 static void drain_endpoint(struct twill_ofi_endpoint *endpoint)
 {
     uint64_t limit = twill_now() + TWILL_OFI_DRAIN_NS;

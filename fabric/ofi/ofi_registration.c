@@ -247,7 +247,7 @@ static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
     return NULL;
 }
 
-/* Set *made to a new registration of a range, without user, in the list unless `kind` is ONCE. */
+/* Set *made to a new registration, without user, in the list unless `kind` is ONCE, or fail. */
 static twill_status make_registration(struct twill_ofi *t, enum registration_kind kind, void *start,
                                       size_t bytes, struct twill_ofi_registration **made,
                                       struct twill_error *error)

@@ -235,7 +235,7 @@ struct ofi_peer_info {
     unsigned char address[SHORT_ADDRESS]; /* if it is not longer */
 };
 
-/* Set *address, at first NULL, to the endpoint's address, of *bytes. The caller frees it always. */
+/* Set *address, at first NULL, to the endpoint's address, or fail. The caller always frees it. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
@@ -269,8 +269,8 @@ static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned
              endpoint->registrations.required ? ", registering" : "", endpoint->why);
 }
 
-/* Return the error of a rank, or that its settings do not fit ours, or TWILL_OK. Lowers max_message
- * to its limit, and raises the stride to its address. */
+/* Fail if a rank has failed or its settings do not fit ours. Lowers max_message to that of the
+ * rank, and raises the stride to the bytes of its address. */
 static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine,
                                     const struct ofi_peer_info *theirs, uint32_t rank,
@@ -338,7 +338,7 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Set addresses.bytes to those of all ranks, padded, after an exchange if one is long. */
+/* Set addresses.bytes to those of all ranks, padded, exchanged if one is long, or fail. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const struct ofi_peer_info *all, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)

@@ -107,7 +107,7 @@ static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
     return at / EDGE * EDGE;
 }
 
-/* Fill in the request for the part of the slot's message on a rail, which is not posted yet. */
+/* Fill in, but do not post, the request for the part of the slot's message on a rail. */
 static void make_chunk(const struct rails *t, const struct rails_slot *slot, uint32_t rail)
 {
     struct chunk *chunk = &slot->chunk[rail];
@@ -312,7 +312,7 @@ static void lay_out_peer(const struct rails *t, struct rails_peer *peer)
             }
 }
 
-/* Connect all rails to a peer, and allocate its streams and chunks. Repeating does no harm. */
+/* Connect all rails to a peer and allocate its streams, or fail. Repeating does no harm. */
 static twill_status rails_connect(struct twill_transport *transport, uint32_t rank,
                                   struct twill_error *error)
 {
@@ -379,6 +379,7 @@ static void rails_close(struct twill_transport *transport)
     free(t);
 }
 
+/* Return the text that describe_weights() wrote, owned by the composite. */
 static const char *rails_describe(const struct twill_transport *transport)
 {
     return rails_from(transport)->description;

@@ -51,7 +51,7 @@ twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
                               struct twill_error *error);
-/* Measure the open rails and set the choice's weights, equal on all ranks. Collective. */
+/* Measure the open rails and set the choice's weights, equal on all ranks, or fail. Collective. */
 twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  struct twill_transport *const *rail,
                                  const struct twill_transport_params *params,

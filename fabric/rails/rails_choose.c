@@ -190,7 +190,7 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
     }
 }
 
-/* Return the error of a rank, or one if settings or numbers of rails differ or are impossible. */
+/* Fail if a rank has failed, or settings or numbers of rails differ or are impossible. */
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {

@@ -140,7 +140,7 @@ static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_er
     return TWILL_OK;
 }
 
-/* On rank 0, allocate peers and polls, check the limit of descriptors, draw the run's nonce. */
+/* On rank 0, allocate peers, check the limit of descriptors, draw the run's nonce, or fail. */
 static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -169,7 +169,7 @@ void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp)
         twill_fd_limit_restore(&tcp->files);
 }
 
-/* Do what twill_bootstrap_tcp_serve() does, with the limit of descriptors raised meanwhile. */
+/* On rank 0, let all ranks join, with the limit of descriptors raised meanwhile, or fail. */
 static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                           struct twill_error *error)
 {

@@ -72,8 +72,8 @@ void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* set the li
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES]);
-/* On rank 0, set tcp->listener to a socket at the job's address and port, twillrun's if it has the
- * port. Waits some seconds, to the deadline, for a port in use. Keeps a listener that is open. */
+/* On rank 0, listen at the job's address and port (tcp->listener), on twillrun's socket if it has
+ * the port. Waits some seconds for a port in use, then fails. Keeps a listener that is open. */
 twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                            uint64_t deadline, struct twill_error *error);
 /* Set or clear SO_REUSEADDR. It is set on listeners while they listen, so that remains of earlier
@@ -103,7 +103,7 @@ const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
 twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
                                       twill_status status, const char *format, ...)
     TWILL_PRINTF(4, 5);
-/* On other ranks, read the sentence of a REFUSE or FAIL frame, and return its status and text. */
+/* Read the sentence of a REFUSE or FAIL frame, set `error` to it and return the frame's status. */
 twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                                               const struct twill_wire_header *header,
                                               struct twill_error *error);

@@ -282,7 +282,7 @@ static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
     return TWILL_OK;
 }
 
-/* Sleep until an event on any socket, `wake`, or the deadline of a pending connection. */
+/* Sleep until an event, `wake` or a deadline of a pending connection. Fails only if poll() does. */
 static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;

@@ -155,8 +155,8 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE if the session is set. Otherwise sets
- * s->last to the reason, and s->fault and s->until if the other end has another key or version. */
+/* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE with the session set, or LATER or GONE
+ * with the reason in s->last, and in s->fault if the other end has another key or version. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
