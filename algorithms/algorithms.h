@@ -55,7 +55,6 @@ enum twill_order {
  * saves two copies, but every rank waits for the slowest at the end and touches pages of all peers.
  * It therefore pays only when a copy takes longer than a synchronisation. */
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
-
 /* The intra-node protocol, which is how the ranks of one node exchange data. */
 enum twill_protocol {
     TWILL_PROTOCOL_IMM,     /* up to TWILL_IMM_BYTES beside the flag; all ranks reduce everything */
@@ -74,7 +73,6 @@ static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 }
 
 #define TWILL_PARAMETERS 4
-
 /* The input of an algorithm, the collective and constraints of a call without sizes or buffers. */
 struct twill_shape {
     enum twill_collective collective;
@@ -228,7 +226,8 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request);
 /* Choose an algorithm and a shape. The same world, tuning, override and request give the same
  * choice on all ranks. Memory is allocated only on the first request for a collective. Returns
- * TWILL_ERR_CONFIG if TWILL_ALGORITHM asks for the impossible, else TWILL_ERR_UNSUPPORTED. */
+ * TWILL_ERR_CONFIG if TWILL_ALGORITHM demands the impossible, TWILL_ERR_UNSUPPORTED for no
+ * choice. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
 /* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
@@ -246,7 +245,7 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
-/* Like twill_schedule_verify() with `window` instances in flight, in runs that reuse every copy. */
+/* Verify like twill_schedule_verify() with `window` instances in flight, reusing every copy. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,

@@ -40,7 +40,7 @@ void twill_memory_close(struct twill_memory *memory);
  * against its budget and against what is free. Either may be closed first. */
 void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
 
-/* What a rank's pool may take, for the exchange of a host's ranks before twill_memory_share(). */
+/* The claim of a rank's pool to memory, exchanged by a host's ranks for twill_memory_share(). */
 struct twill_memory_claim {
     twill_numa_set nodes; /* that its memory may be on */
     uint64_t free_bytes;  /* there when a pool that binds was opened, otherwise UINT64_MAX */
@@ -79,7 +79,7 @@ struct twill_memory_stats {
 };
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
 /* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that
- * only this process uses. -1 restores the default. Returns 0 or an errno, as EINVAL for no node. */
+ * only this process uses. -1 restores the default. Returns 0 or an errno. */
 int twill_memory_near(void *pointer, size_t bytes, int node);
 
 #endif

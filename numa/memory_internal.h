@@ -9,7 +9,6 @@
 #include <stdio.h>
 
 #define TWILL_MEMORY_PAGE 4096u
-
 /* A way to apply a policy to untouched pages of a mapping, shared or private. Each is a constant.
  * It is a structure so that memkind, which is no longer developed, can be replaced. */
 struct twill_memory_placer {

@@ -17,10 +17,8 @@
 #define NODE_WORDS   (TWILL_MAX_NUMA / NODES_A_WORD)
 /* Words that the kernel may fill: as many nodes as it was built for, at most 1024. */
 #define KERNEL_WORDS 16
-
 /* MPOL_PREFERRED_MANY of newer headers, in the kernel since 5.15. */
 #define PREFERRED_MANY 5
-
 /* Let the kernel place a range on these nodes. Returns 0 or an errno. */
 static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
 {

@@ -29,7 +29,7 @@ struct twill_numa_node {
     bool local; /* nearest of its kind to where the process runs, or any it spans */
 };
 
-/* What is known of a machine. Owned by the topology. Constant but for twill_topology_locate(). */
+/* The facts known of a machine. Owned by the topology. Constant but for twill_topology_locate(). */
 struct twill_machine {
     bool is_this_machine;  /* false if another one is described, so nothing can be bound */
     const char *elsewhere; /* what describes another machine, NULL for this one */
@@ -68,7 +68,7 @@ uint64_t twill_numa_free_bytes(unsigned os_index);
 /* Return whether a NUMA node of this machine has CPUs, by the kernel, or `otherwise` if unknown. */
 bool twill_numa_has_cpus(unsigned os_index, bool otherwise);
 
-/* Where a thread may run, as logical indices, -1 if unknown or several. A plain value. Ranks
+/* The place of a thread, as logical indices, -1 if unknown or several. A plain value. Ranks
  * exchange and compare it to find out how many share their CPUs. */
 struct twill_place {
     int package, numa, l3, l2, core, pu;

@@ -328,7 +328,7 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
     return -1;
 }
 
-/* Which helper thread a PU is for, thread k of the `threads` that a rank has. */
+/* One helper thread of a rank, number k of its `threads`. A plain value. */
 struct helper {
     unsigned rank, threads, k;
 };

@@ -62,7 +62,7 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
     return TWILL_OK;
 }
 
-/* Return the logical index of the object of a type, no memory-side cache, with all CPUs, or -1. */
+/* Return the logical index of the object of a type with all of `here`, no side cache, or -1. */
 static int index_around(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
 {
     hwloc_obj_t object = NULL;

@@ -17,14 +17,14 @@ static uint32_t chain_blocks(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? CHAIN_BLOCKS : shape->parameter[0];
 }
 
-/* Return whether the number of blocks is allowed. All orders are. */
+/* Return whether the number of blocks is allowed. The order does not matter. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
     return chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
-/* What chain_delivers() needs to know about the chain, while it is emitted. */
+/* The chain as chain_delivers() must know it, while it is emitted. */
 struct chain {
     const struct twill_world *world;
     uint32_t root;
@@ -75,7 +75,7 @@ static void chain_broadcast(struct twill_emitter *e, uint32_t root_rank)
     twill_emit_pipeline(e, NULL, &down, 0, e->blocks, TWILL_SRC);
 }
 
-/* A twill_emit_knows_fn. Returns whether the messages prove that `other` has started. */
+/* Return whether messages prove to `rank` that `other` has started. `user` is a struct chain. */
 static bool chain_delivers(const void *user, uint32_t rank, uint32_t other)
 {
     const struct chain *c = user;

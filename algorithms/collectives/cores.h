@@ -10,17 +10,17 @@
  * is used, because the last messages are still posted. */
 typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
                                         enum twill_space from);
-/* Emit an allreduce by a ring, with one copy of the blocks in TMP. A twill_emit_allreduce_fn. */
+/* Emit an allreduce by a ring, with one copy in TMP. Returns whether a WAIT is due. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
-/* Emit an allreduce by recursive doubling, a twill_emit_allreduce_fn, with two copies in TMP. */
+/* Emit a recursive doubling allreduce, with two copies in TMP. Returns whether a WAIT is due. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
 /* Emit an allreduce by an allgather (Bruck) and a reduction on each member, with one copy of the
- * blocks per member in TMP. A twill_emit_allreduce_fn. Returns false. */
+ * blocks per member in TMP. Returns false, as no WAIT is due. */
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
                               enum twill_space from);
-/* Emit the first half of a ring over the shards of the group, which leaves the shard of this rank
- * FINAL in DST, or as a partial in TMP. Uses one copy in TMP. Returns whether a WAIT is due. */
+/* Emit the first half of a ring over the shards of the group, after which `to` has the shard of
+ * this rank, DST FINAL or TMP a partial. Uses one copy in TMP. Returns whether a WAIT is due. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
 /* Like twill_emit_ring_reduce_scatter(), but FINAL also if `to` is TMP, for ranks without a DST. */
@@ -37,7 +37,7 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
                                          enum twill_space from);
 /* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
-/* Emit an allreduce by halving and doubling. A twill_emit_allreduce_fn. Returns false. */
+/* Emit an allreduce by halving and doubling. Returns false, as no WAIT is due. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from);
 /* Emit the receive into DST, if any, and its WAIT, of a binomial broadcast from member `root`. */

@@ -77,8 +77,8 @@ static void emit_barrier(struct twill_emitter *e, const struct twill_shape *shap
 #define BY_FETCHED (1u << TWILL_PROTOCOL_FETCHED)
 #define BY_LARGE   (BY_STAGED | BY_MAPPED | BY_FETCHED)
 
-/* How "direct" does a collective, its protocols, and the scratch of each protocol, which is as
- * large as the message. There is one constant for each collective. */
+/* The function of "direct" for a collective, its protocols, and the scratch of each protocol, which
+ * is as large as the message. There is one constant for each collective. */
 static const struct direct {
     emit_fn emit;
     uint32_t protocols;
@@ -102,7 +102,6 @@ static const struct direct {
     [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_LARGE, BY_STAGED, 0, 0, ~0u},
 };
 _Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for each");
-
 /* Return whether there is one node, and "direct" does the collective with protocol and shards. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

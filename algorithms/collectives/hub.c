@@ -11,7 +11,7 @@
  *       `-- 0 --' */
 #include "algorithms/patterns/exchange_all.h"
 
-/* A twill_emit_knows_fn. Returns whether `rank` is the root, to which all send. */
+/* Return whether messages prove to `rank` that `other` has started, which they do to the root. */
 static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 {
     (void)other;

@@ -12,7 +12,7 @@
  * the group. Each reduction reads one of two copies in TMP, and writes the other, or DST. */
 #include "algorithms/collectives/cores.h"
 
-/* What a rank has reduced so far, while recursive doubling is emitted. */
+/* The data that a rank has reduced so far, while recursive doubling is emitted. */
 struct doubling {
     twill_operand own; /* where the reduction so far is */
     bool partial;      /* `own` is a partial */

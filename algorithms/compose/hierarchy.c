@@ -63,7 +63,7 @@ static void release_level(struct twill_hierarchy_level *level)
     free(level->place);
 }
 
-/* Set place[], fanout and me of a level, the members of ranks. Returns false if out of memory. */
+/* Set in a level which member each rank, and this rank, is in. Returns false if out of memory. */
 static bool members_find(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w,
                          uint32_t rank)

@@ -19,7 +19,6 @@
 #define TWILL_MOST_SHARDS 4096u
 #define TWILL_LEVEL_ALL   TWILL_LEVEL_COUNT /* the whole world as one unit */
 #define TWILL_MAX_LEVELS  (TWILL_LEVEL_COUNT + 1)
-
 /* The method by which the members of the units of a level communicate. */
 enum twill_how {
     TWILL_BY_DIRECT,

@@ -5,7 +5,7 @@
  * operands in order. The last operand goes to DST, and the accumulator is reduced with it there. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Return the number of the window in which turn k is posted. */
+/* Return the number of the window, the turns that are posted at once, that turn k is in. */
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
@@ -20,7 +20,7 @@ struct turn {
     uint32_t operand; /* number of the received operand, where this rank's is `me` (by rank) or 0 */
     bool last;        /* it is the last turn of its window */
 };
-/* Return turn k of this rank. */
+/* Return turn k of this rank in a total exchange. */
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     bool last = k + 2 >= g->size || window_of(g, by_rank, k) != window_of(g, by_rank, k + 1);

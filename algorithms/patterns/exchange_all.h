@@ -12,7 +12,7 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
                          enum twill_space from);
 #define TWILL_EXCHANGE_WINDOW 4 /* turns that are posted at once */
 
-/* How twill_emit_intake() reduces what all members of a group contribute, received one by one. */
+/* A reduction of what all members of a group contribute, received by twill_emit_intake(). */
 struct twill_intake {
     uint32_t first, blocks; /* blocks to reduce, FINAL into DST */
     bool by_rank;           /* in the order of the group; else its own first, then leftwards */

@@ -109,7 +109,7 @@ static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uin
             twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
 }
 
-/* Wait for the grant of the parent, if this rank needs one. */
+/* Wait for the message with which the parent permits this rank to send, if it needs that. */
 static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), parent = twill_tree_parent(t, me), i = 0;

@@ -47,7 +47,7 @@ uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
 /* Return the place of the emitting rank in a tree whose root is at position `root` of the group. */
 struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
                                        uint32_t root);
-/* A twill_emit_knows_fn. Returns whether messages of either tree prove that `other` has started. */
+/* Return whether messages of either tree of `user` prove to `rank` that `other` has started. */
 bool twill_two_knows(const void *user, uint32_t rank, uint32_t other);
 
 #endif

@@ -127,7 +127,7 @@ void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const v
 /* Append AWAITs of the ranks of the node that are not proven to have started. With
  * twill_emit_join(), no rank ends before all ranks of its node have started. */
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
-/* Emit a reduction over this rank alone into DST, from SRC, TMP (a partial), or DST (nothing). */
+/* Emit a reduction over this rank alone into DST, from SRC, TMP (a partial), or DST (no step). */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
 #endif

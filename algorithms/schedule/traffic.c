@@ -33,7 +33,7 @@ void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, si
     }
 }
 
-/* Where add_to_class() adds, bytes[class of link], and the world that has the classes. */
+/* The sums of add_to_class(), bytes[class of link], and the world that has the classes. */
 struct by_class {
     uint64_t *bytes;
     const struct twill_world *world;

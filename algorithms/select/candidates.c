@@ -102,7 +102,7 @@ static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
     return price / 256 * scale + price % 256 * scale / 256;
 }
 
-/* Build the curve from prices below the smallest measured size, measurements, and prices above. */
+/* Build the curve of a candidate from measurements, and from scaled prices beyond their sizes. */
 static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], unsigned steps,
                   const struct twill_measured *measured, size_t count)
 {
@@ -153,7 +153,6 @@ struct priced {
     uint64_t price[CURVE_STEPS]; /* at steps_at, 0 where it is not needed */
 };
 _Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
-
 /* The candidates during twill_candidates_create(), which owns it. */
 struct gathering {
     struct twill_candidates *all;
@@ -186,7 +185,7 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* Return whether the default parameter is no dearer at the small and at the large size. */
+/* Return whether the algorithm with its default parameter costs no more, at both tried sizes. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
@@ -248,7 +247,7 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Return at how many sizes of steps_at a candidate has prices, up to one beyond its largest. */
+/* Return at how many of the fixed sizes a candidate has prices, up to one beyond its largest. */
 static unsigned count_steps(const struct twill_candidate *c, enum twill_collective collective)
 {
     unsigned steps = 1;
@@ -380,7 +379,6 @@ static void correct_prices(const struct gathering *g)
 
 /* Parameters to try for algorithms that take one number, where 0 is their default. */
 static const uint16_t tried_parameters[] = {0, 2, 4, 8};
-
 /* Call fn for an algorithm with each protocol and parameter that applies, until one call fails. */
 static twill_status visit_algorithm(const struct twill_algorithm *a,
                                     const struct twill_world *world,
@@ -419,7 +417,7 @@ static void sort_candidates(struct twill_candidates *all)
     }
 }
 
-/* Where look_for_measurements() looks, and whether it has found some. */
+/* The arguments of look_for_measurements(), and whether it has found some. */
 struct measurements {
     const struct twill_world *world;
     const struct twill_tuning *tuning;

@@ -12,8 +12,7 @@
 #define TWILL_CURVE_POINTS 48
 /* Most bytes of an allreduce for which algorithms that ignore nodes compete: price_most(). */
 #define TWILL_FLAT_MOST ((size_t)64 << 10)
-
-/* A point of a piecewise linear curve of cost over message size. */
+/* A point of the curve of a candidate, cost over message size. Between points it is linear. */
 struct twill_curve_point {
     size_t bytes;
     uint64_t picoseconds;
@@ -70,7 +69,7 @@ bool twill_candidates_are_measured(const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_select_request *like,
                                    const struct twill_algorithm *only);
-/* Return a hash, maybe 0, of all on which predicted times depend but world, size and root. */
+/* Return a hash, maybe 0, of all that predicted times depend on but world, size and root. */
 uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
 /* Return the index of the algorithm of the candidate in the registry. */

@@ -14,7 +14,6 @@
 #define LARGEST ((size_t)1 << 30)
 /* With fewer ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
-
 /* The state of search_forms(). A form is an algorithm with a protocol and a parameter. */
 struct early_search {
     const struct twill_world *world;

@@ -59,7 +59,6 @@
 #define RATE_INTEGER(wide, integer, narrow, tiny)   (integer)
 #define RATE_NARROW_16(wide, integer, narrow, tiny) (narrow)
 #define RATE_NARROW_8(wide, integer, narrow, tiny)  (tiny)
-
 /* The part that ordinary nodes have in common, whatever connects them. */
 #define ORDINARY_LINKS                                                                             \
     [TWILL_LINK_TILE] = {300 * NS,  250 * NS,   GB_S / 8,           250 * NS,                      \

@@ -152,7 +152,7 @@ static twill_status read_range(struct twill_override *override, struct text_view
     return TWILL_OK;
 }
 
-/* Set collective and range if *rest begins with "COLLECTIVE[RANGE]:", and remove that from it. */
+/* Read "COLLECTIVE:" or "COLLECTIVE[RANGE]:" off the front of *rest, if it is there. */
 static twill_status read_collective(struct twill_override *override, struct text_view *rest,
                                     struct twill_error *error)
 {

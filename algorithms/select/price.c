@@ -15,7 +15,7 @@ static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_ste
     return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
-/* Return the class of the link from a rank to a peer of its step, whose own class is `link`. */
+/* Return the class of the link from a rank to a peer of its step, whose links have class `link`. */
 static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t rank, uint8_t link,
                                       uint32_t peer)
 {
@@ -205,7 +205,7 @@ static struct twill_price_use *interface_of(const struct twill_pricing *p, uint3
     return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
-/* Return the picoseconds in which bytes of a rank, and of those like it, pass an interface. */
+/* Return the picoseconds in which bytes of a rank and of those it represents pass an interface. */
 static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 {
     return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];

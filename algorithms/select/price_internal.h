@@ -12,7 +12,6 @@
 /* replaces a step to say that the lane can be tried again at its time */
 #define TWILL_PRICE_LATER   (-2)
 #define TWILL_PRICE_NOT_YET UINT64_MAX
-
 /* The ranks that are run. Each is numbered by its place in the world, on its node, or from 0. */
 enum twill_price_unit {
     TWILL_PRICE_WORLD,
@@ -62,7 +61,7 @@ struct twill_price_rank {
     } use;
 };
 
-/* A lane of a rank whose schedule is simulated, in picoseconds. Steps count over all ranks. */
+/* A simulated lane of a rank. Times are in picoseconds. Steps are numbered over all ranks. */
 struct twill_price_lane {
     uint64_t time;  /* its clock */
     uint64_t until; /* in an AWAIT, when the last of the flags seen was raised */
@@ -76,7 +75,7 @@ struct twill_price_lane {
     bool awaited;        /* in an AWAIT, the flags are up and cost only the polling */
 };
 
-/* What a pricing knows of the schedules besides the steps. Constant once the pricing is created. */
+/* Facts that a pricing has of the schedules besides the steps. Constant once that is created. */
 struct twill_price_facts {
     uint64_t fingerprint;
     uint32_t blocks;
@@ -102,8 +101,8 @@ struct twill_price_call {
     uint64_t most;        /* a run may end when this is exceeded */
 };
 
-/* What the price on a large world is extrapolated from. The samples, which the pricing owns, are
- * pricings of the same algorithm on a part of the world, half of it and a quarter of it. */
+/* The basis of the price on a large world. The samples, which the pricing owns, are pricings of the
+ * same algorithm on a part of the world, half of it and a quarter of it. */
 struct twill_price_scale {
     struct twill_pricing *sample[3];
     uint32_t units, of[3]; /* nodes (or ranks of one node) in the world and in each sample */
@@ -134,7 +133,7 @@ struct twill_pricing {
     uint64_t one, more; /* one segment from end to end (0 if unknown), and each further one */
 };
 
-/* What is to be priced, as passed to the functions that emit schedules. Lives during one call. */
+/* The algorithm and shape to be priced, for functions that emit schedules during one call. */
 struct twill_price_query {
     const struct twill_algorithm *algorithm;
     const struct twill_shape *shape;

@@ -14,7 +14,6 @@
  * compared, and only the bytes that leave the node matter. One node may then represent others that
  * send in two messages, where block numbers wrap around, what it sends in one. */
 #define MANY_RANKS 8u
-
 /* Free the schedules that are simulated, and forget the call and the hash of the schedules. */
 static void drop_unit(struct twill_pricing *p)
 {

@@ -11,7 +11,6 @@
 
 /* Numbers of requests that are decided early, of a kind and of all. With more, tables are made. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
-
 /* A request of a chooser, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
@@ -224,7 +223,7 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     return cheapest != NULL;
 }
 
-/* Return TWILL_ERR_CONFIG, with a message `why` the override fails, and which algorithms apply. */
+/* Return TWILL_ERR_CONFIG with a message that says `why` the override fails and what applies. */
 static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)
@@ -266,7 +265,7 @@ static bool protocol_suits(enum twill_protocol protocol, const struct twill_worl
 }
 
 /* Set the protocol of the choice to the first that suits this size and with which the algorithm of
- * the override does this shape, or else FLAT. Returns false if that is impossible with FLAT. */
+ * the override does this shape, or else FLAT. Returns false if it does not do it with FLAT. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)

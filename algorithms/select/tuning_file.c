@@ -6,7 +6,6 @@
 #include <string.h>
 
 enum { WORDS = 6, WORD_BYTES = 96 };
-
 /* The state of reading the text of a tuning file, on the stack of the function that reads it. */
 struct reader {
     struct twill_tuning *tuning;

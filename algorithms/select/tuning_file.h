@@ -20,7 +20,6 @@
 
 /* The first line of a tuning file. */
 #define TWILL_TUNING_HEADING "twill-tuning 1"
-
 /* One measurement, the time of one call of an algorithm. Its tuning owns it. */
 struct twill_measured {
     enum twill_collective collective;

@@ -44,7 +44,7 @@ struct twill_dense {
 /* Return the number of floats that a rank contributes if the factors are gathered. */
 size_t twill_dense_floats(const struct twill_dense *dense);
 
-/* What the functions below predict times with. The caller owns all of it. */
+/* The sources of the times that the functions below predict. The caller owns them. */
 struct twill_dense_pricing {
     struct twill_chooser *chooser; /* for the world */
     const struct twill_world *world;

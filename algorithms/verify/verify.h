@@ -131,7 +131,7 @@ struct twill_process {
     struct twill_known_ranks *known; /* NULL unless by fingerprint */
 };
 
-/* What happens before what, as clocks of processes at their signals and starts. */
+/* The order of events, as clocks of processes at their signals and starts. The checker owns it. */
 struct twill_checker_clocks {
     struct twill_snapshots *signal; /* [run][process] */
     struct twill_snapshots *imm;    /* [run][process] */
@@ -154,7 +154,7 @@ struct twill_checker {
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
     struct twill_process *process; /* [slot][rank][lane] */
-    /* A hash table of channels. */
+    /* A hash table of channels by key. */
     struct twill_channels {
         struct twill_channel *at; /* [slots], a power of two */
         size_t slots, count;
@@ -169,7 +169,7 @@ struct twill_checker {
 bool twill_checker_open(struct twill_checker *c);
 /* Free what a checker has allocated. */
 void twill_checker_close(struct twill_checker *c);
-/* Return the index of the process that runs a lane of a rank in the instance `slot`. */
+/* Return the index of the process, a simulated lane, of a lane of a rank in the instance `slot`. */
 static inline uint32_t twill_checker_process(const struct twill_checker *c, uint32_t slot,
                                              uint32_t rank, uint32_t lane)
 {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the number of cells of a space of a rank. Each instance in flight has its own SRC, DST and
- * TMP. Instances alternate between `copies` of SHARED and IMM. */
+/* Return the number of simulated blocks (cells) of a space of a rank. Each instance in flight has
+ * its own SRC, DST and TMP. Instances alternate between `copies` of SHARED and IMM. */
 static size_t space_cells(const struct twill_checker *c, uint32_t rank, unsigned space)
 {
     switch (space) {

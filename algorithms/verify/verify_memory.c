@@ -31,8 +31,8 @@ static const char *check_write(const struct twill_cell *cell, const uint32_t *cl
     return "is not ordered after the write";
 }
 
-/* Return a read of the process if it is among the last few, or NULL. A process may thus have
- * several entries. Searching all of the thousands of readers of a cell would take minutes. */
+/* Return a record of a read by the process if it is among the last few, or NULL. A process may thus
+ * have several. Searching all of the thousands of readers of a cell would take minutes. */
 static struct twill_read *find_read(const struct twill_cells *m, const struct twill_cell *cell,
                                     uint32_t process)
 {
@@ -43,7 +43,7 @@ static struct twill_read *find_read(const struct twill_cells *m, const struct tw
     return NULL;
 }
 
-/* Return the index of a free read, or 0 if out of memory. */
+/* Return the index of an unused record of a read, or 0 if out of memory. */
 static uint32_t alloc_read(struct twill_cells *m)
 {
     uint32_t i = m->free;

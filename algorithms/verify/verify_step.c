@@ -301,7 +301,7 @@ static twill_status snapshot(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
-/* Do a PUT_IMM. */
+/* Simulate a PUT_IMM. Returns TWILL_ERR_INTERNAL if it is wrong, or the second in a run. */
 static twill_status store_imm(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
@@ -341,7 +341,7 @@ static twill_status load_operands(struct twill_checker *c, const struct twill_pr
     return TWILL_OK;
 }
 
-/* Do a REDUCE or COPY. */
+/* Simulate a REDUCE or COPY. Returns TWILL_ERR_INTERNAL if it is wrong. */
 static twill_status combine_step(struct twill_checker *c, struct twill_process *p,
                                  const struct twill_step *step)
 {

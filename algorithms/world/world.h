@@ -62,12 +62,12 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
 const char *twill_level_name(twill_level level);
 /* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks", cut to `bytes`. Each number
  * counts the units inside one of the preceding level. Levels that divide no unit of the level
- * above, and tiles (L2 caches) of one rank, are left out. Returns whether a level besides nodes is
- * in. */
+ * above, and tiles (L2 caches) of one rank, are omitted. Returns whether there is one besides
+ * nodes. */
 bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
 #define TWILL_WORLD_TEXT_BYTES 4096
-/* Print a tree of the same levels, of at most 24 lines, each of which ends with a newline. Units
- * with equal structure share a line, unless there are few units. */
+/* Print a tree of the levels that divide the world, of at most 24 lines, each ending in a newline.
+ * Units with equal structure share a line, unless there are few units. */
 void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
 /* Return the rank of the l-th member of a node, counted from 0. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)

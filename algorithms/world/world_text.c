@@ -180,7 +180,7 @@ static bool read_names(struct declared *d, const char *text, const char **at)
     }
 }
 
-/* Create a world from a text such as "4+2+1". */
+/* Create a world from a text such as "4+2+1". Returns TWILL_ERR_ARGUMENT if it is malformed. */
 static twill_status create_uneven(struct twill_world *world, const char *text,
                                   struct twill_error *error)
 {
@@ -257,11 +257,9 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
 /* In world->order the ranks of each unit of each level are contiguous, so a unit is a range. */
 
 enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
-
 /* The nouns for levels in the text, while names are those of twill_level_name(). */
 #define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
 static const char *const nouns[] = {TWILL_LEVELS(LEVEL_TEXT, )};
-
 /* The tree of levels that is printed, and the text so far. A plain value. */
 struct tree {
     const struct twill_world *world;
@@ -287,7 +285,7 @@ static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
     return t->unit[depth][t->world->order[i]];
 }
 
-/* Find the levels of a world that divide something, for printing to a text. */
+/* Return the levels of a world that divide something, for printing to a text, which is emptied. */
 static struct tree open_tree(const struct twill_world *world, char *text, size_t bytes)
 {
     struct tree t = {.world = world, .text = text, .bytes = bytes};
