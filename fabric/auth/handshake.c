@@ -72,7 +72,7 @@ static bool is_one_way(const struct twill_hello *hello)
     return hello->self.role == TWILL_HELLO_DETECTOR;
 }
 
-/* Start with the next message, after the current one was written, or read and verified. */
+/* Go to the next message, after the current one was moved, and set hello->events for it. */
 static void proceed(struct twill_hello *hello)
 {
     hello->step++;

@@ -44,7 +44,7 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
 }
 
 /* Set the secret of this run to rank 0's, by the program's exchange, which is trusted with it. Set
- * the address of this host, loopback if all ranks are on one host. Fails if that does. */
+ * the address of this host, loopback if all ranks are on one host. Fails if the exchange does. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
