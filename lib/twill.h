@@ -434,8 +434,9 @@ TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn 
 /** \brief Start a persistent request. \return ::TWILL_OK, a failure, or ::TWILL_ERR_ARGUMENT if it
  * is in progress or not persistent. The wait returns a later failure. */
 TWILL_API twill_status twill_request_start(twill_request *request);
-/** \brief Set *done to 1 if the request is complete, NULL or not started, else to 0. A complete
- * nonblocking request is freed and set to NULL. Returns the status of a complete request. */
+/** \brief Set *done to 1 if the request is complete, NULL, ended or not started, else to 0. A
+ * complete nonblocking request is freed and set to NULL. Returns the status of a complete request.
+ * *done is 1 also if the call is refused, because another thread is in one, so that loops end. */
 TWILL_API twill_status twill_test(twill_request **request, int *done);
 /** \brief Wait until the request is complete and return its status. A nonblocking request is freed
  * and set to NULL. Returns ::TWILL_OK at once if the request is NULL or not started. */
