@@ -134,8 +134,9 @@ class Tree:
         named = {title: set(re.findall(r"`((?!tests/)[\w/]+/[\w/.]+\.[ch])(?::\w+)?`", text)) for title, text in zip(parts[1::2], parts[2::2])}
         return {title: len(named[title]) for title in JOURNEYS}
 
-    def lines(self, of_tests):
-        return sum(t.count("\n") for f, t in self.text.items() if f.startswith("tests/") == of_tests)
+    def lines_of_code(self, of_tests):
+        """Neither blank lines nor comments count, so that no limit makes the code harder to read."""
+        return sum(bool(line.strip()) for f, text in self.text.items() if f.startswith("tests/") == of_tests for line in without_text(text).split("\n"))
 
 
 def figures(tree, uses):
@@ -162,8 +163,8 @@ def figures(tree, uses):
         ("structs above 25 members", sum(1 for n in members if n > 25), 2),
         ("members of the largest struct", members[0], 30),
         ("files in the tree, but pages and results", sum(1 for f in tree.files if not re.match(PAGES, f)), 1182),
-        ("lines of product, benchmarks and examples in C and C++", tree.lines(False), 116000),
-        ("lines of tests in C and C++", tree.lines(True), 60300),
+        ("lines of code of product, benchmarks and examples in C and C++", tree.lines_of_code(False), 95008),
+        ("lines of code of tests in C and C++", tree.lines_of_code(True), 51900),
         ("lines of the longest file", max(t.count("\n") for t in tree.text.values()), 700),
     ]
 
