@@ -24,7 +24,7 @@
  *   CALL_BEGIN, CALL_END       of a collective: sequence, bytes, what; END: detail is -status
  *   POINT_BEGIN, POINT_END     of a message: peer, bytes, detail (1 send, 2 receive, 3 both, with
  *                              peer and bytes of the send). END has a tick only in a timeline
- *   WAIT_BEGIN, WAIT_END       peer is the first awaited rank; BEGIN: detail is twill_trace_wait
+ *   WAIT_BEGIN, WAIT_END       peer is the first awaited rank; the bytes of BEGIN are nanoseconds
  *   FAILURE                    peer is the rank that reported it first, detail is -status
  *   SEGMENT_*                  sequence, bytes of the segment in a shard, peer has an epoch's bits
  *   SEND_*, RECV_*             a message is posted, and found complete: peer, bytes, detail (lane)

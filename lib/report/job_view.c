@@ -19,8 +19,8 @@ struct job_search {
     int pid;               /* the PID that was given, or 0 if `name` is a program */
     uint64_t job;          /* add only regions of this job, or of any if 0 */
     unsigned seen, denied; /* processes that match, and those of them that other users own */
-    struct twill_host_process first;
-    const char *unreadable; /* why a region could not be read, or NULL */
+    struct twill_host_process first; /* of those that match, or of those that are denied */
+    const char *unreadable;          /* why a region could not be read, or NULL */
     struct twill_error *error;
 };
 
@@ -95,7 +95,8 @@ static twill_status search_process(struct job_search *search,
     if (search->seen++ == 0)
         search->first = *process;
     if (folder == NULL) {
-        search->denied += errno == EACCES || errno == EPERM;
+        if ((errno == EACCES || errno == EPERM) && search->denied++ == 0)
+            search->first = *process;
         return TWILL_OK;
     }
     twill_status status = TWILL_OK;
