@@ -33,13 +33,13 @@ bool twill_process_read(int pid, struct twill_host_process *process)
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
+    errno = EINVAL; /* unless read() fails */
     ssize_t got = read(fd, text, sizeof(text) - 1);
     close(fd);
     if (got <= 0)
         return false;
     text[got] = '\0';
     *process = (struct twill_host_process){.pid = pid, .user = about.st_uid};
-    errno = EINVAL;
     return parse_stat(text, process);
 }
 

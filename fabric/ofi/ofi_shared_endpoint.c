@@ -520,6 +520,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         if (status != TWILL_OK) {
             twill_ofi_unregister(&(*peer)->mr);
             peer_free(*peer);
+            *peer = NULL;
             return status;
         }
     }
