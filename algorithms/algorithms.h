@@ -32,7 +32,7 @@ struct twill_collective_facts {
     bool rooted;  /* one rank, the root, has a special part */
     bool sharded; /* the message has one shard per rank; otherwise it is a single shard */
     bool joins;   /* by its semantics no rank returns before every rank has started */
-    enum twill_holder src, dst;
+    enum twill_holder src, dst; /* the ranks that have shards in SRC and in DST */
 };
 /* Return the constant of a collective, which must be below TWILL_COLLECTIVE_COUNT. */
 const struct twill_collective_facts *twill_collective_facts(enum twill_collective collective);
@@ -73,7 +73,7 @@ static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 }
 
 #define TWILL_PARAMETERS 4
-/* The input of an algorithm, the collective and constraints of a call without sizes or buffers. */
+/* The input of an algorithm, a plain value. It is a call without its sizes and buffers. */
 struct twill_shape {
     enum twill_collective collective;
     enum twill_protocol protocol; /* ignored by algorithms without protocols */
@@ -126,7 +126,7 @@ twill_status twill_schedule_emit(struct twill_schedule *schedule,
                                  const struct twill_world *world, uint32_t rank,
                                  const struct twill_shape *shape, struct twill_error *error);
 
-/* The kind of elements that are reduced, on which sizes and speed depend. */
+/* The kind of elements that are reduced, on which sizes and speed depend. A plain value. */
 struct twill_element_kind {
     twill_type type;
     bool narrow; /* partials of 8- and 16-bit floats keep the element type instead of f32 */
@@ -166,7 +166,7 @@ static inline bool twill_requests_match(const struct twill_select_request *a,
            a->order == b->order && a->type == b->type && a->narrow == b->narrow;
 }
 
-/* The result of twill_select(), an algorithm and the shape to emit it with. */
+/* The result of twill_select(), an algorithm and the shape to emit it with. A plain value. */
 struct twill_choice {
     const struct twill_algorithm *algorithm;
     struct twill_shape shape;

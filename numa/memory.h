@@ -45,7 +45,7 @@ struct twill_memory_claim {
     twill_numa_set nodes; /* that its memory may be on */
     uint64_t free_bytes;  /* there when a pool that binds was opened, otherwise UINT64_MAX */
 };
-/* The claims of both pools of a rank, the user's and the library's. */
+/* The claims of both pools of a rank, the user's and the library's. A plain value. */
 struct twill_memory_claims {
     struct twill_memory_claim user, library;
 };

@@ -28,7 +28,7 @@ static const struct policy_form forms[] = {
     FORMS_OF("hbm", TWILL_KIND_MCDRAM),
     FORMS_OF("cxl", TWILL_KIND_CXL),
 };
-/* Return the value of TWILL_MEMORY that the text is, or NULL. */
+/* Return the form of TWILL_MEMORY that the text has, or NULL if it is no value of that. */
 static const struct policy_form *find_form(const char *text)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(forms); i++)
@@ -115,7 +115,7 @@ static void write_nodes(char *text, size_t bytes, twill_numa_set nodes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%u", used > 0 ? "," : "", i);
 }
 
-/* Return what messages call the high-bandwidth memory of a machine. */
+/* Return the name for messages of a machine's high-bandwidth memory, "MCDRAM" or "HBM". */
 static const char *hbm_name(const struct twill_machine *machine)
 {
     return machine->is_knl ? "MCDRAM" : "HBM";

@@ -28,7 +28,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
 struct chain {
     const struct twill_world *world;
     uint32_t root;
-    bool reduces;
+    bool reduces; /* it is a reduce, else a broadcast */
 };
 /* Return the place of this rank in a chain from position `root` to the right or, with `left`, in a
  * chain from the last position to the left. */

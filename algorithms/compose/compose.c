@@ -34,7 +34,7 @@ struct composer {
     struct twill_emitter *e;
     struct twill_hierarchy hierarchy;
     uint32_t each; /* number of blocks of each shard */
-    bool down, up;
+    bool down, up; /* the ways on which it goes */
     bool broadcasts;
     uint32_t root;          /* rank that broadcasts */
     bool mapped;            /* the levels that use memory do so with MAPPED, else STAGED */
@@ -151,7 +151,7 @@ static uint32_t *sort_shards(struct composer *c, uint32_t level)
     return first;
 }
 
-/* The shards of two members of a unit, each in ascending order. */
+/* The shards of two members of a unit that are left, ascending from `next` to before `end`. */
 struct shard_pair {
     const uint32_t *next[2], *end[2];
 };

@@ -42,7 +42,7 @@ static inline bool twill_how_is_top(unsigned how)
 /* A level to use, and the method for it. A plain value. */
 struct twill_level_choice {
     uint8_t level; /* twill_level, or TWILL_LEVEL_ALL */
-    uint8_t how;
+    uint8_t how;   /* enum twill_how */
 };
 
 /* A level, its units, and the position of the emitting rank. The hierarchy owns the arrays. */

@@ -6,8 +6,8 @@
  * split into runs of consecutive blocks that are either all partials or all raw. Shards nearer than
  * `partials` have been reduced before. It sends if `out`, else it receives. */
 struct shard_range {
-    uint32_t base, from, to, partials, peer;
-    bool out, reduces, ends;
+    uint32_t base, from, to, partials, peer; /* `peer` is a rank */
+    bool out, reduces, ends; /* `reduces` in a reduce-scatter, and `ends` in its last round */
 };
 /* Emit one message for a run of blocks. `partial` says what is sent or received, `own` whether this
  * rank has a partial of the blocks already. */

@@ -5,7 +5,7 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* The position of a rank in a tree along which blocks are pipelined. */
+/* The position of a rank in a tree along which blocks are pipelined. A plain value. */
 struct twill_pipe_tree {
     uint32_t depth, height; /* of this rank (0 for the root), and of the deepest rank */
     uint32_t parent;        /* its rank, unset if depth is 0 */
@@ -32,11 +32,11 @@ struct twill_two_shape {
     enum { TWILL_TWO_PLAIN, TWILL_TWO_SHIFTED, TWILL_TWO_MIRRORED } kind;
 };
 
-/* Two trees over the world from position `root`, and whether data go up, down or both. */
+/* Two trees over the world, and whether data go up, down or both. A plain value. */
 struct twill_two_trees {
     struct twill_two_shape tree[2];
     const struct twill_world *world;
-    uint32_t root;
+    uint32_t root; /* position in the order of the world, or the rank if `ordered` by rank */
     bool ordered, up, down;
 };
 /* Return the trees for the collective and the order. The caller sets `root`. */

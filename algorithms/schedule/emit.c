@@ -298,7 +298,7 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 }
 
 /* --- WAITs by what steps access, AWAITs by what messages prove -------------------------------- */
-/* The blocks of this rank that a step accesses through one of its operands. */
+/* The blocks of this rank that a step accesses through one operand, and whether it writes them. */
 struct step_touch {
     unsigned space;
     uint32_t first, blocks;

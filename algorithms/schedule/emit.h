@@ -25,13 +25,13 @@ struct twill_emitter {
     uint32_t shards; /* 1, or set to world->size */
     uint32_t blocks, tmp_blocks, shared_blocks;
     bool uses_peer_src, uses_peer_dst, eager;
-    bool no_memory;
+    bool no_memory; /* an allocation has failed */
 };
 
 /* Some ranks in an order, and the blocks that they communicate. The same emitting function serves
  * the whole world, the ranks of one node, or the owners of one shard on all nodes. */
 struct twill_group {
-    const uint32_t *rank; /* [size] */
+    const uint32_t *rank; /* [size] the members, which the world or the caller owns */
     uint32_t size;
     uint32_t me;            /* position of the emitting rank in `rank` */
     uint32_t first, blocks; /* the range of blocks that they communicate */
@@ -42,7 +42,7 @@ struct twill_group {
 /* Return the number of the first block of the shard of the member at this position, modulo size. */
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
 
-/* A range of positions in a group. */
+/* A range of positions in a group. A plain value. */
 struct twill_range {
     uint32_t first, length;
 };

@@ -11,8 +11,8 @@
 /* A text that grows while twill_why() prints it, which frees it or gives it to its caller. */
 struct writer {
     char *text;
-    size_t length, capacity;
-    bool no_memory; /* a line is missing */
+    size_t length, capacity; /* bytes */
+    bool no_memory;          /* a line is missing */
 };
 
 static void print_why(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);

@@ -112,7 +112,7 @@ struct twill_channel {
     struct twill_message *first, *last;
 };
 
-/* The clocks of a process at its signals, its PUT_IMM or its start, in a run. */
+/* The clocks of a process at its signals, PUT_IMM or start, in a run. The checker owns it. */
 struct twill_snapshots {
     uint32_t **clock;                 /* [count] */
     struct twill_known_ranks **known; /* [count], NULL unless by fingerprint */

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-/* A block in a space of a rank. */
+/* A block in a space of a rank. A plain value. */
 struct cell_place {
-    unsigned space;
+    unsigned space; /* enum twill_space */
     uint32_t rank, block;
 };
 /* Return the place of block i of an operand, with PEER in memory of peer number k of the step. */

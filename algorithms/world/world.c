@@ -11,7 +11,7 @@ static twill_status world_no_memory(uint32_t size, struct twill_error *error)
     return TWILL_FAIL(error, TWILL_ERR_MEMORY, "world: no memory for %u ranks", size);
 }
 
-/* A rank and its label, to be sorted by label and then by rank. */
+/* A rank and its label, to be sorted by label and then by rank. A plain value. */
 struct labelled {
     uint64_t label;
     uint32_t rank;
