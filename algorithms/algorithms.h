@@ -55,6 +55,7 @@ enum twill_order {
  * saves two copies, but every rank waits for the slowest at the end and touches pages of all peers.
  * It therefore pays only when a copy takes longer than a synchronisation. */
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
+
 /* The intra-node protocol, which is how the ranks of one node exchange data. */
 enum twill_protocol {
     TWILL_PROTOCOL_IMM,     /* up to TWILL_IMM_BYTES beside the flag; all ranks reduce everything */
@@ -73,6 +74,7 @@ static inline bool twill_protocol_is_sharded(enum twill_protocol protocol)
 }
 
 #define TWILL_PARAMETERS 4
+
 /* The input of an algorithm, a plain value. It is a call without its sizes and buffers. */
 struct twill_shape {
     enum twill_collective collective;
@@ -105,18 +107,22 @@ struct twill_algorithm {
     /* Append the steps of the emitter's rank for a shape that applies() accepts. */
     void (*emit)(struct twill_emitter *emitter, const struct twill_shape *shape);
 };
+
 /* Return the algorithm at this index of the registry, or NULL past the end. */
 const struct twill_algorithm *twill_algorithm_at(size_t index);
+
 /* Return whether the algorithm supports the collective, protocol and shape on this world. Call this
  * instead of applies(). The protocol is ignored for barriers. */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
+
 /* Check the schedule of one rank as plain data. Every step must be well formed, operands must lie
  * inside their spaces and in shards that the rank holds, and partials may appear only where they
  * are allowed. Returns TWILL_OK, or TWILL_ERR_INTERNAL with lane, step and reason in `error`. */
 twill_status twill_schedule_check(const struct twill_schedule *schedule,
                                   const struct twill_world *world, uint32_t rank,
                                   const struct twill_shape *shape, struct twill_error *error);
+
 /* Emit the schedule of one rank and check it as twill_schedule_check() does. On success the caller
  * owns the schedule and releases it with twill_schedule_destroy(). Returns TWILL_ERR_ARGUMENT if an
  * argument is out of range, TWILL_ERR_UNSUPPORTED if the algorithm does not apply, and
@@ -131,6 +137,7 @@ struct twill_element_kind {
     twill_type type;
     bool narrow; /* partials of 8- and 16-bit floats keep the element type instead of f32 */
 };
+
 /* Return the kind of elements of this type whose partials are wide. */
 static inline struct twill_element_kind twill_wide_elements(twill_type type)
 {
@@ -157,6 +164,7 @@ struct twill_select_request {
     twill_type type; /* of the elements of a reduction, TWILL_U8 for a user-defined operation */
     bool narrow;     /* as in struct twill_element_kind */
 };
+
 /* Return whether two requests are equal in every member. */
 static inline bool twill_requests_match(const struct twill_select_request *a,
                                         const struct twill_select_request *b)
@@ -173,6 +181,7 @@ struct twill_choice {
     bool requested;   /* TWILL_ALGORITHM asked for this algorithm, which supports the call */
     bool substituted; /* TWILL_ALGORITHM names an algorithm that does not support this call */
 };
+
 /* Return whether no message of the chosen algorithm waits for the data of another. */
 static inline bool twill_choice_exchanges(const struct twill_choice *choice)
 {
@@ -220,6 +229,7 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
 /* How a rank can access the buffers of the peers of its node. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
+
 /* Return the set of enum twill_access on which the choice for this request depends. If it is 0, the
  * buffer addresses of peers need not be exchanged, which saves a round. All ranks get the same. */
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
@@ -230,6 +240,7 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
  * choice. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
+
 /* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
  *
  *   values    each block of DST that a rank holds ends as the right input, or as the reduction of
@@ -245,11 +256,13 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
+
 /* Verify like twill_schedule_verify() with `window` instances in flight, reusing every copy. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,
                                           uint32_t window, struct twill_error *error);
+
 /* Verify like twill_schedule_verify() worlds that are too large for that. There is one run,
  * contributions are identified by sums of random numbers, and happens-before is tracked within
  * nodes only. Accesses that are ordered only by messages of another node count as unordered. */

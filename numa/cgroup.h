@@ -13,6 +13,7 @@ struct twill_cgroup {
     size_t top;   /* bytes of `folder` that are the mount point, the topmost cgroup */
     bool unified; /* version 2 */
 };
+
 /* Find the cgroup of this process for a controller ("memory", "cpu"). `root` is "", or where a test
  * has its files. Returns false, with folder undefined, if there is none. In a container the path
  * may be that of the host and not exist, as only the container's cgroups are mounted. */

@@ -18,6 +18,7 @@ struct twill_memory_policy {
     const char *nominal;  /* why nothing is placed (another machine is described), or NULL */
     char why[160];        /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
 };
+
 /* Set *policy from the text "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... for a
  * machine. NULL and "" mean "auto". If the machine has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG,
  * as is another text, and other settings fall back to DDR, as `why` says. "auto" chooses MCDRAM
@@ -26,6 +27,7 @@ struct twill_memory_policy {
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);
+
 struct twill_memory;
 /* Create a pool, the memory of a process under one policy and one budget. It may take `budget`
  * bytes of the policy's NUMA nodes, or all that is free there if that is 0. Free is what the kernel
@@ -57,6 +59,7 @@ uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n,
 /* Limit the bytes that a pool and its sibling place together, UINT64_MAX for no new limit. Call it
  * when all ranks have opened their pools and before any of them allocates. */
 void twill_memory_limit(struct twill_memory *memory, uint64_t bytes);
+
 /* Allocate private memory in *pointer, NULL on failure. It is aligned to 64 bytes, or from 2 MiB on
  * to 2 MiB with the advice to use huge pages. BIND takes no more than is free and the budget
  * allows. Memory beyond that is in DDR, counted as a fallback and logged once. */
@@ -71,6 +74,7 @@ twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size
                                 bool *placed, struct twill_error *error);
 /* Give back to the budget what twill_memory_place() took. The policy of the mapping stays. */
 void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed);
+
 /* The counts of one pool, copied by twill_memory_stats(). */
 struct twill_memory_stats {
     uint64_t bytes;     /* allocated or placed now, rounded up to pages or cache lines */

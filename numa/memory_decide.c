@@ -28,6 +28,7 @@ static const struct policy_form forms[] = {
     FORMS_OF("hbm", TWILL_KIND_MCDRAM),
     FORMS_OF("cxl", TWILL_KIND_CXL),
 };
+
 /* Return the form of TWILL_MEMORY that the text has, or NULL if it is no value of that. */
 static const struct policy_form *find_form(const char *text)
 {

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 #define TWILL_MEMORY_PAGE 4096u
+
 /* A way to apply a policy to untouched pages of a mapping, shared or private. Each is a constant.
  * It is a structure so that memkind, which is no longer developed, can be replaced. */
 struct twill_memory_placer {
@@ -23,6 +24,7 @@ extern const struct twill_memory_placer twill_memory_placer_mbind;
  * other nodes than the policy's, or lacks the memory to be loaded, which is logged. */
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
+
 /* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 or an errno. */
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
 /* Unmap what twill_memory_map() mapped for the same number of bytes. */

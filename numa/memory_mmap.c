@@ -17,8 +17,10 @@
 #define NODE_WORDS   (TWILL_MAX_NUMA / NODES_A_WORD)
 /* Words that the kernel may fill: as many nodes as it was built for, at most 1024. */
 #define KERNEL_WORDS 16
+
 /* MPOL_PREFERRED_MANY of newer headers, in the kernel since 5.15. */
 #define PREFERRED_MANY 5
+
 /* Let the kernel place a range on these nodes. Returns 0 or an errno. */
 static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
 {
@@ -113,6 +115,7 @@ twill_numa_set twill_memory_allowed(void)
 
 /* Memory that no policy places comes from the C library, but from the kernel from this size on,
  * as blocks that malloc() hands out again are not untouched. Rounding up to pages costs little. */
+
 #define LARGE ((size_t)128 << 10)
 
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment)
@@ -131,6 +134,7 @@ void twill_memory_give(void *pointer, size_t bytes)
 }
 
 /* Open a file of a NUMA node in sysfs to read. Returns NULL if that fails. */
+
 static FILE *node_file(unsigned os_index, const char *name)
 {
     char path[96];

@@ -13,6 +13,7 @@
 
 /* hwloc's time grows with the square of the PUs: 16k take seconds, 64k minutes. */
 #define MOST_SYNTHETIC_PUS 16384
+
 /* Exclude components of hwloc. Those for GPUs start drivers and threads, which a library must not.
  * pci uses libpciaccess, which leaks memory, and sysfs shows its devices. */
 static void leave_out(hwloc_topology_t hwloc)

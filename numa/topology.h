@@ -6,7 +6,9 @@
 #include "lib/base/base.h"
 
 struct twill_topology;
+
 enum twill_memory_kind { TWILL_KIND_DDR, TWILL_KIND_MCDRAM, TWILL_KIND_CXL, TWILL_KIND_OTHER };
+
 #define TWILL_MAX_NUMA 128
 /* A set of NUMA nodes, one bit each by os_index. */
 __extension__ typedef unsigned __int128 twill_numa_set;
@@ -49,6 +51,7 @@ struct twill_machine {
     bool hbm_is_faster; /* MCDRAM is faster than DDR for all CPUs that the process may run on */
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index, the first TWILL_MAX_NUMA */
 };
+
 /* Load *topology, which is NULL on failure. `text` is NULL or "" for this machine, else the path of
  * an XML file or a synthetic description. Returns TWILL_ERR_CONFIG if that is wrong, as the message
  * says, or TWILL_ERR_SYSTEM if hwloc cannot read this machine. */
@@ -77,6 +80,7 @@ struct twill_place {
 };
 /* Get the place of the calling thread. If out of memory, all indices are -1 and `cpus` is 0. */
 void twill_topology_place(const struct twill_topology *topology, struct twill_place *place);
+
 #define TWILL_CPUS_MOST 1024
 /* A set of PUs, one bit each by Linux's number. A plain value. */
 struct twill_cpus {

@@ -332,6 +332,7 @@ static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bi
 struct helper {
     unsigned rank, threads, k;
 };
+
 /* Return a PU of `spare` for a helper thread, in its rank's NUMA node if that has one, or -1. Ranks
  * of that node get different PUs while there are enough. Cuts `spare` to that node. */
 static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,

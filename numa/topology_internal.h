@@ -13,6 +13,7 @@ struct twill_topology {
     hwloc_bitmap_t here; /* where a described process runs, NULL if everywhere or this machine */
     struct twill_machine machine;
 };
+
 /* Return the CPUs that the calling thread may run on, to be freed, or NULL if out of memory. */
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
 /* Return the logical index of a NUMA node that holds these CPUs, with CPUs if possible, or -1. */

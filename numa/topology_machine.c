@@ -65,6 +65,7 @@ struct initiators {
     hwloc_const_bitmap_t cpus[INITIATORS_MOST];
     unsigned bandwidth_mbs[INITIATORS_MOST];
 };
+
 /* Get the initiators of a NUMA node, none if they are unknown. */
 static void find_initiators(hwloc_topology_t hwloc, hwloc_obj_t node, struct initiators *found)
 {

@@ -30,6 +30,7 @@ struct chain {
     uint32_t root;
     bool reduces; /* it is a reduce, else a broadcast */
 };
+
 /* Return the place of this rank in a chain from position `root` to the right or, with `left`, in a
  * chain from the last position to the left. */
 static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)

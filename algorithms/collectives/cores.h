@@ -30,6 +30,7 @@ bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct 
  * in DST. Returns whether a WAIT is due. */
 bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group *g,
                                enum twill_space from);
+
 /* Emit the reduce-scatter of halving and doubling over the shards of a group of several members. It
  * takes SRC, or partials in TMP, and leaves the shard of this rank FINAL in DST. It uses one copy
  * of the blocks in TMP and ends with nothing posted. */
@@ -40,11 +41,13 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
 /* Emit an allreduce by halving and doubling. Returns false, as no WAIT is due. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from);
+
 /* Emit the receive into DST, if any, and its WAIT, of a binomial broadcast from member `root`. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
 /* Post the sends of a binomial tree broadcast from member `root`. Returns whether a WAIT is due. */
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
+
 /* Emit a broadcast, reduce, gather or scatter by a tree of any radix. With a radix of world->size
  * or more it is the linear algorithm. `credit` is that of struct twill_tree. */
 void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, uint32_t radix,

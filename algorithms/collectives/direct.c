@@ -102,6 +102,7 @@ static const struct direct {
     [TWILL_ALLTOALL] = {twill_emit_direct_alltoall, BY_LARGE, BY_STAGED, 0, 0, ~0u},
 };
 _Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for each");
+
 /* Return whether there is one node, and "direct" does the collective with protocol and shards. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {

@@ -21,6 +21,7 @@
 
 #define TREE_BLOCKS      8
 #define TREE_MOST_BLOCKS 4096
+
 /* Return the number of blocks of each tree, as requested or the default. */
 static uint32_t tree_blocks(const struct twill_shape *shape)
 {

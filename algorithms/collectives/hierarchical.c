@@ -63,6 +63,7 @@ static void emit_doubling(struct twill_emitter *e, const struct twill_shape *sha
 
 /* With more nodes the G-1 messages take longer than the round that they save. */
 #define BRUCK_MOST_NODES 16
+
 /* Return whether an allgather by Bruck between nodes supports the shape. */
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)
 {

@@ -19,6 +19,7 @@ _Static_assert(TWILL_ARRAY_LENGTH(level_names) == TWILL_MAX_LEVELS, "a name for 
 static const char *const methods[] = {"direct", "ring", "recursive_doubling", "halving_doubling",
                                       "bruck"};
 _Static_assert(TWILL_ARRAY_LENGTH(methods) == TWILL_BY_COUNT, "a name for each");
+
 /* Return the index of the name that equals the text, or `count` if there is none. */
 static uint32_t name_find(const char *const *names, uint32_t count, const char *text, size_t length)
 {

@@ -18,6 +18,7 @@ struct doubling {
     bool partial;      /* `own` is a partial */
     uint32_t copy;     /* the copy of TMP that does not contain `own` */
 };
+
 /* Return the position in the group of participant p, after the first `extra` pairs are reduced. */
 static uint32_t position(uint32_t p, uint32_t extra)
 {

@@ -42,6 +42,7 @@ struct composer {
     uint32_t *list;         /* [size + 1] scratch for ranks */
     bool *marked;           /* [size] scratch for the peers to await */
 };
+
 /* Return the first block of shard s. */
 static uint32_t block_of(const struct composer *c, uint32_t s)
 {
@@ -155,6 +156,7 @@ static uint32_t *sort_shards(struct composer *c, uint32_t level)
 struct shard_pair {
     const uint32_t *next[2], *end[2];
 };
+
 /* Return the shards of members a and b, modulo the members, from sort_shards(). */
 static struct shard_pair pair_of(const struct composer *c, uint32_t level, const uint32_t *sorted,
                                  uint32_t a, uint32_t b)

@@ -10,11 +10,13 @@
 twill_emit_allreduce_fn twill_compose_allreduce(unsigned how);
 /* Return how many copies of the blocks in TMP an allreduce among `members` by `how` needs. */
 uint32_t twill_compose_copies(unsigned how, uint32_t members);
+
 /* Emit an allreduce, reduce-scatter, allgather or broadcast over the levels choice[choices], in
  * STAGED or MAPPED. They are ascending and end with the whole world. In a broadcast there are at
  * least two levels, all of which are `direct`. */
 void twill_compose(struct twill_emitter *e, const struct twill_shape *shape,
                    const struct twill_level_choice *choice, uint32_t choices);
+
 /* Emit a collective over two levels, the ranks of a node through memory and the nodes by the method
  * `how`. Each rank communicates its shard with other nodes in STAGED and MAPPED, else one leader
  * per node. Emits an allreduce, a barrier with RECURSIVE_DOUBLING or BRUCK, or, in STAGED and

@@ -19,6 +19,7 @@
 #define TWILL_MOST_SHARDS 4096u
 #define TWILL_LEVEL_ALL   TWILL_LEVEL_COUNT /* the whole world as one unit */
 #define TWILL_MAX_LEVELS  (TWILL_LEVEL_COUNT + 1)
+
 /* The method by which the members of the units of a level communicate. */
 enum twill_how {
     TWILL_BY_DIRECT,
@@ -66,6 +67,7 @@ struct twill_hierarchy {
     uint32_t shards;
     bool sharded; /* shard r belongs to rank r */
 };
+
 /* Build the hierarchy of the chosen levels, which are ascending and end with the whole world.
  * Returns false if out of memory. The caller closes it in any case. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
@@ -74,6 +76,7 @@ bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *w
 void twill_hierarchy_close(struct twill_hierarchy *l);
 /* Let the highest level that divides the shards among its members no longer do so. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);
+
 /* Return the unit of a rank in a level. */
 static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *level, uint32_t rank)
 {

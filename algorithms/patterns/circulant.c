@@ -9,6 +9,7 @@ struct shard_range {
     uint32_t base, from, to, partials, peer; /* `peer` is a rank */
     bool out, reduces, ends; /* `reduces` in a reduce-scatter, and `ends` in its last round */
 };
+
 /* Emit one message for a run of blocks. `partial` says what is sent or received, `own` whether this
  * rank has a partial of the blocks already. */
 static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, uint32_t block,

@@ -20,6 +20,7 @@ struct turn {
     uint32_t operand; /* number of the received operand, where this rank's is `me` (by rank) or 0 */
     bool last;        /* it is the last turn of its window */
 };
+
 /* Return turn k of this rank in a total exchange. */
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {

@@ -10,6 +10,7 @@
  * rank's own shard must be already. Ends with nothing posted. */
 void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
                          enum twill_space from);
+
 #define TWILL_EXCHANGE_WINDOW 4 /* turns that are posted at once */
 
 /* A reduction of what all members of a group contribute, received by twill_emit_intake(). */

@@ -15,10 +15,12 @@ struct twill_tree {
     uint32_t radix; /* at least 2; if it is the size or more, all others are children of the root */
     uint32_t credit; /* children that may send at once while others wait, or 0 for all */
 };
+
 /* Return the number of messages with children that are posted at a time. */
 uint32_t twill_tree_window(const struct twill_tree *t);
 /* Messages posted before a WAIT, enough to overlap and few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16
+
 /* Return the number of the emitting rank in the tree, where the root has number 0. */
 uint32_t twill_tree_me(const struct twill_tree *t);
 /* Return the rank that has number v in the tree. */
@@ -29,6 +31,7 @@ uint32_t twill_tree_parent(const struct twill_tree *t, uint32_t v);
 uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 /* Return the number of the i-th child of number v, in ascending order. It need not exist. */
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
+
 /* Append a SIGNAL if messages of the tree do not prove to a rank of the node that this one has
  * started. They do to descendants on the way down, to ancestors on the way up. Call it before them.
  * `last` is the position of a member that finally receives from all others, as the root does. */
@@ -38,6 +41,7 @@ void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, 
  * With twill_emit_tree_enter(), no rank ends before all ranks of its node have started. */
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
+
 /* Reduce `from` of all members (SRC, or a partial in TMP), ordered by number, into DST of the
  * member at position `last`, which need not be the root. Uses TMP. Ends with nothing posted. */
 void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,

@@ -12,6 +12,7 @@ struct pipeline {
     uint32_t first, blocks;
     enum twill_space result;
 };
+
 /* Set *block to the block that is `delay` after the clock. Returns false if there is none. */
 static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {

@@ -39,6 +39,7 @@ struct twill_two_trees {
     uint32_t root; /* position in the order of the world, or the rank if `ordered` by rank */
     bool ordered, up, down;
 };
+
 /* Return the trees for the collective and the order. The caller sets `root`. */
 struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
                                           const struct twill_shape *shape);

@@ -304,6 +304,7 @@ struct step_touch {
     uint32_t first, blocks;
     bool write;
 };
+
 /* Return whether two accesses have a block in common and at least one of them writes. */
 static bool touches_overlap(const struct step_touch *a, const struct step_touch *b)
 {

@@ -39,6 +39,7 @@ struct twill_group {
      * shard per member, `rank` if they are those of the message, or NULL if it is the position */
     const uint32_t *shard;
 };
+
 /* Return the number of the first block of the shard of the member at this position, modulo size. */
 uint32_t twill_group_block(const struct twill_group *g, uint32_t position);
 
@@ -50,6 +51,7 @@ struct twill_range {
  * split where they wrap around. Returns the number of ranges, 1 or 2, or 0 if `length` is 0. */
 uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
                            uint32_t length);
+
 /* Return the whole world in world->order, in which neighbours are close in the machine. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
 /* Return the whole world by rank, for orders other than TWILL_ORDER_ANY. */
@@ -59,12 +61,14 @@ struct twill_group twill_group_node(const struct twill_emitter *e);
 
 /* Return true. It is the applies() of algorithms without conditions. */
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
+
 /* Emit the schedule of one rank for a shape to which the algorithm applies. Does not check it. */
 twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
                                            const struct twill_algorithm *algorithm,
                                            const struct twill_world *world, uint32_t rank,
                                            const struct twill_shape *shape,
                                            struct twill_error *error);
+
 /* Return the operand that starts at this block of a space, which may include the PEER bit. */
 static inline twill_operand data_at(unsigned space, uint32_t block)
 {
@@ -112,6 +116,7 @@ void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint
                       unsigned flags);
 /* Append an AWAIT of the `ordinal`-th SIGNAL, or with IMM in `flags`, the PUT_IMM of a rank. */
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
+
 /* Return the index of the step that will be appended next to the current lane. */
 size_t twill_emit_mark(const struct twill_emitter *e);
 /* Insert a WAIT at the mark if one of the steps since then accesses what an earlier posted message
@@ -127,6 +132,7 @@ void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const v
 /* Append AWAITs of the ranks of the node that are not proven to have started. With
  * twill_emit_join(), no rank ends before all ranks of its node have started. */
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
+
 /* Emit a reduction over this rank alone into DST, from SRC, TMP (a partial), or DST (no step). */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 

@@ -106,8 +106,10 @@ enum twill_space {
 #define TWILL_STEP_PEERS     8
 #define TWILL_SCHEDULE_LANES 4 /* largest number of lanes of a schedule */
 #define TWILL_BLOCK_BITS     24
+
 /* An operand, which consists of a space with its PEER bit and of the first block. */
 typedef uint32_t twill_operand;
+
 /* Return the operand of a space, which may include the PEER bit, and its first block. */
 static inline twill_operand twill_operand_make(unsigned space, uint32_t block)
 {
@@ -160,8 +162,10 @@ struct twill_schedule {
     bool uses_peer_dst;     /* accesses DST of peers */
     bool eager; /* ranks may end before others of their node have started; equal on a node */
 };
+
 /* Free the steps and set the schedule to zeros. */
 void twill_schedule_destroy(struct twill_schedule *schedule);
+
 /* Return the number of steps at the start of lane 0 that make up the entry, which is a SIGNAL and
  * an AWAIT of all other ranks. Return 0 unless the world is one node of `size` ranks, there is one
  * lane, and all ranks synchronise once more later. A rank that has other proof that all ranks have
@@ -169,9 +173,11 @@ void twill_schedule_destroy(struct twill_schedule *schedule);
  * proof, so that it can be used again. `rank` is the rank of the schedule. */
 uint32_t twill_schedule_entry_steps(const struct twill_schedule *schedule, uint32_t rank,
                                     uint32_t size);
+
 /* The least number of copies of SHARED and IMM with `window` instances in flight. Instance e uses
  * copy e % copies. Instances may start when the one `window` before is complete on this rank. */
 #define TWILL_SHARED_COPIES(window) (2u * (window))
+
 /* Compute the elements [*first, *first + *length) of block i of a shard that has `count` elements
  * in `blocks` blocks. `element` is the size of an element in bytes. Boundaries are multiples of 64
  * bytes if `count` is large enough for every block to have some elements. */

@@ -13,6 +13,7 @@ struct check {
     const struct twill_shape *shape;
     uint32_t rank;
 };
+
 static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
 {
     switch (space) {

@@ -14,6 +14,7 @@ struct twill_step_shape {
     uint8_t flags;               /* enum twill_step_flags that it may have */
     bool posts;                  /* its message remains posted until the next WAIT of the lane */
 };
+
 /* Return the constant of an operation, which must be below TWILL_STEP_OP_COUNT. */
 const struct twill_step_shape *twill_step_shape(unsigned op);
 /* Return a name such as "SHARED", or "?" if there is no such space. */

@@ -38,6 +38,7 @@ struct by_class {
     uint64_t *bytes;
     const struct twill_world *world;
 };
+
 /* Add bytes to the class of their link in the struct by_class `user`. */
 static void add_to_class(void *user, uint32_t from, uint32_t to, uint64_t bytes)
 {

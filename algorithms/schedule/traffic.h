@@ -17,6 +17,7 @@ typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_
  * `count` elements in shards of one size. Only the schedule of the sender reports a message. */
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         struct twill_element_kind elements, twill_traffic_fn fn, void *user);
+
 /* Add to bytes[class of link] the bytes that the schedule of a rank moves, in both directions. */
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,

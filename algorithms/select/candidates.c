@@ -145,6 +145,7 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
 
 /* Indices into steps_at of a size where latency dominates, and of one where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
+
 /* The predicted times of a candidate, in picoseconds. Ranks exchange it as words. */
 struct priced {
     /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
@@ -153,6 +154,7 @@ struct priced {
     uint64_t price[CURVE_STEPS]; /* at steps_at, 0 where it is not needed */
 };
 _Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
+
 /* The candidates during twill_candidates_create(), which owns it. */
 struct gathering {
     struct twill_candidates *all;
@@ -379,6 +381,7 @@ static void correct_prices(const struct gathering *g)
 
 /* Parameters to try for algorithms that take one number, where 0 is their default. */
 static const uint16_t tried_parameters[] = {0, 2, 4, 8};
+
 /* Call fn for an algorithm with each protocol and parameter that applies, until one call fails. */
 static twill_status visit_algorithm(const struct twill_algorithm *a,
                                     const struct twill_world *world,
@@ -423,6 +426,7 @@ struct measurements {
     const struct twill_tuning *tuning;
     bool found;
 };
+
 /* Set `found` of the struct measurements `user` if the candidate has one. Returns TWILL_OK. */
 static twill_status look_for_measurements(void *user, const struct twill_candidate *c,
                                           struct twill_error *error)

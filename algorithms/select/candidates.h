@@ -12,6 +12,7 @@
 #define TWILL_CURVE_POINTS 48
 /* Most bytes of an allreduce for which algorithms that ignore nodes compete: price_most(). */
 #define TWILL_FLAT_MOST ((size_t)64 << 10)
+
 /* A point of the curve of a candidate, cost over message size. Between points it is linear. */
 struct twill_curve_point {
     size_t bytes;
@@ -42,6 +43,7 @@ struct twill_candidates {
     size_t count;
     struct twill_candidate *candidate; /* [count] */
 };
+
 /* Create the candidates for requests that differ from `like` only in size, root and buffers, in the
  * order of the registry, of the algorithm `only`, or of all if it is NULL. Of equal schedules only
  * the first is kept. Prices are shared with other ranks by `records`, unless it is NULL. Sets
@@ -53,6 +55,7 @@ twill_candidates_create(struct twill_candidates **candidates, const struct twill
                         const struct twill_price_records *records, struct twill_error *error);
 /* Free the candidates. NULL is allowed. */
 void twill_candidates_destroy(struct twill_candidates *candidates);
+
 typedef twill_status (*twill_candidate_fn)(void *user, const struct twill_candidate *candidate,
                                            struct twill_error *error);
 /* Call fn for every algorithm, or for `only`, with each protocol and each tried parameter that
@@ -74,6 +77,7 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
                                const struct twill_select_request *like);
 /* Return the index of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
+
 /* Get in *candidates those for a request, of the algorithm `only` or NULL for all, which the
  * chooser makes and owns. The pointer is valid until the next call for another kind of request. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
@@ -81,12 +85,14 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_algorithm *only,
                                       const struct twill_candidates **candidates,
                                       struct twill_error *error);
+
 /* Return the picoseconds that the curve of a candidate gives for `bytes` bytes. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
 /* Return the cost in picoseconds of a candidate without measurements, interpolated between the
  * prices at the two sizes around `bytes`. If it is above `most` it may be TWILL_PRICE_NEVER. */
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
+
 /* Return the type of the elements of a request. */
 static inline struct twill_element_kind
 twill_request_elements(const struct twill_select_request *request)
@@ -146,8 +152,10 @@ static inline bool twill_candidate_is(const struct twill_candidate *c,
  * per rank where no rank knows it (see `vector` in struct twill_shape). */
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request);
+
 /* Return the largest message of a request, in bytes, whose blocks fit into IMM. */
 size_t twill_imm_most(const struct twill_world *world, const struct twill_select_request *request);
+
 /* Find the choice that all candidates would give for this request (see twill_candidates_create()),
  * in a fraction of the time. Sets choice->algorithm and the protocol of the shape, and *decided to
  * true. Where only all candidates can decide, *decided becomes false and the choice stays as it is.

@@ -14,6 +14,7 @@
 #define LARGEST ((size_t)1 << 30)
 /* With fewer ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
+
 /* The state of search_forms(). A form is an algorithm with a protocol and a parameter. */
 struct early_search {
     const struct twill_world *world;
@@ -24,6 +25,7 @@ struct early_search {
     uint64_t cost; /* its cost in picoseconds, TWILL_PRICE_NEVER if there is none yet */
     bool certain;  /* it is known to be a candidate */
 };
+
 /* Return whether a form can be used for the request, with its size, buffers and root. */
 static bool form_applies(const struct early_search *s, const struct twill_candidate *c)
 {

@@ -16,6 +16,7 @@ struct writer {
 };
 
 static void print_why(struct writer *w, const char *format, ...) TWILL_PRINTF(2, 3);
+
 /* Append a line of at most 511 bytes to the text, or set no_memory. */
 static void print_why(struct writer *w, const char *format, ...)
 {
@@ -118,6 +119,7 @@ struct ranked {
     uint64_t cost;
     size_t index;
 };
+
 /* Compare two struct ranked for qsort(), by cost, then by index. */
 static int by_cost(const void *left, const void *right)
 {

@@ -28,9 +28,11 @@
 twill_status twill_why(char **text, struct twill_choice *choice, const struct twill_world *world,
                        const struct twill_tuning *tuning, const char *requested,
                        const struct twill_select_request *request, struct twill_error *error);
+
 #define TWILL_WHY_NAME 96
 /* Print the name of a choice to text, such as "torus=4x6@staged". Returns text. */
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
+
 /* Print to `text` half a sentence for the log, with the name of a choice that the chooser made for
  * this request, the reason, its cost and the next best candidate. Leaves the cost out if candidates
  * cannot be made. Allocates nothing if the chooser has seen such a request before. */

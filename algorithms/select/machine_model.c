@@ -59,6 +59,7 @@
 #define RATE_INTEGER(wide, integer, narrow, tiny)   (integer)
 #define RATE_NARROW_16(wide, integer, narrow, tiny) (narrow)
 #define RATE_NARROW_8(wide, integer, narrow, tiny)  (tiny)
+
 /* The part that ordinary nodes have in common, whatever connects them. */
 #define ORDINARY_LINKS                                                                             \
     [TWILL_LINK_TILE] = {300 * NS,  250 * NS,   GB_S / 8,           250 * NS,                      \
@@ -226,6 +227,7 @@ struct model_field {
     const char *name;
     size_t offset;
 };
+
 static const struct model_field of_link[] = {
     {"overhead", offsetof(struct twill_link_cost, overhead)},
     {"latency", offsetof(struct twill_link_cost, latency)},
@@ -236,6 +238,7 @@ static const struct model_field of_link[] = {
     {"fetched", offsetof(struct twill_link_cost, fetched)},
     {"port", offsetof(struct twill_link_cost, port)},
 };
+
 static const struct model_field of_model[] = {
     {"start", offsetof(struct twill_machine_model, start)},
     {"vote", offsetof(struct twill_machine_model, addresses)},

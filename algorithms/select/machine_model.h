@@ -67,6 +67,7 @@ struct twill_machine_model {
     uint64_t segment, segment_rank, segment_net, window;
     uint64_t crowd; /* ranks that share each core of a node, 0 or 1 if every rank has its own */
 };
+
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
 static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
 {
@@ -79,6 +80,7 @@ const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);
 /* Print the names of the built-in models to `text`, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
+
 /* Get the name of the field at this index, such as "link.network.latency", and in *value its
  * address in the model. Returns false past the last field, and then sets nothing. */
 bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],

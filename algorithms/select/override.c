@@ -15,6 +15,7 @@ struct text_view {
     const char *at;
     size_t length;
 };
+
 /* Return the name of collective i. An argument of lookup(), like the next two. */
 static const char *collective_name(unsigned i)
 {
@@ -72,6 +73,7 @@ static const char *nearest_name(const char *text, size_t length, const char *(*n
 static twill_status refuse_override(struct twill_error *error,
                                     const struct twill_override *override, const char *file,
                                     int line, const char *format, ...) TWILL_PRINTF(5, 6);
+
 /* Record that an entry of TWILL_ALGORITHM is wrong, with file and line of this source code, and
  * return TWILL_ERR_CONFIG. The message quotes the entry. */
 static twill_status refuse_override(struct twill_error *error,

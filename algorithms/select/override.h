@@ -29,6 +29,7 @@ struct twill_override {
     int protocol;                            /* -1 for any */
     uint16_t parameter[TWILL_PARAMETERS];
 };
+
 /* Parse text into an array of *count entries, which the caller frees with free(). It is NULL with a
  * count of 0 if there is no entry or on failure. The entries point into text, which must outlive
  * them. Returns TWILL_ERR_CONFIG if an entry is misspelt, or TWILL_ERR_MEMORY. */

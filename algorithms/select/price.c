@@ -114,6 +114,7 @@ static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint
 }
 
 static void heap_put(struct twill_pricing *p, uint32_t lane);
+
 /* Put the lanes that wait for step `at` back into the heap. */
 static void wake(struct twill_pricing *p, uint32_t at)
 {

@@ -39,6 +39,7 @@
 /* Most steps that are run, and the price of what is not priced or never ends. */
 #define TWILL_PRICE_STEPS 8192u
 #define TWILL_PRICE_NEVER UINT64_MAX
+
 struct twill_pricing;
 /* Create *pricing, with which the time of an algorithm on a world can be predicted for many message
  * sizes. It is not thread-safe, and the world must outlive it. The caller destroys it. `steps`, the
@@ -60,6 +61,7 @@ void twill_pricing_limit(struct twill_pricing *pricing, uint64_t most);
 uint64_t twill_pricing_fingerprint(const struct twill_pricing *pricing);
 /* Free a pricing, which may be NULL. */
 void twill_pricing_destroy(struct twill_pricing *pricing);
+
 /* Set *picoseconds to the predicted time of one call, or to TWILL_PRICE_NEVER if the algorithm does
  * not apply or the price cannot be computed. Only the latter is an error. */
 twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *algorithm,

@@ -12,6 +12,7 @@
 /* replaces a step to say that the lane can be tried again at its time */
 #define TWILL_PRICE_LATER   (-2)
 #define TWILL_PRICE_NOT_YET UINT64_MAX
+
 /* The ranks that are run. Each is numbered by its place in the world, on its node, or from 0. */
 enum twill_price_unit {
     TWILL_PRICE_WORLD,
@@ -139,6 +140,7 @@ struct twill_price_query {
     const struct twill_shape *shape;
     struct twill_error *error;
 };
+
 /* Return the later of two times. */
 static inline uint64_t twill_price_later(uint64_t a, uint64_t b)
 {
@@ -154,6 +156,7 @@ static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t
            : p->unit == TWILL_PRICE_NODE ? p->world->local[peer]
                                          : peer;
 }
+
 /* --- price.c ---------------------------------------------------------------------------------- */
 /* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -168,11 +171,13 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
 /* Simulate the schedules for a message of this size. Returns the picoseconds until the last lane
  * ends, or TWILL_PRICE_NEVER if a lane never ends or the limit of the call is exceeded. */
 uint64_t twill_price_run(struct twill_pricing *p, size_t bytes);
+
 /* --- price_prepare.c -------------------------------------------------------------------------- */
 /* Prepare to simulate at most `steps` steps of a unit of the world, the last node or all ranks, or
  * if `steps` is 0, three single ranks. Returns TWILL_PENDING if none represents the world. */
 twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_price_query *query,
                                  uint64_t steps);
+
 /* --- price_scale.c ---------------------------------------------------------------------------- */
 /* Prepare to extrapolate from smaller worlds, with `steps` as in twill_price_prepare(). Returns
  * TWILL_PENDING if the world has too few ranks or its parts cannot be priced. */

@@ -14,6 +14,7 @@
  * compared, and only the bytes that leave the node matter. One node may then represent others that
  * send in two messages, where block numbers wrap around, what it sends in one. */
 #define MANY_RANKS 8u
+
 /* Free the schedules that are simulated, and forget the call and the hash of the schedules. */
 static void drop_unit(struct twill_pricing *p)
 {
@@ -296,11 +297,13 @@ struct message_channel {
     /* blocks up to the end of `first` (0 if none), and blocks received so far */
     uint64_t sent, received;
 };
+
 /* A hash table of channels with mask + 1 places, a power of two. It lives during match(). */
 struct channel_table {
     struct message_channel *channel;
     size_t mask;
 };
+
 /* Return the channel of the places `from` and `to`, `hop` nodes apart. Adds it if it is new. */
 static struct message_channel *channel_of(const struct channel_table *t, uint32_t from, uint32_t to,
                                           uint32_t hop, uint32_t lane)

@@ -8,6 +8,7 @@
 /* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
+
 static bool is_power(uint32_t n)
 {
     return (n & (n - 1)) == 0;

@@ -11,12 +11,14 @@
 
 /* Numbers of requests that are decided early, of a kind and of all. With more, tables are made. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
+
 /* A request of a chooser, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
     struct twill_choice choice; /* algorithm and shape only */
     bool decided;
 };
+
 /* Chooses algorithms for one world, and keeps what it has computed. Made by twill_chooser_create(),
  * freed by twill_chooser_destroy(). Used by one thread at a time. */
 struct twill_chooser {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { WORDS = 6, WORD_BYTES = 96 };
+
 /* The state of reading the text of a tuning file, on the stack of the function that reads it. */
 struct reader {
     struct twill_tuning *tuning;
@@ -19,6 +20,7 @@ struct reader {
 
 #define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
+
 /* Split a line at blanks into r->word. Fails if it has too many or too long words. */
 static twill_status split_line(struct reader *r, const char *line, size_t length)
 {

@@ -20,6 +20,7 @@
 
 /* The first line of a tuning file. */
 #define TWILL_TUNING_HEADING "twill-tuning 1"
+
 /* One measurement, the time of one call of an algorithm. Its tuning owns it. */
 struct twill_measured {
     enum twill_collective collective;
@@ -40,6 +41,7 @@ struct twill_tuning {
     /* of the measurements, such as "TWILL_TUNING" or "the timings of x.tuning", or "" */
     char source[64];
 };
+
 /* Create *tuning from the text of a tuning file, or from a machine model alone if text is NULL. The
  * model is the one named `machine`, or "auto" if that is NULL, unless the text names another one.
  * `file` is the name of the text in messages. On failure *tuning is NULL. Returns TWILL_ERR_CONFIG
@@ -48,8 +50,10 @@ twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machi
                                  const char *text, const char *file, struct twill_error *error);
 /* Free a tuning, which may be NULL. */
 void twill_tuning_destroy(struct twill_tuning *tuning);
+
 /* Return a hash of model and measurements, never 0. Ranks with equal hashes choose alike. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
+
 /* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
  * are, one after the other from *first on, by size. If there are none, *first is NULL. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
@@ -63,9 +67,12 @@ struct twill_tuning_key {
     uint64_t l2_bytes; /* of the L2 cache of one core */
     uint32_t cores;    /* of the node */
 };
+
 #define TWILL_TUNING_KEY_BYTES 112
+
 /* Print the key as the words after "for" in a tuning file, as in "GenuineIntel 6 143 2048K 2". */
 void twill_tuning_key_print(char text[TWILL_TUNING_KEY_BYTES], const struct twill_tuning_key *key);
+
 /* Return whether the text of a tuning file, all else ignored, has a line "for" of this machine. */
 bool twill_tuning_is_for(const char *text, const struct twill_tuning_key *here);
 

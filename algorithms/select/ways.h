@@ -22,6 +22,7 @@ struct twill_narrowing {
     uint64_t conversion; /* of the input and result of this rank */
     bool pays;           /* narrow and conversion together take less than 15/16 of wide */
 };
+
 /* Fill in *narrowing by comparing the reduction of f32 `request`, whose bytes are those of f32,
  * with one in `type`, a float of 8 or 16 bits. conversion_rate is in picoseconds per KiB of f32, in
  * both directions, or 0 for that of the machine model. Returns TWILL_ERR_ARGUMENT if the request
@@ -41,6 +42,7 @@ struct twill_dense {
     bool gathers;                  /* the way is the gathering of factors */
     uint64_t gather_ps, reduce_ps; /* predicted times of both ways, products included */
 };
+
 /* Return the number of floats that a rank contributes if the factors are gathered. */
 size_t twill_dense_floats(const struct twill_dense *dense);
 
@@ -56,6 +58,7 @@ struct twill_dense_rates {
     uint64_t million; /* picoseconds of a million multiplications */
     double reality;   /* time of a reduction over the predicted one, as the model may be wrong */
 };
+
 /* Get the time, as by twill_cost_of_choice(), of a collective of f32 in memory of twill_alloc(). */
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
                                           const struct twill_dense_pricing *pricing,

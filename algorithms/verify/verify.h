@@ -11,6 +11,7 @@
 #include "algorithms/algorithms.h"
 
 /* --- values (verify_value.c) ------------------------------------------------------------------ */
+
 enum twill_value_state {
     TWILL_STATE_RAW,     /* the input of a rank */
     TWILL_STATE_PARTIAL, /* reduced, perhaps wider than an element */
@@ -42,6 +43,7 @@ struct twill_values {
     uint32_t *bucket; /* [buckets] first value of each hash */
     uint32_t buckets; /* a power of two */
 };
+
 /* Prepare an empty set of values. With `fingerprint`, sums of random numbers distinguish
  * contributions, not sets. Returns false if out of memory. Close it in any case. */
 bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
@@ -57,6 +59,7 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
 
 /* --- memory (verify_memory.c) ----------------------------------------------------------------- */
 #define TWILL_OPEN UINT32_MAX
+
 /* A block of a space, with its accesses. That of a posted operation has an open end (TWILL_OPEN) up
  * to its WAIT. A process is ordered after an access if its clock has reached the end of that. */
 struct twill_cell {
@@ -64,16 +67,19 @@ struct twill_cell {
     uint32_t writer, written; /* process and time of the last write */
     uint32_t reads;           /* first of the reads since then, 0 if there are none */
 };
+
 /* A read of a cell by a process, with the time at which it ends, and the next read of the cell. */
 struct twill_read {
     uint32_t reader, time, next;
 };
+
 /* All memory of all ranks in one verification. */
 struct twill_cells {
     struct twill_cell *cell;
     struct twill_read *read;             /* [0] unused */
     uint32_t reads, read_capacity, free; /* `free` is the first of a list of unused reads, or 0 */
 };
+
 /* Allocate that many cells. Returns false if out of memory. Close the memory in any case. */
 bool twill_cells_open(struct twill_cells *m, size_t cells);
 /* Free the cells and their reads. */
@@ -164,6 +170,7 @@ struct twill_checker {
     uint32_t *lanes_left; /* [slot * ranks] lanes that have not ended */
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0 if unknown */
 };
+
 /* Allocate what a checker needs whose schedules, runs and blocks are set. Returns false if out of
  * memory. Close it in any case. */
 bool twill_checker_open(struct twill_checker *c);

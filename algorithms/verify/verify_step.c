@@ -10,6 +10,7 @@ struct cell_place {
     unsigned space; /* enum twill_space */
     uint32_t rank, block;
 };
+
 /* Return the place of block i of an operand, with PEER in memory of peer number k of the step. */
 static struct cell_place operand_place(const struct twill_process *p, const struct twill_step *step,
                                        twill_operand operand, unsigned k, uint32_t i)

@@ -16,6 +16,7 @@ struct labelled {
     uint64_t label;
     uint32_t rank;
 };
+
 /* Compare two struct labelled for qsort(), by label, then by rank. */
 static int compare_ranks(const void *a, const void *b)
 {

@@ -26,6 +26,7 @@ struct twill_world {
     uint32_t *unit[TWILL_LEVEL_COUNT];
     bool by_messages; /* set by the owner if ranks of a node use only messages, false at first */
 };
+
 /* Build a world from label[size]. Ranks are on the same node if their labels, which may be any
  * numbers, are equal. On failure it is zeros. A size out of range is TWILL_ERR_ARGUMENT. */
 twill_status twill_world_create(struct twill_world *world, uint32_t size, const uint32_t *label,
@@ -47,10 +48,12 @@ uint32_t twill_world_narrowest(const struct twill_world *world);
  * naming TWILL_LAYOUT=nodes, if the text is malformed or the ranks do not add up. */
 twill_status twill_world_parse_nodes(const char *text, uint32_t size, uint32_t *label,
                                      struct twill_error *error);
+
 /* Parse "2x3" (groups x nodes) or a list "4+2" into a label per node, for TWILL_LAYOUT=groups.
  * Returns TWILL_ERR_CONFIG if the text is malformed or the nodes do not add up. */
 twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t *label,
                                       struct twill_error *error);
+
 /* Create a world from a text. It is "24x8" (nodes x ranks), "24x2x8" (nodes x packages x ranks),
  * "24x2x4x8" (nodes x packages x L3 caches x ranks) or "4+2" (ranks of each node). It may also name
  * the number of each unit inside the next larger one, as in
@@ -58,17 +61,21 @@ twill_status twill_world_parse_groups(const char *text, uint32_t nodes, uint32_t
  * Returns TWILL_ERR_ARGUMENT if the text is not of these forms or asks for too many ranks. */
 twill_status twill_world_declare(struct twill_world *world, const char *text,
                                  struct twill_error *error);
+
 /* Return "tile", "l3", "numa", "package", "node" or "group", or "?" if there is no such level. */
 const char *twill_level_name(twill_level level);
+
 /* Print a line such as "2 groups x 24 nodes x 2 packages x 4-8 ranks", cut to `bytes`. Each number
  * counts the units inside one of the preceding level. Levels that divide no unit of the level
  * above, and tiles (L2 caches) of one rank, are omitted. Returns whether there is one besides
  * nodes. */
 bool twill_world_summarize(const struct twill_world *world, char *text, size_t bytes);
+
 #define TWILL_WORLD_TEXT_BYTES 4096
 /* Print a tree of the levels that divide the world, of at most 24 lines, each ending in a newline.
  * Units with equal structure share a line, unless there are few units. */
 void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD_TEXT_BYTES]);
+
 /* Return the rank of the l-th member of a node, counted from 0. */
 static inline uint32_t twill_world_member(const struct twill_world *w, uint32_t node, uint32_t l)
 {

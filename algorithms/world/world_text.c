@@ -108,6 +108,7 @@ enum {
 struct declared {
     uint32_t count[KEYS];
 };
+
 /* Record that a declared world is wrong from `at` on, and return TWILL_ERR_ARGUMENT. */
 static twill_status refuse_declaration(const char *text, const char *at, struct twill_error *error)
 {
@@ -257,9 +258,11 @@ twill_status twill_world_declare(struct twill_world *world, const char *text,
 /* In world->order the ranks of each unit of each level are contiguous, so a unit is a range. */
 
 enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
+
 /* The nouns for levels in the text, while names are those of twill_level_name(). */
 #define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
 static const char *const nouns[] = {TWILL_LEVELS(LEVEL_TEXT, )};
+
 /* The tree of levels that is printed, and the text so far. A plain value. */
 struct tree {
     const struct twill_world *world;
@@ -269,6 +272,7 @@ struct tree {
     char *text;
     size_t bytes, used, lines;
 };
+
 /* Append to the text, which is cut if it is full. */
 static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ...)
 {

@@ -16,6 +16,7 @@ enum twill_energy_part {
 };
 
 enum { TWILL_ENERGY_COUNTERS = 64, TWILL_ENERGY_PATH = 512 };
+
 /* A file of a meter, with a number that counts energy or is a power. */
 struct twill_energy_counter {
     char path[TWILL_ENERGY_PATH];
@@ -27,6 +28,7 @@ struct twill_energy_counter {
     uint64_t last;   /* at the last reading */
     uint64_t number; /* of a reading that may still be discarded */
 };
+
 /* The counters of a machine and what they have counted. twill_energy_open() sets all of it. */
 struct twill_energy_meter {
     const char *kind;              /* "pm_counters", "rapl" or "hwmon" */
@@ -40,6 +42,7 @@ struct twill_energy_meter {
     unsigned gaps;      /* number of times for which the energy is unknown */
     char message[1024]; /* why the last function returned false */
 };
+
 /* The joules counted until a point in time, set by twill_energy_read(). */
 struct twill_energy_reading {
     bool known; /* the counters could be read */
@@ -47,14 +50,18 @@ struct twill_energy_reading {
     double joules[TWILL_ENERGY_PARTS];
     unsigned gaps; /* as in the meter, then */
 };
+
 /* Find counters below `sysfs`, usually "/sys". Returns false and meter->message without any. */
 bool twill_energy_open(struct twill_energy_meter *meter, const char *sysfs);
+
 /* Print the kind of counters and their names into a text of that size. */
 void twill_energy_describe(const struct twill_energy_meter *meter, char *text, size_t bytes);
+
 /* Read the counters at `now`, seconds by a monotonic clock. A counter may wrap once in between.
  * Returns false and meter->message if the energy since the last reading is unknown. */
 bool twill_energy_read(struct twill_energy_meter *meter, double now,
                        struct twill_energy_reading *reading);
+
 /* Compute the joules used between two readings, by part, and the seconds between them. Returns
  * false if unknown, because a reading between them failed or no counter was updated. */
 bool twill_energy_between(const struct twill_energy_reading *from,

@@ -19,6 +19,7 @@ struct twill_bench_list {
     uint64_t all_work; /* multiply-adds of all keys */
     uint64_t extent;   /* elements of a buffer for all keys, including gaps */
 };
+
 /* Read a file. Blank lines and comments that start with # are skipped. Returns false with a message
  * ("FILE:3: ...") if it cannot be read or parsed. The caller frees the list in either case. */
 bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char *message,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/common/json_file.h"
+
 #include "lib/twill.h"
 
 #include <errno.h>

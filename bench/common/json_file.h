@@ -13,12 +13,14 @@ void twill_json_text(struct json_object *object, const char *key, const char *te
 void twill_json_count(struct json_object *object, const char *key, size_t count);
 /* Add a member that is a number, or null if the value is NAN. */
 void twill_json_real(struct json_object *object, const char *key, double value);
+
 /* A JSON file from twill_json_file_create() to twill_json_file_close(). */
 struct twill_json_file {
     struct json_object *root; /* document, begun with the version of twill, or NULL once closed */
     const char *path;         /* as given to twill_json_file_create() */
     int file;
 };
+
 /* Create a new file. Returns false, with nothing to close, after a message if that fails. */
 bool twill_json_file_create(struct twill_json_file *json, const char *path);
 /* Write the root, close the file and free the root. Returns false after a message on failure. */

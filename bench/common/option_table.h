@@ -16,6 +16,7 @@ enum twill_option_kind {
     OPTION_OWN,    /* read by read() */
     OPTION_MAYBE   /* as OPTION_OWN, but its value (--memory=64M or --memory 64M) may be NULL */
 };
+
 /* An option, in a constant table. read() stores a value and returns false if it is wrong. */
 struct twill_option {
     int letter; /* 0 if it has none */
@@ -27,14 +28,17 @@ struct twill_option {
     bool (*read)(void *member, const char *text);
     size_t given; /* offset of a bool that is also set, or 0 */
 };
+
 /* The command line of a program, as constant as its options. */
 struct twill_command {
     const char *program, *usage; /* start of messages ("twill-bench: train"), and text of --help */
     const struct twill_option *options;
     size_t count;
 };
+
 /* RUN to continue, DONE if help or version were printed, USAGE after an error. */
 enum twill_parsed { TWILL_PARSED_RUN, TWILL_PARSED_DONE, TWILL_PARSED_USAGE };
+
 /* Parse the options of argv. optind is then the first other word. Returns RUN, DONE after --help or
  * --version, or USAGE if an option is wrong. Prints only if `speak`, as one rank of a job does. */
 enum twill_parsed twill_options_parse(const struct twill_command *command, void *options, int argc,

@@ -12,6 +12,7 @@ struct twill_bench_progress {
     bool there;           /* the line is visible */
     double started, last; /* seconds at which it began and at which the line was last written */
 };
+
 /* Set *progress and start its clock. `wanted` is false for processes that must not write. */
 void twill_bench_progress_begin(struct twill_bench_progress *progress, bool wanted);
 /* Write the line, at most five times a second and on a terminal. `total` is 0 if unknown. */
@@ -19,6 +20,7 @@ void twill_bench_progress_show(struct twill_bench_progress *progress, size_t don
                                const char *what);
 /* Remove the line from the terminal, if it is there, before other output. */
 void twill_bench_progress_clear(struct twill_bench_progress *progress);
+
 /* Compose "[#### ] 40% what, 12 s, 18 s left" into `text`, with the time left after one second. */
 void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t total,
                                const char *what, double elapsed);

@@ -10,25 +10,34 @@
 
 /* Return seconds on the monotonic clock. */
 double twill_bench_now(void);
+
 /* Parse bytes such as "8", "4k", "1.5M" or "2G" (binary). Returns false if wrong or too large. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
+
 /* Parse a decimal number from min to max. Returns false if it is anything else. */
 bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number);
+
 /* Return `bytes` times the factor if above 1, else plus the step, or SIZE_MAX on overflow. */
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
+
 /* Return the number of sizes from min to max. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
+
 /* Return the bandwidth in GB/s (1e9 bytes), or 0 if no time has passed. */
 double twill_bench_bandwidth(size_t bytes, double seconds);
+
 /* Statistics of samples, in their unit. */
 struct twill_bench_statistics {
     double min, max, mean, median, p99;
     double cv; /* standard deviation in percent of the mean */
 };
+
 /* Return statistics of n >= 1 samples, which are sorted in place. p99 is the nearest rank. */
 struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n);
+
 /* Format a number in `width` characters, with fewer decimals the larger it is, as in nccl-tests. */
 void twill_bench_format_number(double value, int width, char *text, size_t bytes);
+
 /* The energy that all machines of the job used in the timed calls (--energy). */
 struct twill_bench_energy {
     size_t machines, ranks; /* machines is 0 if not asked for */
@@ -36,6 +45,7 @@ struct twill_bench_energy {
     double seconds, joules, watts; /* watts is the sum of the means of the machines */
     double cpu, memory;            /* joules of these parts, below 0 if unknown */
 };
+
 /* One half of a row, out of place or in place. Times are in seconds per operation. */
 struct twill_bench_timing {
     double seconds;
@@ -50,8 +60,10 @@ struct twill_bench_timing {
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
     struct twill_bench_energy energy;
 };
+
 /* Return the percentage of a `pure` call that computing hides, 0 to 100, as OSU defines it. */
 double twill_bench_overlap(double overall, double compute, double pure);
+
 /* A row of the table. Texts are constants, `count` is in elements, `root` is -1 without one. */
 struct twill_bench_row {
     size_t bytes, count;
@@ -59,6 +71,7 @@ struct twill_bench_row {
     int root;
     struct twill_bench_timing out_of_place, in_place;
 };
+
 /* Flags of the columns that are shown beyond those of nccl-tests. */
 struct twill_bench_columns {
     bool each, overlap, times, reproducible, narrow, energy;

@@ -6,6 +6,7 @@
 #include "lib/twill.h"
 
 enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
+
 /* Return the status of the call unless it is TWILL_OK. */
 #define TWILL_BENCH_TRY(call)                                                                      \
     do {                                                                                           \
@@ -17,6 +18,7 @@ enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
 /* Return why a call failed, from the communicator, the context (or NULL each) or the status. */
 const char *twill_bench_why(const twill_comm *comm, const twill_context *context,
                             twill_status status);
+
 /* Return a bootstrap that can set up another context for all ranks of a communicator. */
 twill_bootstrap twill_bench_bootstrap(twill_comm *comm);
 

@@ -26,6 +26,7 @@ struct overhead_side {
     twill_gradients *set;
     double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
 };
+
 /* The state of the measurement on a rank, which main() allocates and frees. */
 struct overhead {
     struct twill_bench_list list;

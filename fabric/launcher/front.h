@@ -14,6 +14,7 @@ enum twill_front_state {
     TWILL_HOST_STARTING, /* its agent was sent the command to start them */
     TWILL_HOST_RUNNING,
 };
+
 /* A host in front->host[], with its host agent and the agent program (ssh) that reaches it. */
 struct twill_front_host {
     const char *name;
@@ -31,6 +32,7 @@ struct twill_front_host {
     struct twill_stream said; /* its standard error */
     struct pollfd *polls;     /* its 3 entries in front->polls; NULL: all are closed */
 };
+
 /* The job on several hosts, a local variable of twill_front_run(). */
 struct twill_front {
     const struct twill_options *options;

@@ -49,11 +49,13 @@ struct twill_site {
     bool local;
     bool merged; /* another name of an earlier site, which has its places */
 };
+
 /* One of the programs of a job, which consecutive ranks run. Part of struct twill_options. */
 struct twill_program {
     int ranks;
     char **words; /* with its arguments, NULL-terminated, in options' command */
 };
+
 /* The parsed command line, or the part of it that a host agent got. Only place[] changes later. */
 struct twill_options {
     int ranks;
@@ -79,11 +81,13 @@ struct twill_options {
     int programs;
     struct rlimit files; /* original RLIMIT_NOFILE, for ranks and agents */
 };
+
 /* The signals that asked twillrun to end. Part of struct twill_launch or twill_front. */
 struct twill_stop_request {
     int times;         /* SIGINT and SIGTERM received */
     uint64_t until_ns; /* until when to wait for a reader of the output; 0: no limit */
 };
+
 /* Standard output or error of a rank or an agent, from a pipe, and its incomplete last line. */
 struct twill_stream {
     int from;                /* -1: at its end, or on another host */
@@ -96,6 +100,7 @@ struct twill_stream {
     char *line;
     size_t used, capacity;
 };
+
 /* A rank on this host. An element of launch->child[]. */
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
@@ -116,6 +121,7 @@ struct twill_restarts {
     unsigned count;
     uint64_t at_ns[TWILL_RESTARTS]; /* times of the last ones */
 };
+
 /* Whether a rank of the job is left that could take in new processes. */
 enum twill_ranks_left { TWILL_LEFT_NONE, TWILL_LEFT_UNKNOWN, TWILL_LEFT_SOME };
 /* With --elastic, the question whether a rank of the job is left. It is asked when none seems left,
@@ -187,13 +193,16 @@ struct twill_launch {
         int last_failed, last_code;          /* rank that failed last, or -1, and its exit code */
     } elastic;
 };
+
 /* Return how many ranks are placed at the start. With --elastic this is the number to be kept. */
 static inline int twill_options_places(const struct twill_options *options)
 {
     return options->most > 0 ? options->most : options->ranks;
 }
+
 /* Set *value to a decimal number. Returns false if it is malformed or not in low .. high. */
 bool twill_read_number(const char *text, long low, long high, int *value);
+
 /* --- output.c: standard output and error, which never block --- */
 #define TWILL_OUTPUTS 2
 /* Reopen standard output and error as non-blocking, where that is possible. */
@@ -228,8 +237,10 @@ bool twill_preload_set(void);
 char **twill_program_of(const struct twill_options *options, int rank);
 /* The values of --bind. The name of TWILL_BIND_AUTO is NULL. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
+
 /* Become twill-check, which checks the hosts. On failure, return the exit code after a message. */
 int twill_check_run(const struct twill_options *options);
+
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);
 /* Add the hosts of a file's lines. Returns false after a message, also if there are none. */
@@ -241,6 +252,7 @@ bool twill_sites_place(struct twill_options *options);
 bool twill_site_is_used(const struct twill_options *options, int site);
 /* Return the index of the only host that is used, or -1 if there are several. */
 int twill_sites_only(const struct twill_options *options);
+
 /* Initialise a launch of `here` ranks, or with --elastic of up to all ranks of the job. Returns
  * false after a message. The caller closes it, also after a failure of a later step. */
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
@@ -269,6 +281,7 @@ void twill_launch_signal(struct twill_launch *launch, int number);
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
 /* Record how many processes of this cgroup the kernel has killed for lack of memory, if known. */
 void twill_oom_open(struct twill_launch *launch);
+
 /* --- elastic_folder.c: --elastic, files --- */
 /* Make the folder if the job is elastic. `host` is the number of this host. Returns false, after a
  * message, if it is needed and cannot be made. */
@@ -288,6 +301,7 @@ void twill_elastic_receive(struct twill_launch *launch);
 void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
 /* Remove the files of processes that have ended, and of all processes of a group. */
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
+
 /* --- elastic_hosts.c: --elastic, whether a rank is left --- */
 /* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
  * Returns true if the hosts must be asked, false if a rank is left or a question is open. */
@@ -297,6 +311,7 @@ bool twill_question_ask(struct twill_left_question *question, int alive, int wai
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
 /* Return the next child whose replacement is undecided and clear that, or NULL if there is none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
+
 /* --- elastic_ranks.c: --elastic, processes --- */
 /* Count a restart. Returns false, after a message, if there were too many in a short time. */
 bool twill_restarts_add(struct twill_restarts *restarts);
@@ -317,18 +332,21 @@ void twill_elastic_dismiss(struct twill_launch *launch);
 void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
+
 /* Open launch->rank_socket, for ranks in twill_init(). Returns false after a message, else true. */
 bool twill_rank_socket_open(struct twill_launch *launch);
 /* Close both ends of launch->rank_socket that are open. */
 void twill_rank_socket_close(struct twill_launch *launch);
 /* Notify the ranks that a rank of any host has ended, and how. Does nothing the second time. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
+
 /* Record that a rank (-1: not known) has sent a line, which is printed once all ranks have. */
 void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
 /* Print what is due at this time, or everything if it is UINT64_MAX. */
 void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
 /* Return when something is due, or UINT64_MAX if there is nothing. */
 uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
+
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
 /* Run a job from standard input on this host, as its agent. Returns the exit code, 0 or 1. */
 int twill_host_agent_run(void);
@@ -343,6 +361,7 @@ void twill_host_agent_turn(struct twill_launch *launch,
 void twill_host_agent_report(struct twill_launch *launch, int rank, int code, const char *how);
 /* Run a job on several hosts, through their agents. Returns the exit code of twillrun. */
 int twill_front_run(const struct twill_options *options);
+
 /* Choose the CPUs that each rank here is bound to, or note why not. Print them if requested. */
 void twill_launch_bind(struct twill_launch *launch);
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */
@@ -356,6 +375,7 @@ bool twill_stream_move(struct twill_stream *stream);
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
+
 /* A job, as the agent of one host parses it from its standard input, until twill_job_free().
  * Strings point into `bytes`. */
 struct twill_host_job {
@@ -371,6 +391,7 @@ struct twill_host_job {
     int arguments;
     char *bytes; /* own copy of the received bytes */
 };
+
 /* Return the job for one site as bytes, which the caller frees, or NULL after a message. */
 char *twill_job_write(const struct twill_options *options, int site, const char *key,
                       size_t *bytes);

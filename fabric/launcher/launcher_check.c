@@ -16,6 +16,7 @@ struct check_words {
     const char **word; /* NULL-terminated */
     size_t count, most;
 };
+
 /* Add a word, and unless it is NULL a second one that belongs to it. */
 static void add_check_words(struct check_words *words, const char *word, const char *value)
 {

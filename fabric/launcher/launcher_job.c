@@ -29,6 +29,7 @@ enum item {
     ITEM_PROGRAM = 'm', /* number of its ranks; its arguments follow */
     ITEM_ARGUMENT = 'a',
 };
+
 /* Write one string with its letter before it and a 0 after it. */
 static void write_item(FILE *file, enum item item, const char *text)
 {

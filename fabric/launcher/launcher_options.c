@@ -94,6 +94,7 @@ const char *const twill_bind_names[TWILL_BIND_COUNT] = {
     [TWILL_BIND_NONE] = "none", [TWILL_BIND_CORE] = "core",       [TWILL_BIND_L3] = "l3",
     [TWILL_BIND_NUMA] = "numa", [TWILL_BIND_PACKAGE] = "package",
 };
+
 /* Parse --bind. Returns false after a message. */
 static bool read_bind(struct twill_options *options, const char *text)
 {
@@ -307,6 +308,7 @@ static const struct {
      "rdzv-id ",
      "it is not needed here"},
 };
+
 /* Return what to use instead of an option, or NULL if that is not known. */
 static const char *find_hint(const char *word)
 {

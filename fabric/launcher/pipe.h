@@ -49,6 +49,7 @@ enum twill_frame_kind {
     TWILL_FRAME_SAID, /* of the library in a rank: a line for sayings.c */
     TWILL_FRAME_KINDS
 };
+
 /* A frame that twill_pipe_next() has returned. */
 struct twill_frame {
     enum twill_frame_kind kind;
@@ -56,6 +57,7 @@ struct twill_frame {
     const char *data; /* valid until the pipe is read again; not terminated */
     size_t bytes;
 };
+
 /* Both directions of a connection, in its owner. Descriptors are non-blocking and close-on-exec. */
 struct twill_pipe {
     int in, out; /* -1: closed */
@@ -63,6 +65,7 @@ struct twill_pipe {
     size_t taken, in_used, in_capacity;  /* [taken, in_used) is unprocessed */
     size_t sent, out_used, out_capacity; /* [sent, out_used) is not written yet */
 };
+
 /* Enlarge *buffer and *capacity if `bytes` do not fit behind `used`. Returns false if it cannot. */
 bool twill_buffer_grow(char **buffer, size_t used, size_t *capacity, size_t bytes);
 /* Queue bytes that are not a frame. Returns false if there is no memory. */

@@ -20,6 +20,7 @@ struct trouble {
 };
 
 enum child_step { STEP_SETUP, STEP_BIND, STEP_EXEC };
+
 /* Number of peers for which libfabric's providers are configured by default. */
 #define UNIVERSE_SIZE 256
 

@@ -69,6 +69,7 @@ void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char 
 }
 
 enum phase { PHASE_NONE, PHASE_GRACE, PHASE_TERM, PHASE_KILL };
+
 /* Send a signal to all ranks and their children. */
 static void signal_all(const struct twill_launch *launch, int number)
 {

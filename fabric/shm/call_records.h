@@ -13,6 +13,7 @@ struct twill_call_record {
     uint64_t count;
     uint32_t what, root; /* `what` packs collective, type and operation (twill_call_what()) */
 };
+
 /* Publish that this rank enters a call, at twill_ticks() `ticks`. Readers may see it late but never
  * mixed with another call, as each record is invalid (0) while it is written. */
 static inline void twill_node_enter_call(struct twill_node *node,
@@ -41,6 +42,7 @@ static inline uint64_t twill_node_left_call(const struct twill_node *node, uint3
 {
     return atomic_load_explicit(&node->area[l]->call.left, memory_order_relaxed);
 }
+
 /* Copy call number `sequence` of local rank l to *call and return true. Returns false, with *call
  * undefined, if l has not made it or has made TWILL_PAST or more calls since. */
 static inline bool twill_node_read_call(const struct twill_node *node, uint32_t l,
@@ -65,6 +67,7 @@ static inline bool twill_node_read_last_call(const struct twill_node *node, uint
     return sequence != 0 && twill_node_read_call(node, l, sequence, call) &&
            atomic_load_explicit(&line->sequence, memory_order_relaxed) == sequence;
 }
+
 /* Publish which rank, as far as this one knows, entered call number `sequence` last, and when. */
 static inline void twill_node_note_entry(struct twill_node *node, uint64_t sequence,
                                          struct twill_last_entry last)
@@ -101,12 +104,14 @@ static inline uint32_t twill_node_waits_for(const struct twill_node *node, uint3
 {
     return atomic_load_explicit(&node->area[l]->call.waits_for, memory_order_acquire) - 1;
 }
+
 /* Where a rank waits. Ranks that miss it in a collective of another communicator read this. */
 struct twill_elsewhere {
     struct twill_call_record call; /* sequence 0 if it waits for a message of that communicator */
     uint64_t ticks;                /* twill_ticks() when it was published, 0 if it never was */
     uint32_t comm;                 /* number of that communicator */
 };
+
 /* Publish where this rank waits. Call it again while it waits, as readers ignore old records. */
 static inline void twill_node_be_elsewhere(struct twill_node *node,
                                            const struct twill_elsewhere *at)
@@ -119,6 +124,7 @@ static inline void twill_node_be_elsewhere(struct twill_node *node,
     atomic_store_explicit(&line->elsewhere_sequence, at->call.sequence, memory_order_relaxed);
     atomic_store_explicit(&line->elsewhere_at, at->ticks, memory_order_release);
 }
+
 /* Return where local rank l last said that it waits, with `ticks` 0 if it never did. */
 static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_node *node, uint32_t l)
 {
@@ -132,12 +138,14 @@ static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_nod
     at.call.sequence = atomic_load_explicit(&line->elsewhere_sequence, memory_order_relaxed);
     return at;
 }
+
 /* The addresses of a rank's buffers in one call, with the members of struct twill_address_line. */
 struct twill_buffer_addresses {
     uint64_t src, dst;
     uint64_t src_at, dst_at;
     uint32_t signature;
 };
+
 /* Publish this rank's addresses for call number `sequence`, and wake the node's other ranks. */
 static inline void twill_node_put_addresses(struct twill_node *node, uint64_t sequence,
                                             const struct twill_buffer_addresses *addresses)

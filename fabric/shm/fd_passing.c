@@ -260,6 +260,7 @@ struct exchange {
     size_t most;                /* most of each at a time */
     bool starved;               /* no descriptor was left for another connection */
 };
+
 /* Return whether to wait for a missing descriptor, and set `starved` if so. True if `cause` is such
  * a lack and a connection is open, which returns its own when it ends. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)

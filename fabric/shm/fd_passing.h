@@ -23,6 +23,7 @@ enum twill_share_cause {
     TWILL_SHARE_RANDOM,
     TWILL_SHARE_CAUSES
 };
+
 /* A peer to exchange files with, as known from the bootstrap exchange. An entry of the array that
  * the caller of the exchange owns. The exchange writes all but the first three members. */
 struct twill_fd_passing_peer {
@@ -36,10 +37,12 @@ struct twill_fd_passing_peer {
     bool sent;         /* our file was sent */
     bool received;     /* its file has arrived */
 };
+
 /* Takes the files of a peer and owns them: fds[0], and in fds[1] that peer's `second`, or -1 if
  * none was sent. Returns TWILL_SHARE_FINE, or why they cannot be used. */
 typedef enum twill_share_cause
 twill_fd_passing_take(void *user, const struct twill_fd_passing_peer *peer, const int fds[2]);
+
 /* How far the exchange with a peer that timed out had come. Sent between ranks. */
 enum twill_fd_passing_phase {
     TWILL_FD_PASSING_UNCONNECTED, /* not connected, or not authenticated */
@@ -48,6 +51,7 @@ enum twill_fd_passing_phase {
     TWILL_FD_PASSING_RECEIVED,    /* its file has arrived, ours could not be sent */
     TWILL_FD_PASSING_PHASES
 };
+
 /* State of one rank's exchange of files. Its owner calls twill_fd_passing_listen(), fills in the
  * members from `file` to `peer_count`, and calls twill_fd_passing_exchange() and _close(). */
 struct twill_fd_passing {
@@ -66,6 +70,7 @@ struct twill_fd_passing {
     bool late;                         /* the lost peer has timed out */
     enum twill_fd_passing_phase phase; /* how far the exchange with that peer had come */
 };
+
 /* Initialise *fd_passing and listen on a socket with a random name and key. Returns FINE, RANDOM if
  * no random number can be had, or SOCKET, DESCRIPTORS or MEMORY if there is no socket. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,

@@ -21,6 +21,7 @@ struct twill_board_entry {
     _Atomic uint32_t rank;            /* 1 + the local rank that computes it, 0 if not known yet */
     uint64_t word[TWILL_BOARD_WORDS]; /* constant once posted */
 } TWILL_ALIGNED(128);
+
 /* Return the entry of `key` (not 0) on the board of results that the node shares, or NULL if it is
  * full. Sets *mine to whether the entry was free. Then this rank must compute and post it. */
 struct twill_board_entry *twill_board_find(const struct twill_node *node, uint64_t key, bool *mine);

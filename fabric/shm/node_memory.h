@@ -40,6 +40,7 @@ struct twill_line {
     unsigned char payload[TWILL_LINE_PAYLOAD];
 } TWILL_ALIGNED(64);
 _Static_assert(sizeof(struct twill_line) == 64, "one cache line");
+
 /* An immediate: a small payload with its epoch, in several cache lines of shared memory. */
 struct twill_immediate {
     _Atomic uint64_t epoch; /* written last */
@@ -48,11 +49,13 @@ struct twill_immediate {
     unsigned char payload[TWILL_NODE_PAYLOAD];
 } TWILL_ALIGNED(128); /* caches fetch pairs of lines */
 _Static_assert(sizeof(struct twill_immediate) == 384, "pairs of lines, no power of two apart");
+
 /* A flag of a rank for one lane, in shared memory. The SIGNAL steps of that rank raise it. */
 struct twill_flag {
     _Atomic uint64_t value;     /* epoch << 16 | number of the SIGNAL step */
     _Atomic uint32_t signature; /* call hash */
 } TWILL_ALIGNED(64);
+
 /* The call a rank is in, which it alone writes. Others read it only to explain a failure. Its
  * collective, type and operation are in struct twill_past. */
 struct twill_call_line {
@@ -64,6 +67,7 @@ struct twill_call_line {
     _Atomic uint32_t elsewhere, elsewhere_what, elsewhere_root;
     _Atomic uint64_t elsewhere_sequence, elsewhere_count, elsewhere_at;
 } TWILL_ALIGNED(64);
+
 /* The instances a rank has started, and for the last TWILL_LINES of them the call hash. */
 struct twill_started_line {
     _Atomic uint64_t epoch; /* of the last one, written last */
@@ -76,6 +80,7 @@ struct twill_past {
     _Atomic uint64_t sequence, count; /* sequence is 0 while it is being written */
     _Atomic uint32_t what, root;      /* as twill_call_what() returns it */
 };
+
 /* The last entry that a rank knows of into one of its last TWILL_PAST calls. This is its own when
  * it starts the call, then later ones by ranks of other nodes. */
 struct twill_entry {
@@ -83,6 +88,7 @@ struct twill_entry {
     _Atomic uint64_t ticks;    /* twill_ticks() at entry */
     _Atomic uint32_t rank;
 } TWILL_ALIGNED(32);
+
 /* Addresses of a rank's buffers in a call: in its heap region and, for single copy, its process. */
 struct twill_address_line {
     _Atomic uint64_t sequence;       /* of the call, written last */
@@ -90,15 +96,18 @@ struct twill_address_line {
     _Atomic uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
     _Atomic uint32_t signature;      /* call hash */
 } TWILL_ALIGNED(64);
+
 /* The doorbell on which a rank sleeps. It writes `sleeping`, and its peers add to `rings`. */
 struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
 } TWILL_ALIGNED(64);
+
 /* Ticks that copying 64 KiB through SHARED takes its rank, 0 if unknown (lib/engine/staging.c). */
 struct twill_staging_line {
     _Atomic uint32_t cost[2][2]; /* of segments and of exchanges, each cached and streamed */
 } TWILL_ALIGNED(64);
+
 /* The failure of a communicator, as one rank reports it. Valid once `set` is 1. */
 struct twill_abort_line {
     _Atomic uint32_t set;
@@ -108,6 +117,7 @@ struct twill_abort_line {
     uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
+
 /* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
@@ -124,6 +134,7 @@ struct twill_node_owner {
     uint32_t job_rank, job_size; /* in the job */
     char program[TWILL_PROGRAM_TEXT];
 } TWILL_ALIGNED(64);
+
 /* One rank's records in one communicator, in shared memory at the start of its region. */
 struct twill_node_area {
     struct twill_layout_line layout;
@@ -139,6 +150,7 @@ struct twill_node_area {
     struct twill_flag flag[TWILL_NODE_LANES];
     struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
 };
+
 /* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
  * by twill_node_offer(), freed by twill_node_close(). */
 struct twill_node {
@@ -157,6 +169,7 @@ struct twill_node {
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, until concluded */
 };
+
 /* Create *node, in three steps with an exchange of `batch` after each of the first two, as for a
  * region (shared_region.h). This first step adds to `batch` where this rank can be reached. Fails
  * with TWILL_ERR_MEMORY. After a failure of any step the caller still calls twill_node_close(). */
@@ -218,6 +231,7 @@ static inline uint64_t twill_node_flag_value(uint64_t epoch, uint32_t ordinal)
 {
     return epoch << 16 | ordinal;
 }
+
 /* Raise this rank's flag of a lane to `value`, with a call hash, and wake the others. */
 static inline void twill_node_signal(struct twill_node *node, uint32_t lane, uint64_t value,
                                      uint32_t signature)
@@ -260,6 +274,7 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
     return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
+
 /* Publish this rank's cost, in ticks, as cost[kind][way] of struct twill_staging_line. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
@@ -308,6 +323,7 @@ static inline void twill_node_put(struct twill_node *node, uint32_t lane, uint64
     twill_node_show_imm(imm, epoch, signature, bytes);
     twill_node_ring_doorbells(node);
 }
+
 /* Return the immediate of local rank l for this epoch, or NULL if it has not arrived. */
 static inline const struct twill_immediate *
 twill_node_imm(const struct twill_node *node, uint32_t l, uint32_t lane, uint64_t epoch)

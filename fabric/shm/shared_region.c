@@ -21,6 +21,7 @@ struct share_info {
     uint64_t name, key; /* name and secret of its socket */
     int32_t cause;      /* enum twill_share_cause */
 };
+
 /* The data that a rank sends in the second exchange, about its twill_shm_region_attach(). */
 struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
@@ -33,6 +34,7 @@ struct share_result {
     int32_t locked; /* of the first rank of a process: it has locked its ranks' bytes there */
     uint32_t first; /* first rank of its process and label */
 };
+
 /* State of a region from twill_shm_region_offer() to its conclusion, which frees it. */
 struct share {
     struct twill_shm_region *region;
@@ -45,6 +47,7 @@ struct share {
     bool threads;  /* other ranks of our label are threads of this process */
     struct twill_fd_passing fd_passing;
 };
+
 /* Write the token by which others check that they map this rank's memory, or 0 to clear it. */
 static void show_token(const struct twill_shm_region *region, uint64_t token)
 {

@@ -12,6 +12,7 @@ struct twill_oob_batch;
 struct twill_mapping;
 struct twill_oob;
 struct twill_shm_region; /* this rank's memory, and its mappings of the others' */
+
 /* Places this rank's memory on NUMA nodes. The thread that shares the region calls place() once,
  * before any page exists, and unplace() with the result when it closes. place() returns whether the
  * memory is placed, and not in DDR. The caller owns it. */
@@ -21,6 +22,7 @@ struct twill_shm_region_placer {
     void *user;
     bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };
+
 /* Existing memory to share: the heap of twill_alloc(), which places its memory later. It outlives
  * every region, and the users of its mapping are never dropped. Several threads of a process may
  * share it at a time, each with its own token. The region may be smaller than the memory. */
@@ -29,6 +31,7 @@ struct twill_shm_region_given {
     struct twill_mapping *mapping;
     size_t token_at; /* offset where this caller may write 8 bytes */
 };
+
 /* Create *region, in three steps around two exchanges (fabric/bootstrap/oob_batch.h), collective
  * over `oob`, which stays valid until the last one. This first step listens for descriptors and
  * adds this rank's host and socket to `batch`. Fails with TWILL_ERR_MEMORY and *region NULL. A rank

@@ -14,6 +14,7 @@ struct twill_rank_view {
     uint32_t local;                /* its place among the ranks of its label, from 0 */
     bool locked;                   /* it is another process's, which has locked its byte */
 };
+
 /* One region of one thread, made by twill_shm_region_offer(), freed by twill_shm_region_close(). */
 struct twill_shm_region {
     size_t bytes;      /* that all ranks of the label map, 0 if not attached */

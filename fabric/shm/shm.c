@@ -48,6 +48,7 @@ _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundari
 struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);
+
 /* One direction of a lane with one peer, by a ring of slots in shared memory. In shm->channel[]. */
 struct shm_channel {
     struct twill_transfer_queue queue;
@@ -67,6 +68,7 @@ struct shm_channel {
     bool damaged; /* of a receiver: the slot's checksum is wrong */
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes); /* NULL without checksums */
 };
+
 /* Count a slot as consumed, so that the sender may fill it again. */
 static inline void return_slot(struct shm_channel *channel)
 {
@@ -86,6 +88,7 @@ struct shm {
     unsigned char *bounce; /* of all channels */
     char text[128];
 };
+
 /* Return the number of channels of one direction. */
 static size_t channels_of(uint32_t node_size)
 {

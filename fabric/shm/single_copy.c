@@ -11,6 +11,7 @@
 static const struct twill_single_copy_method *const methods[] = {&twill_single_copy_cma,
                                                                  &twill_single_copy_xpmem};
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
+
 /* One rank's access to the others of its node, from offer() to close(), for one thread. */
 struct twill_single_copy {
     uint32_t peers; /* number of ranks of the node */
@@ -21,6 +22,7 @@ struct twill_single_copy {
     uint64_t *pid;                                         /* [peers] */
     struct negotiation *negotiation;                       /* until it is concluded */
 };
+
 /* The result of one rank's probe of each method, as it is sent to the others. */
 struct probe_result {
     uint8_t requested[METHODS]; /* not bool, as another rank may send any byte */
@@ -28,11 +30,13 @@ struct probe_result {
     uint32_t denied[METHODS];   /* the rank it failed with, or the own rank if it was not tried */
     int32_t cause[METHODS];     /* errno */
 };
+
 /* Data that ranks exchange to find out which methods work, freed when that is concluded. */
 struct negotiation {
     struct twill_single_copy_info own_info, *info; /* [ranks] */
     struct probe_result own_result, *result;       /* [ranks] */
 };
+
 /* Read a peer's token by a method. Returns 0 if it is right, ENXIO if wrong, else an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)

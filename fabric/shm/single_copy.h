@@ -67,12 +67,14 @@ int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t pee
                              size_t bytes, struct twill_region **region, void **at);
 /* Give back what twill_single_copy_attach() mapped. `region` may be NULL. */
 void twill_region_release(struct twill_region *region);
+
 /* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
     uint64_t pid, segment; /* for cma and for xpmem, 0 if none */
     uint64_t token_at;     /* address of the token */
     unsigned char token[TWILL_NONCE_BYTES];
 };
+
 /* The functions of one method, as a constant table. */
 struct twill_single_copy_method {
     const char *name;

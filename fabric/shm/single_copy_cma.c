@@ -17,6 +17,7 @@
 struct cma {
     pid_t *pid; /* [peers] */
 };
+
 /* Free the state, which may be NULL. */
 static void cma_close(void *state)
 {

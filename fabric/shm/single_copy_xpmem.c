@@ -26,6 +26,7 @@
 
 /* Per peer. Repeated calls on one pair of buffers need two. */
 enum { REGIONS = 64 };
+
 /* As in xpmem.h. */
 typedef int64_t segid_type;
 typedef int64_t apid_type;
@@ -50,6 +51,7 @@ struct xpmem_library {
     void *(*attach)(struct xpmem_address address, size_t bytes, void *at);
     int (*detach)(void *at);
 };
+
 /* Mapped pages of a peer, in the list of that peer until they are given up. */
 struct twill_region {
     struct twill_region *next; /* most recently used first */
@@ -58,11 +60,13 @@ struct twill_region {
     unsigned char *at;
     unsigned users;
 };
+
 /* Access to one peer, and the pages of it that are mapped. An element of xpmem->peer[]. */
 struct xpmem_peer {
     apid_type apid; /* 0 if there is none */
     struct twill_region *regions;
 };
+
 /* State of XPMEM in one struct twill_single_copy, from xpmem_open() to xpmem_close(). */
 struct xpmem {
     struct xpmem_library library;
@@ -71,6 +75,7 @@ struct xpmem {
     uint32_t peers;
     struct xpmem_peer *peer;
 };
+
 /* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0, ENOENT or ENOSYS. */
 static int load_xpmem(struct xpmem_library *library)
 {

@@ -50,6 +50,7 @@ struct twill_tcp_header {
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
+
 /* State of a channel's connection. */
 enum twill_tcp_state {
     TWILL_TCP_CLOSED,     /* nothing was posted */
@@ -59,6 +60,7 @@ enum twill_tcp_state {
     TWILL_TCP_OPEN,
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
+
 /* Both directions of one lane with one peer, as a connection and the requests posted on it. */
 struct twill_tcp_channel {
     struct twill_tcp_peer *peer;
@@ -96,6 +98,7 @@ struct twill_tcp_channel {
         size_t begin, end;    /* the range in it that is not processed */
     } in;
 };
+
 /* The channels of a peer. Created at the first contact, freed with the transport. */
 struct twill_tcp_peer {
     uint32_t rank;
@@ -108,6 +111,7 @@ struct twill_tcp_peer {
     struct twill_clock_filter clock;
     struct twill_tcp_channel channels[TWILL_LANES];
 };
+
 /* Socket address of a listener, or of a connection that this rank opens. */
 struct twill_tcp_address {
     union {
@@ -117,6 +121,7 @@ struct twill_tcp_address {
     } at;
     socklen_t length;
 };
+
 /* An accepted connection that no transport has claimed, in a list of the common state. */
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
@@ -126,6 +131,7 @@ struct twill_tcp_incoming {
     uint64_t until; /* not evicted before this time, unless silent while descriptors are short */
     struct twill_hello hello;
 };
+
 /* State that the communicators of a process share. Created by the first, freed with the context. */
 struct twill_tcp_common {
     struct twill_common base;
@@ -149,6 +155,7 @@ struct twill_tcp_common {
     struct twill_tcp_address source;   /* of this rank, with port 0 */
     char at[TWILL_ADDRESS_PORT_TEXT], interface[32], why[128];
 };
+
 /* The tcp transport of a communicator, from open() to close(). Used by one thread at a time. */
 struct twill_tcp {
     struct twill_transport base;
@@ -171,11 +178,13 @@ struct twill_tcp {
     bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */
     char description[576];
 };
+
 /* Return the rank in the job of a rank of this communicator. */
 static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t rank)
 {
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
+
 /* Set t->common to the context's common state. The first communicator creates it, collectively.
  * That fails if a rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
@@ -274,6 +283,7 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 {
     return channel->in.queue.head != NULL || channel->in.skip > 0;
 }
+
 /* Return whether the user asks for encryption or checksums, which only this transport has between
  * hosts. Sets *what, if not NULL, to the name of the setting. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);

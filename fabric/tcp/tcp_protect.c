@@ -10,6 +10,7 @@
 
 /* A rank's protection, for the exchange of addresses. */
 enum { GUARD_NONE, GUARD_CHECKSUM, GUARD_CHACHA, GUARD_AES };
+
 /* Return whether the user has set `variable` to `value`. */
 static bool asked_for(const struct twill_transport_params *params, const char *variable,
                       const char *value)

@@ -203,6 +203,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
 
 /* Results of a step of receiving, besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
+
 /* Fail for good, for the reason `what`, and return REFUSED. What was verified can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {

@@ -48,6 +48,7 @@ struct twill_tcp_protection {
     struct twill_log *log;
     const char *interface; /* for messages */
 };
+
 /* The records of a channel. Made and freed with its peer, used from the handshake on. */
 struct twill_tcp_records {
     const struct twill_tcp_protection *how;
@@ -82,6 +83,7 @@ struct twill_tcp_records {
         struct twill_seal seal;
     } in;
 };
+
 /* Make the records of a channel. Returns NULL if out of memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,

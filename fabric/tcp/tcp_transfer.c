@@ -146,6 +146,7 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 
 /* Results of a read besides errors: no byte, some until the socket was empty, or all asked for. */
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
+
 /* Read up to `bytes` and set *got to their number. Returns EMPTY (none), SHORT (some), FULL (all)
  * or a negative status. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,

@@ -77,6 +77,7 @@ int MPI_Comm_disconnect(MPI_Comm *comm)
 /* MPIs support user-level failure mitigation themselves, with one exception. A revoked communicator
  * also ends twill's collectives on all its ranks. Later ones are passed on, and the MPI refuses
  * them. Communicators of MPIX_Comm_shrink() are not adopted. Agreements are the MPI's. */
+
 #if !defined(MPI_ABI_VERSION)
 /* Revoke a communicator in the MPI and in twill. Returns MPI's code, or
  * MPI_ERR_UNSUPPORTED_OPERATION if the MPI below has no such function. */

@@ -149,6 +149,7 @@ ENTRY_OF(x, X, comm_revoke, COMM_REVOKE, fint *comm, fint *code)
 }
 
 #if defined(OPEN_MPI)
+
 extern fint mpi_fortran_unweighted_, mpi_fortran_weights_empty_;
 
 /* Return C's form of an array of weights, which has constants of C for those of Fortran. */
@@ -170,7 +171,9 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
                                           INFO(info), *reorder, &out),
            fint *comm, fint *in, fint *sources, fint *source_weights, fint *out_degree,
            fint *targets, fint *target_weights, fint *info, fint *reorder)
+
 #else
+
 /* Store `result` in *code. If it is success, adopt the communicator that the MPI's own entry point
  * made, as only the program's compiler knows the symbol for MPI_UNWEIGHTED. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
@@ -203,6 +206,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
             made, &result);
     adopt_made_comm(comm, made, code, result);
 }
+
 #endif
 
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
@@ -211,6 +215,7 @@ ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code
 }
 
 #if defined(OPEN_MPI)
+
 ENTRY(alloc_mem_cptr, ALLOC_MEM_CPTR, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
     store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
@@ -220,6 +225,7 @@ ENTRY(free_mem, FREE_MEM, char *memory, fint *code)
 {
     store_code(code, MPI_Free_mem(memory));
 }
+
 #endif
 
 /* Store the result in *code and, if it is a success, the new request's number in *request. */
@@ -262,6 +268,7 @@ static void hand_out_request(int result, MPI_Request made, fint *request, fint *
 COLLECTIVE(barrier, BARRIER, Barrier, COMM(comm), fint *comm)
 
 #if defined(OPEN_MPI)
+
 extern fint mpi_fortran_in_place_, mpi_fortran_bottom_;
 
 /* Return C's form of a buffer's address, which has constants of C for those of Fortran. */
@@ -328,6 +335,7 @@ COLLECTIVE(alltoallv, ALLTOALLV, Alltoallv,
                AND COMM(comm),
            char *src, fint *sn, fint *sd, fint *st, char *dst, fint *dn, fint *dd, fint *dt,
            fint *comm)
+
 #endif
 
 /* An array of requests with statuses, and its C form, on the stack of an entry point. */
@@ -339,6 +347,7 @@ struct request_array {
 };
 
 #if defined(OPEN_MPI)
+
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
@@ -389,7 +398,9 @@ static void many_close(struct request_array *many, int statuses)
         PMPI_Status_c2f(&many->c_status[i], many->status + (size_t)i * STATUS_FINTS);
     free(many->c_status);
 }
+
 #else
+
 /* Requests and statuses have the same form as in C. A library with MPICH's ABI may lack mpi_f08. */
 _Static_assert(sizeof(MPI_Request) == sizeof(fint), "a request is a number");
 _Static_assert(sizeof(MPI_Status) == sizeof(MPIR_F08_MPI_STATUS_IGNORE_OBJ), "a status is C's");
@@ -425,6 +436,7 @@ static void many_close(struct request_array *many, int statuses)
 {
     (void)many, (void)statuses;
 }
+
 #endif
 
 /* Return a C index as a Fortran index. (The mpi_f08 of MPICH 4.0 does not convert it.) */

@@ -27,6 +27,7 @@ struct twill_mpi twill_mpi = {
     .types = {.lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID}};
 
 #if defined(TWILL_MPI_ALONE)
+
 #if defined(OPEN_MPI)
 #define OWN_KIND TWILL_BELOW_OPENMPI
 #elif defined(MPI_ABI_VERSION)
@@ -49,12 +50,15 @@ static void check_program(const void *caller)
     twill_below_find(caller, &below);
     twill_below_publish(&below);
 }
+
 #else
+
 /* Do nothing, as the library that opened this one (detect/) has found the MPI. */
 static void check_program(const void *caller)
 {
     (void)caller;
 }
+
 #endif
 
 /* Wait for a collective of set-up, and return MPI's code. Yields, where MPIs would spin. */

@@ -32,6 +32,7 @@ void twill_mpi_checks_find(void)
 }
 
 #if defined(OPEN_MPI)
+
 /* Return whether Open MPI refuses fault `what`, on the receive side if `received`. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
@@ -56,7 +57,9 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
         return false;
     }
 }
+
 #else
+
 /* Return whether MPICH refuses fault `what`, on any side. It checks most arguments, no arrays. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
@@ -83,6 +86,7 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
         return false;
     }
 }
+
 #endif
 
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,

@@ -28,6 +28,7 @@
 #include "lib/twill.h"
 
 /* --- a call ----------------------------------------------------------------------------------- */
+
 extern const char *const twill_mpi_kind_names[]; /* as in MPI's function names */
 
 enum twill_mpi_form {
@@ -86,6 +87,7 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
                                  int *code);
 
 /* --- functions that the MPI below or its header may lack: of MPI 4 and later, and MPIX -------- */
+
 typedef void twill_mpi_function(void);
 /* A function that the MPI below may lack. It is looked up at its first use, by any thread. */
 struct twill_mpi_newer {
@@ -108,6 +110,7 @@ TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
 #endif
 
 /* --- calls that the MPI refuses to one rank while others wait in twill (mpi_refused.c) -------- */
+
 #define TWILL_MPI_TAG_REFUSED 1 /* tag of notices on `shadow` */
 
 /* Message by which a rank informs the others that the MPI refused one of its calls. */

@@ -41,17 +41,20 @@ struct network_job {
     uint32_t ordinals; /* 1 + the largest ordinal of a flag */
     double start, end;
 };
+
 /* A message on its way. The sender allocates it and the receiver frees it. */
 struct network_message {
     double soonest; /* when it arrives if no other message is in its way */
     bool remote;    /* sent from another node */
 };
+
 /* A SEND that has to be waited for, or a receive. */
 struct network_post {
     sg_comm_t comm;
     struct network_message *message; /* set when a receive is complete */
     bool receives;
 };
+
 /* The state of an actor, which runs one lane of a rank. */
 struct network_lane {
     struct network_job *job;

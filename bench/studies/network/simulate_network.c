@@ -56,6 +56,7 @@ struct network_question {
     double detours, detour; /* how often a second, and seconds of each */
     uint64_t seed;
 };
+
 /* The answer to a question, in microseconds. `least` and `most` are of the runs with detours. */
 struct network_answer {
     double price, simulated, least, most;

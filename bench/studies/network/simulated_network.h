@@ -15,11 +15,13 @@ struct simulated_network {
 };
 /* Return the network of that index in the list of all networks, or NULL past its end. */
 const struct simulated_network *network_at(size_t index);
+
 /* Return the seconds of a message's latency that software takes and not the links. */
 double network_software_latency(const struct twill_machine_model *model);
 /* Write the platform of nodes "n0", "n1" ... by the model to `path`. Returns false on failure. */
 bool network_write(const struct simulated_network *network, const struct twill_machine_model *model,
                    uint32_t nodes, const char *path);
+
 /* A call of a collective to simulate. Each lane of a rank is an actor of SimGrid that runs its
  * steps. The machine model says what they take on a core, SimGrid what a message takes. */
 struct simulated_call {
@@ -34,6 +36,7 @@ struct simulated_call {
     uint64_t seed;   /* for the random times of the detours */
     bool lines; /* access inside a node takes what cache lines of a KNL take, not the model's */
 };
+
 /* Run the call on the loaded platform. Returns its seconds, or below 0 with the error set. */
 double network_run(const struct simulated_call *call, struct twill_error *error);
 

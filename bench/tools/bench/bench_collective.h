@@ -17,6 +17,7 @@ enum twill_bench_holder {
     TWILL_BENCH_OWN,
     TWILL_BENCH_ROOT
 };
+
 /* The properties of a collective, one constant for each. */
 struct twill_bench_facts {
     const char *name;
@@ -32,12 +33,14 @@ struct twill_bench_facts {
         TWILL_BENCH_BUS_TWICE
     } bus;
 };
+
 /* Return the constant properties of a collective. */
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective);
 /* Return the collective with this name, or -1. */
 int twill_bench_find_collective(const char *name);
 /* Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it. */
 double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks);
+
 /* A call to measure, as this rank makes it. */
 struct twill_bench_subject {
     enum twill_bench_collective collective;
@@ -51,12 +54,14 @@ struct twill_bench_subject {
     size_t offset; /* where the elements begin in the buffers, in bytes */
     bool in_place;
 };
+
 /* Return the elements of a shard, in alltoallv of what `rank` and rank `shard` exchange. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the first element of a shard in a buffer of all shards of `rank`. */
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the bytes that a buffer needs for a message of `bytes`. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
+
 /* Where the call reads and writes, given the two buffers. */
 struct twill_bench_pointers {
     char *src, *dst;
@@ -84,6 +89,7 @@ twill_status twill_bench_begin(const struct twill_bench_subject *subject, twill_
                                struct twill_bench_pointers at,
                                const struct twill_bench_vectors *vectors,
                                enum twill_bench_form form, twill_request **request);
+
 /* The values of a buffer or result. Each depends on rank, position and round. The expected result
  * is computed serially by the same rule, never received. */
 struct twill_bench_payload {
@@ -93,15 +99,18 @@ struct twill_bench_payload {
     int from; /* rank from which the values come, or -1 for a reduction over all ranks */
     unsigned round;
 };
+
 /* Number of operations that can be checked, the first ones. The last two, on pairs, cannot be. */
 enum { TWILL_BENCH_OPS = TWILL_MINLOC };
 _Static_assert(TWILL_MAXLOC == TWILL_BENCH_OPS + 1 && TWILL_OP_COUNT == TWILL_BENCH_OPS + 2,
                "a later operation needs its own place");
 /* Return whether an operation on a type can be checked. */
 bool twill_bench_op_takes(twill_op op, twill_type type);
+
 /* Write `count` elements of what a rank contributes, from position `first` on. */
 void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint64_t first,
                       void *buffer, size_t count);
+
 /* Return how many elements from position `first` on are wrong, exactly unless f32 or f64 round. */
 size_t twill_bench_count_wrong(const struct twill_bench_payload *payload, uint64_t first,
                                const void *buffer, size_t count);

@@ -20,6 +20,7 @@
     TWILL_OPS_LOGICAL(TWILL_BENCH_NAME, )
 
 enum { TWILL_BENCH_BUCKETS_MOST = 32 };
+
 /* How the times of the ranks are combined into one, as by -a of nccl-tests. */
 enum twill_bench_average {
     TWILL_BENCH_RANK0,
@@ -27,17 +28,20 @@ enum twill_bench_average {
     TWILL_BENCH_MIN,
     TWILL_BENCH_MAX
 };
+
 /* Bytes of the calls, from the least to the most, by a step, or by a factor if it is above 1. */
 struct twill_bench_sizes {
     size_t min_bytes, max_bytes, step_bytes, step_factor;
     bool ranged; /* one of these four was given */
 };
+
 /* How often each size is measured and checked. */
 struct twill_bench_repeats {
     size_t iterations, warmups, aggregate;
     size_t cycles; /* 0 for ever */
     size_t checks; /* 0 for none */
 };
+
 /* How the timed calls are made, and on which memory. */
 struct twill_bench_calls {
     enum twill_bench_form form;
@@ -46,6 +50,7 @@ struct twill_bench_calls {
     size_t align;   /* bytes */
     size_t unalign; /* elements */
 };
+
 /* What is measured besides the time of the calls. */
 struct twill_bench_measures {
     bool verify;       /* check every form of the call */
@@ -58,6 +63,7 @@ struct twill_bench_measures {
     size_t delay;      /* delay of a reduction, in nanoseconds per KiB, or 0 */
     int narrow;        /* type of narrow sums, or -1 for none */
 };
+
 /* What is printed and written. */
 struct twill_bench_shown {
     enum twill_bench_average average;
@@ -66,6 +72,7 @@ struct twill_bench_shown {
     bool csv;           /* comma-separated values */
     const char *output; /* JSON file, or NULL */
 };
+
 /* Steps whose computing is played (--list with --overlap). */
 struct twill_bench_step_options {
     size_t batch, gflops;                     /* samples, and speed of what computes */
@@ -75,12 +82,14 @@ struct twill_bench_step_options {
     size_t n_buckets;
     bool given; /* one of these was given */
 };
+
 /* Variables of the library for this run. */
 struct twill_bench_settings {
     size_t timeout;        /* TWILL_TIMEOUT in seconds, or 0 to keep it */
     const char *algorithm; /* TWILL_ALGORITHM, or NULL */
     const char *gradients; /* TWILL_GRADIENTS, or NULL */
 };
+
 /* All options of a run, set by twill_bench_parse(). */
 struct twill_bench_options {
     enum twill_bench_collective collective;
@@ -97,6 +106,7 @@ struct twill_bench_options {
     struct twill_bench_step_options played;
     struct twill_bench_settings settings;
 };
+
 /* Parse argv. Returns RUN, DONE after help or version, or USAGE, with a message if `speak`. */
 enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int argc, char **argv,
                                     bool speak);

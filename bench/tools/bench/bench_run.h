@@ -11,12 +11,14 @@
 #include "bench/tools/bench/bench_options.h"
 
 struct json_object;
+
 /* A rank in the header and the JSON. Ranks exchange it as plain bytes. */
 struct twill_bench_place {
     int32_t rank, node, local_rank, pid;
     uint64_t boot_id; /* hash of the boot id of the kernel, equal where clocks can be compared */
     char host[64];
 };
+
 /* The buffers of a rank, and what is kept of each iteration, until the end of the run. */
 struct twill_bench_memory {
     void *allocated[2];                 /* send, receive */
@@ -24,6 +26,7 @@ struct twill_bench_memory {
     double *samples;                    /* one per iteration */
     struct twill_bench_vectors vectors; /* counts and offsets of vector calls */
 };
+
 /* The second context and operations that --reproducible, --narrow and --reduce-delay need. */
 struct twill_bench_sums {
     twill_context *strict_context; /* with --reproducible, a second context of all ranks, which */
@@ -32,17 +35,20 @@ struct twill_bench_sums {
     twill_op slow;                 /* --reduce-delay */
     double owed;                   /* seconds that slow has not slept yet */
 };
+
 /* The state of --energy on a rank. */
 struct twill_bench_meters {
     struct twill_energy_meter *own; /* on the first rank of a machine that has counters */
     char says[1024];                /* what they are, or why there are none */
     size_t machines, count;         /* machines of the job, and those with counters */
 };
+
 /* The progress of the run. */
 struct twill_bench_work {
     size_t rows_done, rows; /* halves of rows, or steps; rows is 0 if unknown */
     struct twill_bench_progress progress;
 };
+
 /* The results of a run so far, on each rank. */
 struct twill_bench_results {
     size_t failures, measured; /* halves of rows with wrong values, and all halves */
@@ -50,6 +56,7 @@ struct twill_bench_results {
     struct json_object *json;  /* on rank 0 with -J */
     FILE *json_file;
 };
+
 /* The state of a run on one rank, on the stack of main(). */
 struct twill_bench_run {
     struct twill_bench_options options;
@@ -70,11 +77,13 @@ struct twill_bench_run {
     struct twill_bench_work work;
     struct twill_bench_results results;
 };
+
 /* Return a subject of `count` elements of a shard, out of place. */
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
                                                twill_op op, int root, size_t count);
 /* Return a row for a subject, without results. */
 struct twill_bench_row twill_bench_row(const struct twill_bench_subject *subject);
+
 /* Return what an iteration reads and writes. Addresses shift with the iteration. */
 struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
                                               const struct twill_bench_subject *subject,
@@ -103,20 +112,24 @@ void twill_bench_clear(const struct twill_bench_run *run,
                        const struct twill_bench_subject *subject);
 /* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
+
 /* Measure and check one size, and fill both halves of the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
 /* Measure the barrier, whose only row is *row. Collective. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
+
 /* Read the list on rank 0 and broadcast it. *outcome is an exit status, equal on all ranks. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
 /* Measure a step, which is all keys of the list, in place, last first. Results are in run->step. */
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
                                       int root);
+
 /* Gather where each rank is into `places`, and whether all share a clock. Collective. */
 twill_status twill_bench_locate(struct twill_bench_run *run);
 /* Print on which host and node each rank is, for up to 64 ranks. */
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
+
 /* Find the counters of each machine (--energy). `places` must be known. Collective over world. */
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
 /* Read the counters before the barrier with which the timed calls begin. */
@@ -125,10 +138,12 @@ void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_r
 twill_status twill_bench_energy_end(struct twill_bench_run *run,
                                     const struct twill_energy_reading *from,
                                     struct twill_bench_energy *energy);
+
 /* Print which counters are read, on how many machines. */
 void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *run);
 /* Print the energy of a step. */
 void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy);
+
 /* Create the file of -J and begin the JSON. Returns false after a message on failure. */
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);
 /* Add a row to the JSON, if there is one. */

@@ -45,6 +45,7 @@ struct column {
     double (*value)(const struct twill_bench_timing *timing);
     bool whole; /* a whole number */
 };
+
 /* Columns that appear together, in a constant table. */
 struct column_group {
     int flag;    /* offset of a flag in struct twill_bench_columns, or -1 if always shown */
@@ -52,6 +53,7 @@ struct column_group {
     const char *unknown, *heads[2]; /* text for an unknown value, and titles of the halves */
     struct column columns[5];       /* ended by a value of NULL */
 };
+
 /* clang-format off */
 static const struct column_group groups[] = {
     {-1, true, "N/A", {"           out-of-place           ", "            in-place          "}, {

@@ -22,6 +22,7 @@ bool twill_info_cut(const char *text, struct twill_info_line *line);
 bool twill_info_is(const struct twill_info_line *line, const char *kind);
 
 enum { TWILL_BENCH_NODES = 64 };
+
 /* The pages of a range of memory, counted by NUMA node by twill_bench_pages_find(). */
 struct twill_bench_pages {
     size_t total, page_bytes;
@@ -33,14 +34,18 @@ struct twill_bench_pages {
     uint64_t allowed;   /* nodes of the policy, as a mask */
     const char *policy; /* its name, a constant */
 };
+
 /* Count the pages of `bytes` at `memory`, and read their policy. Returns 0 or an errno. */
 int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_pages *pages);
+
 /* Add up all mappings of this process whose path begins with `name`. pages->policy is that of the
  * first one that is not bound, if any, and *ranges the number of files. Returns 0 or an errno. */
 int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
                                  unsigned *ranges);
+
 /* Return whether the range is bound and every present page is on an allowed node. */
 bool twill_bench_pages_bound(const struct twill_bench_pages *pages);
+
 /* The options that belong to --job, with strings of the command line. */
 struct twill_job_options {
     const char *name;     /* PID or program */
@@ -50,12 +55,15 @@ struct twill_job_options {
 };
 /* Print what the ranks of the job do, or record it. Returns 0, or 1 after a message. */
 int twill_job_print(const struct twill_job_options *options);
+
 /* Write a file for each rank, named PREFIX and the rank, as the flight recorder of PyTorch does.
  * Returns 0, or 1 after a message at the first file that cannot be written. */
 int twill_job_record(const twill_job_view *view, const char *prefix);
+
 /* Print on rank 0, as a tree, where the communication threads of a gradient set of each rank run.
  * Collective. Returns 0, or 1 after a message. */
 int twill_bench_print_threads(twill_comm *comm, int threads);
+
 /* Print why an algorithm is chosen. Returns 0, or 2 after a message for an invalid question. */
 int twill_bench_print_why(twill_context *context, const char *question);
 

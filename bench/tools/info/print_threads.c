@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill-info --threads makes a gradient set, whose description says where its threads run. */
 #include "bench/tools/info/info.h"
+
 #include "lib/base/plural.h"
 #include "lib/twill_train.h"
 

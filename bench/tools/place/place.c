@@ -24,11 +24,13 @@ enum {
 };
 enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
 enum { PLACE_KINDS = 3 };
+
 /* The command line. Bytes are those of each array of a rank, threads are those of a rank. */
 struct place_options {
     size_t bytes, repeats, threads;
     const char *plot; /* file, or NULL */
 };
+
 /* A kind of memory from open_kind() to close_kind(). Rates are in GB/s, 0 if not measured. */
 struct memory_kind {
     const char *name, *title, *memory; /* "ddr", "DDR", and the setting TWILL_MEMORY=... */
@@ -38,6 +40,7 @@ struct memory_kind {
     double rates[PLACE_WORKS];
     int64_t fallbacks; /* allocations of all ranks that were placed elsewhere */
 };
+
 /* The state of a run on one rank. There is one, in main(), which frees what it has. */
 struct place_run {
     struct place_options options;
@@ -113,6 +116,7 @@ static twill_status sum_up(const struct place_run *run, const struct memory_kind
 
 static const char *const work_names[PLACE_WORKS] = {"triad", "copy",    "reduce", "allreduce",
                                                     "send",  "receive", "scratch"};
+
 /* How a column of the table is measured, in a constant table. */
 static const struct place_work {
     twill_status (*run)(const struct place_run *run, const struct memory_kind *kind, int work);

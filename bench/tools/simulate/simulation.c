@@ -12,17 +12,20 @@
 #include <string.h>
 
 enum message_phase { MESSAGE_IDLE, MESSAGE_OUT, MESSAGE_SERVED, MESSAGE_AGGREGATED, MESSAGE_BACK };
+
 /* The messages between an actor and a shard, with index actor * shards + shard. */
 struct simulated_exchange {
     enum message_phase phase;
     uint64_t version; /* of the shard, when the actor read it */
 };
+
 /* A worker, or a group of workers in step. Times are in seconds. */
 struct simulated_actor {
     double duration, pushed; /* of the gradient that is computed, and when it was sent */
     uint32_t going, coming;  /* shards whose message is not yet at the server, and not yet back */
     uint64_t clock;          /* gradients that the server has received */
 };
+
 /* A shard of the parameters at the simulated server. */
 struct simulated_shard {
     struct learning_range range;
@@ -31,6 +34,7 @@ struct simulated_shard {
     uint32_t waiting; /* number of actors that wait for the update */
     uint32_t *waits;  /* which actors */
 };
+
 /* A simulation in progress. simulation_run() has it on its stack and frees its parts. */
 struct simulation {
     const struct simulation_setup *setup;

@@ -8,11 +8,13 @@
 #include <stdint.h>
 
 /* An event of a heap, at a time in simulated seconds. The slot says whose event it is. */
+
 struct pending_event {
     double time;
     uint64_t order; /* events of equal time come in ascending order of it */
     uint32_t slot;
 };
+
 /* A binary heap of pending events, with at most one for each slot, so that one can be moved or
  * cancelled in O(log n). event_heap_create() makes the arrays, event_heap_free() frees them. */
 struct event_heap {
@@ -30,9 +32,11 @@ void event_heap_free(struct event_heap *heap);
 void event_heap_set(struct event_heap *heap, uint32_t slot, double time, uint64_t order);
 /* Cancel the event of a slot, if there is one. Returns whether there was one. */
 bool event_heap_remove(struct event_heap *heap, uint32_t slot);
+
 /* A link that messages share, which is all endpoints of a server in one direction. Messages in
  * progress get equal rates, as with TCP and max-min fairness, and none gets more than the link of
  * its worker has. At most `credits` messages are in progress. Others wait in order of arrival. */
+
 struct shared_link {
     double capacity, most;   /* bytes per second of all messages together, and of one */
     double length;           /* bytes of a message, equal for all */
@@ -43,6 +47,7 @@ struct shared_link {
     struct event_heap queue; /* messages without a credit, by their arrival */
     uint64_t arrivals;       /* number of messages sent so far */
 };
+
 /* Make the heaps of a link for `messages` messages, or return false. Free it in any case. */
 bool shared_link_create(struct shared_link *link, uint32_t messages);
 void shared_link_free(struct shared_link *link);
@@ -54,14 +59,17 @@ void shared_link_cancel(struct shared_link *link, uint32_t message, double now);
 double shared_link_next(const struct shared_link *link);
 /* Remove and return the message that has crossed at `now`, the time of shared_link_next(). */
 uint32_t shared_link_take(struct shared_link *link, double now);
+
 /* A generator of random numbers (splitmix64). Its state begins as the seed. */
 struct random_source {
     uint64_t state;
 };
+
 /* Return a random number of 64 bits. */
 uint64_t random_word(struct random_source *source);
 /* Return a number of the normal law of mean 0 and variance 1. */
 double random_normal(struct random_source *source);
+
 /* X(NOUN, name, how many numbers, which numbers) */
 #define LAW_KINDS(X)                                                                               \
     X(CONSTANT, "const", 1, "TIME")                                                                \
@@ -77,6 +85,7 @@ enum law_kind {
 #undef X
         LAW_KIND_COUNT
 };
+
 /* A law of probability of times, set by law_parse() and freed by law_free(). */
 struct law {
     enum law_kind kind;
@@ -84,6 +93,7 @@ struct law {
     double *samples; /* of LAW_MEASURED, drawn with replacement */
     size_t count;    /* number of samples */
 };
+
 /* Parse "exp:1", "uniform:0.5,1.5" or "list:FILE" (numbers separated by blanks or lines). Returns
  * false and the fault in *wrong if that is no law of times. Free the law in any case. */
 bool law_parse(struct law *law, const char *text, const char **wrong);
@@ -98,6 +108,7 @@ double law_mean(const struct law *law);
 double law_order_statistic(const struct law *law, uint32_t k, uint32_t n);
 /* Return H_n - H_(n-k) = 1/n + ... + 1/(n-k+1). */
 double harmonic_difference(uint32_t k, uint32_t n);
+
 /* X(NOUN, name, parameter, help). */
 #define SIMULATION_MODES(X)                                                                        \
     X(SYNC, "sync", "", "an update needs the gradients of all workers")                            \
@@ -116,11 +127,13 @@ enum simulation_mode {
 #undef X
         SIMULATION_MODE_COUNT
 };
+
 /* A mode with its parameter, which is 0 if the mode has none. */
 struct simulation_choice {
     enum simulation_mode mode;
     uint32_t parameter;
 };
+
 /* The rules of a mode for some number of workers, set by simulation_rules_of(). */
 struct simulation_rules {
     uint32_t actors;  /* actors that push, which are workers or groups of them */
@@ -130,8 +143,10 @@ struct simulation_rules {
     bool cancels;     /* an update cancels the work of the others */
     uint32_t bound;   /* gradients that an actor may be ahead, UINT32_MAX for any number */
 };
+
 /* The weight of a gradient, by the rules of twill_server_rate. */
 enum simulation_rate { RATE_FIXED, RATE_STALENESS, RATE_DISTANCE };
+
 /* The function that is minimised. It is the sum of h[i] * w[i]^2 / 2, with h between 1 / condition
  * and 1 in equal ratios. A worker sees its gradient plus noise. w begins as 1 everywhere. */
 struct simulation_problem {
@@ -142,6 +157,7 @@ struct simulation_problem {
     double distance_c, distance_most; /* for RATE_DISTANCE, factor min(c / distance, most) */
     enum simulation_rate rule;
 };
+
 /* What is simulated. The caller sets all of it. Times are in seconds. */
 struct simulation_setup {
     struct simulation_choice choice;
@@ -167,6 +183,7 @@ struct simulation_setup {
 struct simulation_point {
     double time, loss;
 };
+
 /* The result of simulation_run(), for the updates after the skipped ones. Times are in seconds. */
 struct simulation_result {
     double elapsed;         /* time of the measured updates */
@@ -183,6 +200,7 @@ struct simulation_result {
     uint64_t diverged;       /* the update at which the loss exceeded all bounds, or 0 */
     struct simulation_point curve[SIMULATION_POINTS]; /* at equal distances in updates */
 };
+
 /* Parse a mode such as "k-sync:4". Returns false and the fault in *wrong if it is none. */
 bool simulation_parse_choice(struct simulation_choice *choice, const char *text,
                              const char **wrong);
@@ -197,16 +215,20 @@ double simulation_factor(const struct simulation_problem *problem, uint64_t stal
                          double distance);
 /* Simulate the setup into *result. Returns false for an impossible mode or without memory. */
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
+
 /* The simulated parameters and their function, from learning_create() to learning_free(). */
+
 struct learning {
     const struct simulation_problem *problem;
     double *curvature, *values, *sums; /* [dimensions]; sums are of gradients times rates */
     double *copies;                    /* [actors][dimensions] values when they were read */
 };
+
 /* The parameters from `first` to `end` - 1. */
 struct learning_range {
     uint32_t first, end;
 };
+
 /* Make all parameters 1. Returns false if out of memory. Always free it, before the problem. */
 bool learning_create(struct learning *learning, const struct simulation_problem *problem,
                      uint32_t actors);

@@ -28,12 +28,14 @@ struct preflight_facts {
     PREFLIGHT_TEXTS(PREFLIGHT_MEMBER)
 #undef PREFLIGHT_MEMBER
 };
+
 /* The CPUs of a rank, as it is bound on its host. An element of host->rank[]. */
 struct preflight_rank {
     bool known;
     int cores;                 /* cores with a CPU that it may use */
     char cpus[PREFLIGHT_TEXT]; /* CPUs that it may use, as "0-3,8" */
 };
+
 /* A host of the job. An element of all->host[]. */
 struct preflight_host {
     char name[PREFLIGHT_TEXT];
@@ -43,6 +45,7 @@ struct preflight_host {
     char error[512];             /* why they have not */
     struct preflight_facts facts;
 };
+
 /* The result of a connection from one host to another. */
 enum preflight_reach {
     PREFLIGHT_UNTRIED,
@@ -53,6 +56,7 @@ enum preflight_reach {
     PREFLIGHT_STALLED,     /* connected, but 64 KiB did not arrive */
     PREFLIGHT_FAILED,      /* anything else */
 };
+
 /* The result of trying to connect one host to another. An element of all->link[]. */
 struct preflight_link {
     enum preflight_reach reach;
@@ -60,11 +64,13 @@ struct preflight_link {
     int path_mtu;    /* as the kernel knows it; 0: not known */
     int64_t took_us; /* time to connect */
 };
+
 /* The times of messages between two ranks of the test job, a < b. An element of job->pair[]. */
 struct preflight_pair {
     int a, b;
     double round_trip_us, megabytes; /* MB/s */
 };
+
 /* The test job and its results. Part of struct preflight, which preflight_close() frees. */
 struct preflight_job {
     bool ran; /* all ranks have reported */
@@ -77,6 +83,7 @@ struct preflight_job {
     struct preflight_pair *pair;
     size_t pairs;
 };
+
 /* A finding of a check, with the hosts that it applies to. An element of all->finding[]. */
 struct preflight_finding {
     enum preflight_check check;
@@ -85,6 +92,7 @@ struct preflight_finding {
     char what[512];
     const char *advice; /* a static text */
 };
+
 /* All that is known and found. Made by preflight_open(), freed by preflight_close(). */
 struct preflight {
     struct preflight_host *host;
@@ -97,11 +105,13 @@ struct preflight {
     bool checked[PREFLIGHT_CHECK_COUNT]; /* there was something to look at */
     bool no_memory;
 };
+
 /* The name of a check, and what it looks for. Constant. */
 struct preflight_check_kind {
     const char *name, *help;
 };
 extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT];
+
 /* Initialise *all for this many hosts. The caller fills in their names and ranks, and closes it
  * also after a failure. Returns false if there is no memory, else true. */
 bool preflight_open(struct preflight *all, int hosts);
@@ -117,6 +127,7 @@ struct preflight_link *preflight_link_of(const struct preflight *all, int from, 
 bool preflight_link_counts(const struct preflight *all, int from, int to);
 /* Return the word for a result, "good", "refused" ... */
 const char *preflight_reach_name(enum preflight_reach reach);
+
 /* Parse a list of CPUs such as "0-3,8" into bits. Returns false if it is malformed, else true. */
 bool preflight_cpus_parse(uint64_t bits[PREFLIGHT_CPUS / 64], const char *text);
 /* Write bytes with a binary unit, such as "64 KiB", or "unlimited" if negative. Returns text. */
@@ -133,6 +144,7 @@ int preflight_print_page(const struct preflight *all, FILE *out);
 int preflight_print_json(const struct preflight *all, FILE *out);
 /* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
+
 /* The task of preflight_collect(), from the command line of twill-check. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */

@@ -25,6 +25,7 @@ struct preflight_agent {
     char *line;      /* [PREFLIGHT_LINE_MOST] the incomplete command */
     size_t used;
 };
+
 /* Print the facts as the reply of this name. */
 static void say_facts(const struct preflight_agent *agent, const char *reply)
 {

@@ -28,6 +28,7 @@ struct preflight_links {
     struct preflight_attempt *attempt;
     int attempts;
 };
+
 /* Listen at an address on a free port. Returns the port, or 0 with errno set. */
 int preflight_links_listen(struct preflight_links *links, const char *address);
 /* Begin to connect to host number `to`. `own` is the address at which this agent listens. Returns

@@ -29,6 +29,7 @@ struct usual {
     int clocks;      /* number of known clocks */
     int clock;       /* host with the median clock; -1: none */
 };
+
 /* The arguments of one check of a host, or of the test job, from preflight_look(). */
 struct look {
     struct preflight *all;
@@ -36,6 +37,7 @@ struct look {
     enum preflight_check check;
     int host; /* -1: none */
 };
+
 /* Visit the hosts that have answered. */
 #define FOR_ANSWERED(all, i)                                                                       \
     for (int i = 0; i < (all)->hosts; i++)                                                         \
@@ -152,6 +154,7 @@ static const struct preflight_host *host_of(const struct look *look)
 }
 
 /* Add a problem if the host does not answer, or has no address for the job. Returns true. */
+
 static bool look_at_answer(const struct look *look, const struct preflight_facts *facts)
 {
     if (!host_of(look)->answered)

@@ -24,6 +24,7 @@ struct preflight_front {
     const struct preflight_request *request;
     struct preflight_program *program; /* [hosts] */
 };
+
 /* The arguments of a twillrun, each allocated, until free_words(). */
 struct words {
     char **word; /* NULL-terminated */
@@ -308,6 +309,7 @@ struct job_reader {
     bool *replied; /* [ranks] */
     int replies;
 };
+
 /* Append the pairs of ranks that a rank of the test job has timed. */
 static void take_pairs(struct preflight_job *job, int rank, const struct json_object *object)
 {

@@ -21,8 +21,10 @@ struct preflight_program {
     uint64_t sent_ns;     /* when it was asked for its clock */
     int64_t sent_real_ns; /* the same time, by this host's real-time clock */
 };
+
 /* Handle the object of a line from program `index`, by a rank of its job. Replies reduce `owed`. */
 typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_object *object);
+
 /* Start a program with these arguments, up to a NULL, and this limit of open files. Returns true,
  * or false with errno set. */
 bool preflight_program_start(struct preflight_program *program, const char *const *word,
@@ -41,6 +43,7 @@ void preflight_program_said(const struct preflight_program *program, const char 
 /* Choose the hosts of the test job, which answered and have no broken connections to each other.
  * `chosen` has [hosts] entries. Returns their number of ranks. */
 int preflight_job_choose(const struct preflight *all, bool *chosen);
+
 /* The distribution of round trips (us), or of times for a MB (s, the inverse of MB/s), over the
  * pairs of ranks on a host or between hosts. */
 struct preflight_spread {
@@ -48,6 +51,7 @@ struct preflight_spread {
     double median, deviation; /* the median distance from the median */
     double worst;
 };
+
 /* Compute *spread over the pairs on a host if `inside`, else over those between hosts, of times for
  * a MB if `bandwidth`, else of round trips. Returns false if there are none or no memory. */
 bool preflight_spread_find(struct preflight_spread *spread, const struct preflight *all,

@@ -17,6 +17,7 @@ enum {
     SUMMED = 1 << 18, /* elements of the allreduce that is checked */
     ALL_PAIRS = 64    /* most ranks for which all pairs are timed */
 };
+
 /* State of a rank of the test job, a local variable of preflight_rank_run(). */
 struct preflight_tester {
     twill_comm *comm;
@@ -27,6 +28,7 @@ struct preflight_tester {
     int64_t wrong;
     struct json_object *pairs;
 };
+
 /* Add to tester->wrong the number of wrong elements in a long allreduce, and return its status. */
 static twill_status check_sum(struct preflight_tester *tester)
 {

@@ -22,6 +22,7 @@ struct check_line {
     char **site; /* [sites] */
     int sites;
 };
+
 /* Parse the command line. Returns false if it is wrong, else true. */
 static bool read_line(struct check_line *line, int argc, char **argv)
 {

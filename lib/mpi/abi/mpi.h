@@ -13,6 +13,7 @@
 #define MPI_ABI_VERSION 1
 
 /* --- types ------------------------------------------------------------------------------------ */
+
 typedef intptr_t MPI_Aint;
 typedef int64_t MPI_Offset, MPI_Count;
 typedef int MPI_Fint;
@@ -37,6 +38,7 @@ typedef int(MPI_Win_copy_attr_function)(MPI_Win, int, void *, void *, void *, in
 typedef int(MPI_Win_delete_attr_function)(MPI_Win, int, void *, void *);
 
 /* --- constants -------------------------------------------------------------------------------- */
+
 enum {
     MPI_SUCCESS = 0,
     MPI_ERR_COUNT = 2,

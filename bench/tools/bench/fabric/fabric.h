@@ -42,6 +42,7 @@ struct fabric_options {
     size_t transports; /* number of them */
     bool all;          /* a transport that is missing is omitted instead of being an error */
 };
+
 /* Return the measurement with this name, or a negative number. */
 int fabric_find(const char *name);
 /* Return the name of a measurement as on the command line. */
@@ -50,6 +51,7 @@ const char *fabric_name(enum fabric_measurement measurement);
 bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool speak, int *status);
 
 struct fabric_channel;
+
 /* The constant operations of a channel. Messages between two ranks arrive in order of start. */
 struct fabric_channel_ops {
     /* Start a message in a slot, which has none in progress. */
@@ -68,6 +70,7 @@ struct fabric_channel_ops {
                   unsigned long long *hits);
     void (*close)(struct fabric_channel *channel);
 };
+
 /* A means of communication between all ranks of the job, open until ops->close(). */
 struct fabric_channel {
     const struct fabric_channel_ops *ops;
@@ -79,6 +82,7 @@ struct fabric_channel {
     twill_comm *world;      /* the communicator of the job, for exchanges besides the measurement */
     twill_context *context; /* its twill_alloc() has the buffers */
 };
+
 /* Open a channel by calls of the library, in a context whose settings lead to the transport.
  * Collective over `world`. On failure channel->what says why. Always close the channel. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
@@ -97,6 +101,7 @@ struct fabric_column {
 };
 /* Return the columns of a measurement, at most FABRIC_COLUMNS. A title of NULL ends them. */
 const struct fabric_column *fabric_columns(enum fabric_measurement measurement);
+
 /* The results for one size. */
 struct fabric_row {
     size_t bytes, iterations;
@@ -104,6 +109,7 @@ struct fabric_row {
     long long wrong; /* bytes of all ranks, negative if not checked */
     double pingpong; /* of fi_pingpong, in microseconds or MB/s, or 0 if there is none */
 };
+
 /* The state of a run on one rank, in fabric_main(). */
 struct fabric_run {
     struct fabric_options options;
@@ -120,6 +126,7 @@ struct fabric_run {
     struct twill_json_file json; /* on rank 0 with --json */
     struct json_object *json_rows, *json_absent;
 };
+
 /* Measure one size. Collective. Values are set on every rank. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
 /* Return the number of slots that the measurement needs on a rank. */
@@ -131,6 +138,7 @@ struct fabric_flow {
 };
 /* Return the flow of this rank. */
 struct fabric_flow fabric_flow(const struct fabric_run *run);
+
 /* Run twill-bench MEASUREMENT. Prints a wrong command line if `speak`. Returns the exit status. */
 int fabric_main(int argc, char **argv, bool speak);
 

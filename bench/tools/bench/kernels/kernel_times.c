@@ -21,6 +21,7 @@ struct kernel_arrays {
 };
 
 enum case_kind { REDUCE, UPDATE, NORMS, SQUARES, QUANTIZE, DEQUANTIZE, ADD_BLOCKS, NARROW, TOP };
+
 /* One kernel to time. */
 struct kernel_case {
     enum case_kind kind;

@@ -17,6 +17,7 @@ enum twill_bench_way {
     TWILL_BENCH_WAIT_BY_TENSOR,
     TWILL_BENCH_WAYS
 };
+
 /* A step of a model over the ranks of run->comm. Used by the thread that has it on its stack. */
 struct twill_bench_step {
     struct twill_bench_run *run;
@@ -27,6 +28,7 @@ struct twill_bench_step {
     double hidden;       /* seconds_exposed of the set when a device had done the backward pass */
     twill_status status; /* of the last test */
 };
+
 /* The results for one bucket size, in seconds of a step, medians of the slowest ranks. */
 struct twill_bench_played {
     size_t bucket; /* bytes, SIZE_MAX for the default of the library */
@@ -39,6 +41,7 @@ struct twill_bench_played {
     double by_tensor;  /* each layer of the forward pass waits for its own tensors */
     int64_t wrong;     /* elements over all ranks, -1 if not checked */
 };
+
 /* Return why the options of a played step cannot be combined, or NULL. */
 const char *twill_bench_played_mistake(const struct twill_bench_options *options);
 /* Register the tensors of the list in a new step->set, which the caller destroys. With a bucket of
@@ -48,6 +51,7 @@ twill_status twill_bench_create_set(struct twill_bench_step *step, twill_type ty
 /* Make a step, and measure its seconds on this rank. Collective over run->comm. */
 twill_status twill_bench_make_step(struct twill_bench_step *step, enum twill_bench_way way,
                                    double *seconds);
+
 /* Measure a step for each bucket size, and print a row for each and add it to the JSON. */
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op);
 /* Print the lines above the table. */

@@ -19,12 +19,14 @@ struct twill_study_step {
     double seconds; /* T(n) */
     double alone;   /* T(1) with this batch, below 0 if unknown */
 };
+
 /* Return the samples of a rank in a step. */
 size_t twill_study_rank_batch(bool strong, size_t ranks, size_t batch);
 /* Return the samples of all ranks together in a step. */
 size_t twill_study_total_batch(bool strong, size_t ranks, size_t batch);
 /* Return how many steps, and synchronisations, an epoch of `samples` has. */
 size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
+
 /* Return the samples per second. */
 double twill_study_throughput(const struct twill_study_step *step);
 /* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false without T(1). */
@@ -38,13 +40,16 @@ double twill_study_apart(double one, double other);
 double twill_study_share(double exposed, double seconds);
 /* Return how many times faster a step is without exposed communication, 0 if it is no more. */
 double twill_study_limit(double exposed, double seconds);
+
 /* A predicted bucket, ready at this time of the backward pass, and its seconds of reduction. */
 struct twill_study_bucket {
     double ready, seconds;
 };
+
 /* Return the seconds by which buckets, reduced one after the other, outlast the backward pass. */
 double twill_study_predict_exposed(const struct twill_study_bucket *buckets, size_t n,
                                    double backward);
+
 /* Return the bytes that a root sends and receives in a step, 2 bytes (P - 1), if it sends all
  * parameters to each rank and receives their gradients of `bytes`. */
 double twill_study_root_bytes(double bytes, size_t ranks);
@@ -57,9 +62,11 @@ enum { TWILL_STUDY_MOST = 32 }; /* values of an option */
 struct twill_study_values {
     size_t value[TWILL_STUDY_MOST], n;
 };
+
 /* The ranks that reduce. They are all ranks, with a gradient set, or a root, which broadcasts
  * parameters before and reduces gradients after computing, as DataParallel of PyTorch does. */
 enum twill_study_pattern { TWILL_STUDY_ALLREDUCE, TWILL_STUDY_ROOT, TWILL_STUDY_PATTERNS };
+
 /* The command line, set by twill_study_parse(). */
 struct twill_study_options {
     const char *list, *machine, *sysfs, *output, *plot, *algorithm;
@@ -72,6 +79,7 @@ struct twill_study_options {
     bool pattern[TWILL_STUDY_PATTERNS];
     bool core, csv, energy;
 };
+
 /* The phases of a row, whose energy is measured. Computing and communication are made alone. */
 enum twill_study_phase {
     TWILL_STUDY_STEP,
@@ -79,6 +87,7 @@ enum twill_study_phase {
     TWILL_STUDY_COMMUNICATION,
     TWILL_STUDY_PHASES
 };
+
 /* A line of the report. Times are in seconds. Rank 0 keeps the lines until the end. */
 struct twill_study_row {
     enum twill_study_pattern pattern;
@@ -95,6 +104,7 @@ struct twill_study_row {
                              receives (ROOT), below 0 if unknown */
     struct twill_bench_energy energy[TWILL_STUDY_PHASES];
 };
+
 /* The state of a study on each rank. Used by one thread. */
 struct twill_study {
     struct twill_study_options options;
@@ -109,22 +119,27 @@ struct twill_study {
     struct twill_study_row *rows;
     size_t n_rows;
 };
+
 /* Run twill-bench train. Prints errors of the command line if `speak`. Returns an exit status. */
 int twill_study_train(int argc, char **argv, bool speak);
+
 /* Parse the words after "train". Returns RUN, DONE after help, or USAGE, with why if `speak`. */
 enum twill_parsed twill_study_parse(struct twill_study_options *options, int argc, char **argv,
                                     bool speak);
+
 /* Make the first `ranks` ranks of the job study->run.comm, with a set, and close those before. */
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
 /* Destroy the set, memory and communicator of the open ranks, if there are any. */
 void twill_study_close(struct twill_study *study);
 /* Measure all rows of the open ranks, or predict them if `ranks` is beyond the job. Collective. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
+
 /* Set row->model by the price model and, if the row is predicted, what follows from it, on one
  * rank. Uses the buckets of study->play.set and the times of study->play.forward. */
 void twill_study_predict(struct twill_study *study, struct twill_study_row *row);
 /* Return the ranks per node of jobs larger than this one. */
 size_t twill_study_per_node(const struct twill_study *study);
+
 /* Print the rows and, except with --csv, the settings. */
 void twill_study_print(const struct twill_study *study, FILE *out);
 /* Write the rows to the JSON and close it. Returns false after a message on failure. */

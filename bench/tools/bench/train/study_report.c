@@ -12,6 +12,7 @@ static const char *const patterns[] = {"allreduce", "bcast+reduce"};
 static const char *const bases[] = {"measured", "predicted"};
 
 enum { STUDY_VALUES = 40 };
+
 /* A value of a row, NAN if unknown. */
 struct study_value {
     const char *name;    /* of its column, NULL if it is not in the table */

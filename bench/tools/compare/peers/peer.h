@@ -19,11 +19,13 @@ struct peer_line {
     uint64_t value;
     char rest[56];
 };
+
 /* Memory of all ranks of a host, with a line that two write alternately and rank 0's counts. */
 struct peer_shared {
     struct peer_line ping __attribute__((aligned(128)));
     uint64_t calls, batches;
 };
+
 /* The state of a program on one rank, in peer_main(). */
 struct peer {
     int rank, size;
@@ -40,6 +42,7 @@ struct peer {
     float *buffer[2]; /* current buffers, or NULL */
     size_t bytes[2];
 };
+
 /* One call to time. */
 struct peer_call {
     enum twill_compare_collective collective;
@@ -47,6 +50,7 @@ struct peer_call {
     float *dst;
     size_t count; /* elements, of one shard where there are shards */
 };
+
 /* Part of a program for TWILL_COMPARE_BY_TENSOR. Functions return 0, or 1 after peer_say(). */
 struct peer_steps {
     int (*open)(struct peer *peer, const struct twill_compare_model *model); /* first, or NULL */
@@ -57,6 +61,7 @@ struct peer_steps {
     int (*wait)(struct peer *peer); /* wait for all of them */
     int (*test)(struct peer *peer); /* advance them, or NULL if a thread does */
 };
+
 /* The functions of a program. They return 0, or non-zero after peer_say(). */
 struct peer_program {
     int (*begin)(struct peer *peer); /* sets rank and size */
@@ -73,6 +78,7 @@ struct peer_program {
     const struct peer_steps *steps; /* NULL if it plays no steps */
     int bytes_only; /* 1 if it only moves bytes, so that there are no values to check */
 };
+
 /* Return whether the collective is a call of one rank with itself. */
 static inline int twill_compare_is_self(enum twill_compare_collective what)
 {
@@ -435,6 +441,7 @@ struct peer_play {
     int by_tensor;
     struct played_compute compute;
 };
+
 /* Let communication progress between slices of computing, as the test of struct played_compute. */
 static inline int peer_play_test(void *of)
 {

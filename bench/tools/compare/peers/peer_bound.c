@@ -30,6 +30,7 @@ struct bound_reduction {
     size_t lo, hi;
     bool stream;
 };
+
 /* The state of the bound on one rank. */
 struct bound_state {
     char *memory; /* [rank][buffer] of all ranks */

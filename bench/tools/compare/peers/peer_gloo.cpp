@@ -38,6 +38,7 @@ struct gloo_state {
     std::string way;
     std::unique_ptr<step_queue> queue;
 };
+
 /* Reductions of a played step, which a thread makes in order. Calls of Gloo block, and programs
  * that overlap them with computing (PyTorch) use them in this way. */
 struct step_queue {
@@ -47,6 +48,7 @@ struct step_queue {
     bool busy = false, failed = false, stop = false;
     std::thread thread;
 };
+
 /* Exchanges keys between hosts before ranks are connected. All ranks set keys in the same order, so
  * setting a key is an allgather of keys and values. */
 class ExchangeStore : public gloo::rendezvous::Store

@@ -48,6 +48,7 @@ enum twill_compare_collective {
     TWILL_COMPARE_SELF_MESSAGE, /* isend, irecv and waitall */
     TWILL_COMPARE_COLLECTIVES
 };
+
 /* How the gradients of a played training step are reduced. */
 enum twill_compare_step {
     TWILL_COMPARE_NO_STEP,
@@ -65,11 +66,13 @@ enum twill_compare_frame_kind {
     TWILL_COMPARE_MODEL,  /* from the driver, after an order of steps */
     TWILL_COMPARE_RESULT  /* from a rank, after its start or a turn */
 };
+
 /* The head of every message. */
 struct twill_compare_frame {
     uint32_t kind, rank;
     uint64_t bytes; /* of the payload that follows */
 };
+
 /* The payload of TWILL_COMPARE_HELLO. */
 struct twill_compare_hello {
     char token[40], boot_id[40], host[64], congestion[16];
@@ -77,6 +80,7 @@ struct twill_compare_hello {
     uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* CPUs that it may use */
     double turns_per_second;              /* of the core of rank 0, see played_compute.h */
 };
+
 /* The payload of TWILL_COMPARE_WELCOME. */
 struct twill_compare_welcome {
     int32_t ranks;
@@ -84,6 +88,7 @@ struct twill_compare_welcome {
     uint32_t patience;   /* seconds in which the start and each turn must end */
     uint64_t capacity;   /* bytes of the largest buffer */
 };
+
 /* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. */
 struct twill_compare_order {
     uint32_t collective;
@@ -97,6 +102,7 @@ struct twill_compare_order {
     double batch_seconds; /* target for one batch of calls */
     double turn_seconds;  /* target for all batches together */
 };
+
 /* A tensor of the model. */
 struct twill_compare_tensor {
     uint64_t elements, first; /* floats, and the first among those of all tensors */
@@ -109,6 +115,7 @@ struct twill_compare_model {
     double turns_per_second; /* of the core, the same for all programs */
     struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
 };
+
 /* The payload of TWILL_COMPARE_RESULT. */
 struct twill_compare_result {
     uint32_t failed; /* if 1, see `message` */
@@ -125,6 +132,7 @@ struct peer_link {
     char here[INET_ADDRSTRLEN]; /* address of this host on the route to the driver */
     char path[256];             /* start of the names of files for this program, if local */
 };
+
 /* Send, if `out`, or receive all bytes, waiting `seconds` at most (< 0: any). Returns 0 or -1. */
 static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
 {

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 
 enum { CHUNK = 128 << 10 };
+
 /* The connections and receive buffer of a rank, from begin() to end(). */
 struct raw_state {
     int hosts, places; /* places is the number of ranks per host */
@@ -23,6 +24,7 @@ struct raw_state {
     size_t window;         /* size of the part that is used */
     size_t capacity;
 };
+
 /* Where a rank listens. Ranks exchange it as plain bytes. */
 struct raw_address {
     char host[INET_ADDRSTRLEN];

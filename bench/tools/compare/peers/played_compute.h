@@ -22,6 +22,7 @@ struct played_compute {
     int (*test)(void *of);   /* called between slices unless NULL; non-zero ends computing */
     void *of;
 };
+
 /* Return the seconds of a monotonic clock. */
 static inline double twill_compare_now(void)
 {

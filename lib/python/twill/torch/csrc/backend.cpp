@@ -14,6 +14,7 @@ namespace py = pybind11;
 
 namespace twill_torch
 {
+
 /* Return the messages of a job, which its groups share. Makes them for the first group. */
 inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
 {
@@ -149,6 +150,7 @@ static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size
     return make_backend(store, "twill", rank, size,
                         std::chrono::duration_cast<Milliseconds>(timeout));
 }
+
 } // namespace twill_torch
 
 PYBIND11_MODULE(_twill_torch, m)

@@ -9,6 +9,7 @@
 
 namespace twill_torch
 {
+
 /* The backend of one group. PyTorch owns it by a reference count. */
 class Backend : public Base
 {
@@ -17,10 +18,12 @@ class Backend : public Base
     Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout);
     /* End the backend. Calls in progress have one more second. */
     ~Backend() override;
+
     const std::string getBackendName() const override
     {
         return "twill";
     }
+
     WorkRef broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
     WorkRef allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
     WorkRef allreduce_coalesced(Tensors &tensors,
@@ -49,9 +52,11 @@ class Backend : public Base
     WorkRef send(Tensors &tensors, int to, int tag) override;
     WorkRef recv(Tensors &tensors, int from, int tag) override;
     WorkRef recvAnysource(Tensors &tensors, int tag) override;
+
     void setSequenceNumberForGroup() override
     {
     }
+
     uint64_t getSequenceNumberForGroup() override
     {
         return number_;
@@ -275,5 +280,6 @@ inline at::Tensor Backend::scratch(size_t bytes)
             }
     return made;
 }
+
 } // namespace twill_torch
 #endif

@@ -21,6 +21,7 @@
 
 namespace twill_torch
 {
+
 class CallQueue;
 
 constexpr char SHUT_DOWN[] = "twill: the group has been shut down or destroyed";
@@ -30,6 +31,7 @@ class Call : public Pending
 {
   public:
     using Pending::Pending;
+
     std::function<twill_status(twill_comm *)> run;
     std::function<void()> after;
     c10::optional<at::ThreadLocalState> state; /* for `after`: inference mode and similar state */
@@ -52,10 +54,12 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     explicit CallQueue(Membership group) : group_(std::move(group))
     {
     }
+
     ~CallQueue()
     {
         stop(Milliseconds(0));
     }
+
     /* Submit a call. Run it now if the caller waits at once and no call is before it. */
     void submit(const CallRef &call, bool waits);
 
@@ -63,6 +67,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
      * and return false. */
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
+
     /* Wait for a call, and run calls before it unless there is a timeout, after which it throws. */
     void finish(Call *call, Milliseconds timeout);
 
@@ -95,10 +100,12 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     {
         return group_;
     }
+
     bool forked() const
     {
         return group_.job->forked();
     }
+
     /* Return whether a call has failed in twill. */
     bool failed() const
     {
@@ -112,6 +119,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Run a function within `seconds`, and `after` on success. Returns its exception or nullptr. */
     template <class Run, class After>
     std::exception_ptr attempt(double seconds, Run &&run, After &&after);
+
     /* Run a call, then `after`, and drop both. Returns the exception, or nullptr. */
     std::exception_ptr execute(Call &call);
 
@@ -134,18 +142,25 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
 
     /* Run a call without the lock. Returns a future that the caller must resolve, or nullptr. */
     FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call);
+
     /* Run and complete a call in this thread, which releases the lock meanwhile. */
     void run_here(std::unique_lock<std::mutex> &lock, const CallRef &call);
+
     /* Provide a thread that runs calls, a spare or a new one, unless there is one. */
     void ensure_thread();
+
     /* Join the threads that have ended. */
     void reap();
+
     /* Wait for the threads to end. As they own the queue, one that does not end in time is left. */
     void end_threads(std::unique_lock<std::mutex> &lock);
+
     /* The main function of a thread, which alternates between waiting as a spare and serving. */
     void thread_main();
+
     /* Run a call in the thread that serves. Returns false if another took over during callbacks. */
     bool run_aside(std::unique_lock<std::mutex> &lock, CallRef call);
+
     /* Run calls until there are none for some time. Returns false then. Returns true if another
      * thread has taken over while this one ran callbacks of a future. */
     bool serve(std::unique_lock<std::mutex> &lock);
@@ -406,5 +421,6 @@ inline bool CallQueue::serve(std::unique_lock<std::mutex> &lock)
     serves_ = false;
     return false;
 }
+
 } // namespace twill_torch
 #endif

@@ -25,6 +25,7 @@
 
 namespace twill_torch
 {
+
 #if TWILL_TORCH_HAS_BACKEND
 using Base = c10d::Backend;
 #else
@@ -82,5 +83,6 @@ inline bool takes_nothing()
     return false;
 #endif
 }
+
 } // namespace twill_torch
 #endif

@@ -7,6 +7,7 @@
 
 namespace twill_torch
 {
+
 /* Join the group `name` of a store and return its backend. Collective over its ranks. */
 inline BackendRef make_backend(const StoreRef &store, const std::string &name, int rank, int size,
                                Milliseconds timeout)
@@ -153,5 +154,6 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::merge(const StoreRef &store,
                         options ? options->timeout : timeout_.load());
 }
 #endif
+
 } // namespace twill_torch
 #endif

@@ -13,6 +13,7 @@
 
 namespace twill_torch
 {
+
 using StoreRef = c10::intrusive_ptr<c10d::Store>;
 
 /* An all-gather over a store, for set-up. Each round has a key for each rank. A rank deletes its
@@ -70,6 +71,7 @@ class Rendezvous
     {
         number_ = std::to_string(number) + "/";
     }
+
     /* Return why exchange() has failed, or an empty text. */
     const std::string &reason() const
     {
@@ -295,5 +297,6 @@ inline Membership join_group(const StoreRef &store, const std::string &name, int
         fail(creation_failure(rendezvous, twill_context_message(job->context)));
     return made;
 }
+
 } // namespace twill_torch
 #endif

@@ -7,6 +7,7 @@
 
 namespace twill_torch
 {
+
 /* Return the beginning of a list that lies in one block, as chunks of a tensor do, or nullptr. */
 inline uint8_t *block_of(const Tensors &list)
 {
@@ -304,5 +305,6 @@ inline WorkRef Backend::endCoalescing()
     return joined;
 }
 #endif
+
 } // namespace twill_torch
 #endif

@@ -15,6 +15,7 @@
 
 namespace twill_torch
 {
+
 using Milliseconds = std::chrono::milliseconds;
 using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 
@@ -30,27 +31,34 @@ class Pending : public c10d::Work
           number_(number)
     {
     }
+
     bool isCompleted() override
     {
         return done_.load(std::memory_order_acquire);
     }
+
     bool isSuccess() const override
     {
         return done_.load(std::memory_order_acquire) && error_ == nullptr;
     }
+
     std::exception_ptr exception() const override
     {
         return done_.load(std::memory_order_acquire) ? error_ : nullptr;
     }
+
     void synchronize() override
     {
     }
+
     Tensors result() override
     {
         return results;
     }
+
     /* Return the future of the results, made at its first use. Throws in a forked child. */
     FutureRef getFuture() override;
+
     /* Wait, and return true. Throws the error of the call, or another one after the timeout. */
     bool wait(Milliseconds timeout = kNoTimeout) override;
 
@@ -66,6 +74,7 @@ class Pending : public c10d::Work
     {
         resolve(seal(std::move(error)));
     }
+
     /* Do the first half of complete(), before callbacks. Returns the future, or nullptr. */
     FutureRef seal(std::exception_ptr error);
 
@@ -224,5 +233,6 @@ class Joined : public Pending
     std::atomic<bool> failed_{false};
     std::exception_ptr first_;
 };
+
 } // namespace twill_torch
 #endif

@@ -7,6 +7,7 @@
 
 namespace twill_torch
 {
+
 constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* to combine with group numbers */
 
 inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::Tensor &tensor,
@@ -123,5 +124,6 @@ inline void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wai
     for (int r = 1; r < size_; r++)
         signal(r, true, timeout)->wait();
 }
+
 } // namespace twill_torch
 #endif

@@ -15,6 +15,7 @@
 
 namespace twill_torch
 {
+
 using Clock = std::chrono::steady_clock;
 
 /* The first 256 bytes of a message as they are sent, which describe it. */
@@ -33,6 +34,7 @@ class Message : public Pending
 {
   public:
     using Pending::Pending;
+
     int sourceRank() const override
     {
         return source;
@@ -118,6 +120,7 @@ class Messages : public std::enable_shared_from_this<Messages>
     {
         return job_->forked();
     }
+
     /* Start a message. A thread then makes progress until it is complete. */
     void submit(const MessageRef &message);
     /* Wait until a message is complete. Throws after the timeout. */
@@ -202,6 +205,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         Messages *of;
         std::unique_lock<std::mutex> lock;
     };
+
     /* Note that a message has ended, with an error or nullptr. Hold completes it. */
     void end(const MessageRef &message, std::exception_ptr error)
     {
@@ -568,5 +572,6 @@ inline void Messages::thread_main()
         changed_.wait_for(hold.lock, nap, [this] { return stopped_; });
     }
 }
+
 } // namespace twill_torch
 #endif

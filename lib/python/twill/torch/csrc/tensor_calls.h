@@ -7,6 +7,7 @@
 
 namespace twill_torch
 {
+
 /* Return a function that copies a result back from a tensor's copy, or nullptr without a copy. */
 inline std::function<void()> stored(const Flat &flat)
 {
@@ -355,5 +356,6 @@ inline WorkRef Backend::allreduce_of_sparse(Tensors &tensors, const c10d::Allred
                 at::Tensor(tensor).copy_(result);
         });
 }
+
 } // namespace twill_torch
 #endif

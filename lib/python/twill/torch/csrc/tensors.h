@@ -11,6 +11,7 @@
 
 namespace twill_torch
 {
+
 /* Type and count of a tensor's elements for reductions. A complex number counts as two numbers. */
 struct Elements {
     twill_type type;
@@ -86,6 +87,7 @@ class Operation
   private:
     /* Return the operation on bools, or refuse one that they do not have. */
     static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which);
+
     /* Return the operation on numbers, or refuse one that the tensor's type does not have. */
     static twill_op of_numbers(const char *call, c10d::ReduceOp::RedOpType which,
                                const at::Tensor &tensor);
@@ -254,6 +256,7 @@ class Flat
     {
         return bytes_of(flat());
     }
+
     /* Return whether there is a copy. */
     bool copied() const
     {
@@ -397,5 +400,6 @@ inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tens
     flat.check_written();
     return [flat] { flat.store(); };
 }
+
 } // namespace twill_torch
 #endif
