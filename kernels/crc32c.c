@@ -49,7 +49,6 @@ static const uint32_t remainders[256] = {
 /* clang-format on */
 
 /* Return the remainder `crc` after these bytes, by the table. */
-
 static uint32_t crc_bytes(uint32_t crc, const unsigned char *at, size_t bytes)
 {
     for (; bytes > 0; bytes--)

@@ -134,7 +134,6 @@ void twill_memory_give(void *pointer, size_t bytes)
 }
 
 /* Open a file of a NUMA node in sysfs to read. Returns NULL if that fails. */
-
 static FILE *node_file(unsigned os_index, const char *name)
 {
     char path[96];

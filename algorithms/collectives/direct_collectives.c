@@ -108,7 +108,6 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
  * up), but results would be in the caches of others. A broadcast moves the same bytes in place. */
 
 /* Publish the shard of this rank to the node, in IMM or SHARED. */
-
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {
@@ -179,7 +178,6 @@ void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape 
  *     scatter  0 -> 1 2 3     alltoall  0 <- 1 2 3   1 <- 2 3 0   2 <- 3 0 1   3 <- 0 1 2 */
 
 /* Copy the shards for other ranks from SRC to SHARED. */
-
 static void copy_others_to_shared(struct twill_emitter *e)
 {
     uint32_t me = e->rank, behind = e->world->size - me - 1;

@@ -149,7 +149,6 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
 }
 
 /* Ask the provider to return an operation, if it has it. A completion follows. */
-
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->posted && endpoint->fi.ep != NULL && !endpoint->options.no_cancel)

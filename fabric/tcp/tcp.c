@@ -38,7 +38,6 @@ static uint32_t tcp_priority(const struct twill_transport_params *params, char *
 }
 
 /* Return whether progress must work on a channel: it connects, sends, receives or keeps records. */
-
 static bool has_work(const struct twill_tcp_channel *channel)
 {
     if (channel->state == TWILL_TCP_LOST)

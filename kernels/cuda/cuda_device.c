@@ -113,7 +113,6 @@ void twill_device_close(struct twill_device *device)
 /* --- pointers ------------------------------------------------------------------------------- */
 
 /* Attributes of a pointer, on the stack. All zeros for memory that CUDA does not know. */
-
 struct pointer_info {
     void *context; /* NULL if it has none */
     unsigned type, managed;

@@ -70,7 +70,6 @@ static const struct twill_option table[] = {
 /* clang-format on */
 
 /* Read the command line and the list, and set the options of the server. Exits on a mistake. */
-
 static void parse(struct exchanger *x, int argc, char **argv)
 {
     const struct twill_command command = {"server-exchange", usage, table,

@@ -8,7 +8,6 @@
 #include <stdint.h>
 
 /* An event of a heap, at a time in simulated seconds. The slot says whose event it is. */
-
 struct pending_event {
     double time;
     uint64_t order; /* events of equal time come in ascending order of it */
@@ -36,7 +35,6 @@ bool event_heap_remove(struct event_heap *heap, uint32_t slot);
 /* A link that messages share, which is all endpoints of a server in one direction. Messages in
  * progress get equal rates, as with TCP and max-min fairness, and none gets more than the link of
  * its worker has. At most `credits` messages are in progress. Others wait in order of arrival. */
-
 struct shared_link {
     double capacity, most;   /* bytes per second of all messages together, and of one */
     double length;           /* bytes of a message, equal for all */
@@ -217,7 +215,6 @@ double simulation_factor(const struct simulation_problem *problem, uint64_t stal
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
 
 /* The simulated parameters and their function, from learning_create() to learning_free(). */
-
 struct learning {
     const struct simulation_problem *problem;
     double *curvature, *values, *sums; /* [dimensions]; sums are of gradients times rates */

@@ -154,7 +154,6 @@ static const struct preflight_host *host_of(const struct look *look)
 }
 
 /* Add a problem if the host does not answer, or has no address for the job. Returns true. */
-
 static bool look_at_answer(const struct look *look, const struct preflight_facts *facts)
 {
     if (!host_of(look)->answered)

@@ -137,7 +137,6 @@ static const struct twill_option table[] = {
 /* clang-format on */
 
 /* Return what is wrong with the options together, or NULL. */
-
 static const char *check_options(const struct fabric_options *options)
 {
     if (options->min_bytes > options->max_bytes)

@@ -120,7 +120,6 @@ static const struct twill_option table[] = {
 /* clang-format on */
 
 /* Return RUN, or USAGE, with a message if `speak`, if a list is missing or a word too many. */
-
 static enum twill_parsed check_options(const struct twill_study_options *options, int argc,
                                        char **argv, bool speak)
 {
