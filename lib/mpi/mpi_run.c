@@ -16,7 +16,8 @@ static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
 twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **request)
 {
     twill_comm *comm = b->comm->comm;
-    b->comm->refusal.calls++;
+    atomic_store_explicit(&b->comm->refusal.calls, b->comm->refusal.calls + 1,
+                          memory_order_relaxed);
     if (TWILL_UNLIKELY((b->bounced & TWILL_MPI_FAILS) != 0))
         return FORM_CALL(barrier, comm);
     switch (b->kind) {
@@ -83,9 +84,9 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
     twill_mpi_pack(&bound);
-    comm->refusal.waits_in = (int)call->kind;
+    atomic_store_explicit(&comm->refusal.waits_in, (int)call->kind, memory_order_relaxed);
     *status = twill_mpi_issue(&bound, NULL);
-    comm->refusal.waits_in = -1;
+    atomic_store_explicit(&comm->refusal.waits_in, -1, memory_order_relaxed);
     if (*status == TWILL_OK)
         *status = twill_mpi_unpack(&bound);
     twill_mpi_bound_free(&bound);

@@ -123,13 +123,14 @@ struct twill_mpi_notice {
 /* Calls on a communicator that the MPI refused to one rank while others may wait in them. Part of
  * twill_mpi_comm. Its calls write it, and notices do so under twill_mpi.self.lock. */
 struct twill_mpi_refusal {
-    int number;        /* equal on all its ranks and unique among the communicators of each */
-    int calls;         /* calls that this rank has begun in twill, except persistent ones */
-    int waits_in;      /* kind of the blocking call under way, or -1 */
-    int own;           /* index of the last call that was refused on this rank, or 0 */
-    _Atomic int of;    /* index of the last call refused on another rank, by its notice, or 0 */
-    int kind, rank;    /* of that call: enum twill_mpi_kind, and the rank in MPI_COMM_WORLD */
-    uint64_t found_at; /* twill_now() when the notice was found */
+    int number; /* equal on all its ranks and unique among the communicators of each */
+    /* Set by the thread that is in a call, and read by any thread that looks for refused calls. */
+    _Atomic int calls;    /* calls that this rank has begun in twill, except persistent ones */
+    _Atomic int waits_in; /* kind of the blocking call under way, or -1 */
+    _Atomic int own;      /* index of the last call that was refused on this rank, or 0 */
+    _Atomic int of;       /* index of the last call refused on another rank, by its notice, or 0 */
+    int kind, rank;       /* of that call: enum twill_mpi_kind, and the rank in MPI_COMM_WORLD */
+    uint64_t found_at;    /* twill_now() when the notice was found */
     struct twill_mpi_notice notice; /* sent by this rank */
     _Atomic bool given_up;          /* a call and its twill communicator were given up */
 };
