@@ -91,7 +91,9 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
     return true;
 }
 
-/* Add Cray's pm_counters of node, CPUs and memory. Returns false if only the node's are missing. */
+/* Add Cray's pm_counters in `folder` for the node, its CPUs and its memory, as far as their files
+ * exist. Returns true if there are none. Returns false and sets meter->message if there are some
+ * but none for the node, or if one cannot be added. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {
@@ -153,7 +155,8 @@ static bool for_energy_folders(struct twill_energy_meter *meter, const char *fol
     return good;
 }
 
-/* Add the zones of RAPL, but not "intel-rapl-mmio:0", which repeats one. Returns as they do. */
+/* Add the zones of RAPL in `folder`, but not "intel-rapl-mmio:0", which repeats one. Returns false
+ * and sets meter->message if a zone cannot be read or added. */
 static bool find_rapl(struct twill_energy_meter *meter, const char *folder)
 {
     return for_energy_folders(meter, folder, "intel-rapl:", add_rapl_zone);

@@ -17,16 +17,18 @@ enum twill_option_kind {
     OPTION_MAYBE   /* as OPTION_OWN, but its value (--memory=64M or --memory 64M) may be NULL */
 };
 
-/* An option, in a constant table. read() stores a value and returns false if it is wrong. */
+/* One option of a tool, in a constant table. The tool stores its options in a struct, to which the
+ * offsets below refer. read() is for OPTION_OWN and OPTION_MAYBE. It stores the value `text` in
+ * `member` and returns false if the value is wrong. */
 struct twill_option {
     int letter; /* 0 if it has none */
     const char *name;
     enum twill_option_kind kind;
-    size_t at;            /* offset of the member, with OPTION_OWN of what read() gets */
+    size_t at;            /* offset of the member that is set, whose address read() gets */
     size_t least, most;   /* bounds of a count or size, where most is 0 for no bound */
-    const char *expected; /* what messages say that a wrong value is not */
+    const char *expected; /* describes right values in messages, as "a number from 1" */
     bool (*read)(void *member, const char *text);
-    size_t given; /* offset of a bool that is also set, or 0 */
+    size_t given; /* offset of a bool that is set to true if the option is given, or 0 */
 };
 
 /* The command line of a program, as constant as its options. */

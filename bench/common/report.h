@@ -20,7 +20,8 @@ bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *
 /* Return `bytes` times the factor if above 1, else plus the step, or SIZE_MAX on overflow. */
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
 
-/* Return the number of sizes from min to max. */
+/* Return the number of sizes from min to max. Each is the one before times the factor or, if the
+ * factor is at most 1, plus the step. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
 
 /* Return the bandwidth in GB/s (1e9 bytes), or 0 if no time has passed. */
@@ -96,10 +97,13 @@ struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *en
 double twill_bench_stack(const struct twill_bench_timing *timing);
 /* Print the titles of the table of a --list step, with the columns of `each` if true. */
 void twill_bench_print_step_header(FILE *out, bool each);
-/* Print a row of the table of a step, for a key or the whole step, by its in-place half. */
+/* Print a row of the table of --list. `key` is the index of a tensor, or "step" for the reductions
+ * of all tensors. The figures are those of row->in_place. With `each` the row also has statistics
+ * of single iterations. */
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);
-/* Print the lines below the table, with the failed halves and mean GB/s of the bus. */
+/* Print the lines below the table. `failures` is the number of measurements with wrong values,
+ * `bandwidth` the mean bus bandwidth in GB/s, as nccl-tests defines it. */
 void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program);
 
 #endif

@@ -27,13 +27,14 @@ struct overhead_side {
     double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
 };
 
-/* The state of the measurement on a rank, which main() allocates and frees. */
+/* The state of a rank that compares training steps without and with a timeline. side[0] is without,
+ * side[1] with it. main() allocates and frees it. */
 struct overhead {
     struct twill_bench_list list;
     twill_comm *comm; /* for the barrier before each step */
     struct overhead_side side[SIDES];
     struct played_compute compute;
-    size_t steps;
+    size_t steps; /* timed steps of each side */
 };
 
 /* Return whether the status is an error, after printing the call and message if so. */
@@ -130,7 +131,8 @@ static bool run_turns(struct overhead *o)
 /* The kinds of timed loops, by what a round does. */
 enum { EVENT_ALONE, CLOCK_ALONE, EVENT_AND_CLOCK, TIMED_KINDS };
 
-/* Return the nanoseconds of one round of the loop of that kind. */
+/* Run a loop and return the nanoseconds of one round. By `kind`, a round records an event in the
+ * ring (EVENT_ALONE), reads the clock (CLOCK_ALONE) or does both (EVENT_AND_CLOCK). */
 static double time_events(struct twill_trace_ring *ring, int kind)
 {
     const struct twill_trace trace = {.ring = ring};
@@ -171,6 +173,8 @@ static void print_events(void)
     free(ring);
 }
 
+/* Print the time and the processor time of a step without and with a timeline, and the
+ * differences. */
 static void print_sides(struct overhead *o)
 {
     double step[SIDES], processor[SIDES];

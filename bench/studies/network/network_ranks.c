@@ -82,7 +82,8 @@ static double draw_detour(struct network_job *job, uint32_t rank)
     return -log(((double)(z >> 11) + 1) / 9007199254740993.0) / job->call->detours;
 }
 
-/* Return when work from `from` to `to` on a rank's core ends with the detours in that time. */
+/* Return the second at which work on a rank's core ends that would take from second `from` to `to`
+ * without detours. In a detour something else runs on the core and delays the work. */
 static double delayed(struct network_job *job, uint32_t rank, double from, double to)
 {
     while (job->call->detours > 0 && job->detour_at[rank] < to) {
@@ -136,7 +137,7 @@ static uint64_t peer_cost(const struct network_lane *l, uint32_t peer, unsigned 
         space == TWILL_SHARED || space == TWILL_IMM ? cost->shared : cost->mapped, bytes);
 }
 
-/* Add the work of a COPY or REDUCE. */
+/* Add the picoseconds that a COPY or REDUCE takes on the core to l->work. */
 static void do_combine(struct network_lane *l, const struct twill_step *step)
 {
     const struct twill_machine_model *model = l->job->call->model;
@@ -153,7 +154,8 @@ static void do_combine(struct network_lane *l, const struct twill_step *step)
                    : twill_rate_time(model->copy, bytes);
 }
 
-/* Raise the lane's flag of that ordinal for all waiting ranks, when the work so far is done. */
+/* Raise flag number `ordinal` of this rank's lane once the core has done all work so far. Wakes the
+ * ranks that wait for it in do_await(). */
 static void do_raise(struct network_lane *l, uint32_t ordinal)
 {
     struct network_job *job = l->job;
@@ -290,6 +292,9 @@ static void do_wait(struct network_lane *l)
     l->received = 0;
 }
 
+/* Simulate one step, whose index in the schedule is `at`. Adds what it costs the core to l->work.
+ * Sleeps in simulated time before anything that other ranks see, and to await their messages and
+ * flags. */
 static void do_step(struct network_lane *l, const struct twill_step *step, uint32_t at)
 {
     l->work += l->job->call->model->step;

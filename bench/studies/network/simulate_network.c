@@ -46,18 +46,20 @@ static const char usage[] =
     "                       beside it\n"
     "  -h, --help\n";
 
-/* An allreduce to simulate, as the command line or --theta asks for. */
+/* An allreduce to simulate. The options of the command line describe it or, with --theta, one of
+ * the measurements in figures[]. */
 struct network_question {
     size_t nodes, ranks, bytes;
     const char *algorithm;
     const struct simulated_network *network;
-    bool lines;
+    bool lines;             /* ranks of a node access cache lines as on a KNL, one by one */
     double copy_rate;       /* GB/s, or 0 if messages are not copied once more */
-    double detours, detour; /* how often a second, and seconds of each */
+    double detours, detour; /* how often a second another program runs on a core, and how long */
     uint64_t seed;
 };
 
-/* The answer to a question, in microseconds. `least` and `most` are of the runs with detours. */
+/* The answer to a question, in microseconds. `simulated` is the mean of the simulations that
+ * answer_question() makes, `least` and `most` are the shortest and the longest. */
 struct network_answer {
     double price, simulated, least, most;
     char algorithm[48];
@@ -174,7 +176,9 @@ static bool answer_once(const struct network_question *question, struct network_
     return child > 0 && waitpid(child, &status, 0) == child && done;
 }
 
-/* Answer a question, with detours by the mean of DETOUR_RUNS runs. Returns false if one fails. */
+/* Compute the price and the simulated time of an allreduce. If other programs run on the cores
+ * (question.detours), at random times, the answer is from DETOUR_RUNS simulations. Returns false if
+ * one of them fails. */
 static bool answer_question(struct network_question question, struct network_answer *answer)
 {
     double sum = 0, least = 0, most = 0;
@@ -200,7 +204,8 @@ static const struct theta_figure {
 } figures[] = {{12, 1, 8, 33.6},  {24, 1, 8, 41.3},  {48, 1, 8, 51.9},    {384, 1, 8, 172},
                {48, 1, 2048, 70}, {48, 4, 2048, 86}, {48, 16, 2048, 178}, {48, 64, 2048, 235}};
 
-/* Print the simulated time and its percent off the measured one. Returns false after a failure. */
+/* Simulate an allreduce and print its time and by how many percent that differs from `measured`, in
+ * microseconds. Returns false if the simulation fails. */
 static bool print_simulated(const struct network_question *question, double measured)
 {
     struct network_answer answer;
@@ -211,8 +216,9 @@ static bool print_simulated(const struct network_question *question, double meas
     return true;
 }
 
-/* Print simulations to which delays are added one by one. They are copies, a first reduction in
- * each node as in Cray MPI, cache lines and detours. Returns false if a simulation fails. */
+/* Simulate an allreduce four times, each with one more cause of delay, and print each time beside
+ * `measured` (us). The causes are copies of messages, a first reduction in each node, as in Cray
+ * MPI, cache lines, and other programs. Returns false if a simulation fails. */
 static bool print_causes(struct network_question question, double measured)
 {
     question.copy_rate = THETA_COPY;
@@ -230,7 +236,9 @@ static bool print_causes(struct network_question question, double measured)
     return print_simulated(&question, measured);
 }
 
-/* Print the table of --theta, a line for each figure. Returns false if a simulation fails. */
+/* Print a table with a line for each allreduce measured on the machine Theta, in figures[]. Beside
+ * the time are prices and simulations, and how far each is off. Returns false if a simulation
+ * fails. */
 static bool print_theta(struct network_question question)
 {
     printf("%6s %6s %6s %9s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | %9s %6s | "
@@ -271,7 +279,8 @@ static const struct simulated_network *find_network(const char *name)
     return network_at(i);
 }
 
-/* Parse the options into *question and *theta. Returns false if they are wrong. */
+/* Set *question by the options, and *theta to true if --theta is one of them. Returns false if an
+ * option is wrong or a word is left over. */
 static bool parse_question(int argc, char **argv, struct network_question *question, bool *theta)
 {
     static const struct option options[] = {
@@ -309,7 +318,9 @@ static bool parse_question(int argc, char **argv, struct network_question *quest
     return right && optind == argc;
 }
 
-/* Answer the command line's question, or --theta. Returns 0, 1 on failure, or 2 if misused. */
+/* Run simulate-network. Prints the price and the simulated time of the allreduce that the options
+ * describe, or the table of --theta. Returns 0, 1 if a simulation fails, or 2 for a wrong command
+ * line. */
 int main(int argc, char **argv)
 {
     struct network_question question = {.nodes = 48,

@@ -68,7 +68,9 @@ void update(gloo_central &c, size_t at, size_t count)
     exchange_update(c.parameters.data() + at, c.sum.data() + at, count, c.ranks);
 }
 
-/* Exchange as rank 0, which takes the keys in the order in which workers send them. */
+/* Make rank 0's part of one exchange in the mode "central". For each key, in the order in which
+ * workers send them, sum the gradients of all ranks, update the parameters and send them to all.
+ * Returns when all are sent. */
 void serve(gloo_central &c)
 {
     const size_t keys = c.list.keys;
@@ -93,7 +95,8 @@ void serve(gloo_central &c)
         pull->waitSend();
 }
 
-/* Exchange as a rank that only works in the mode "central". */
+/* Make the part of a rank other than 0 of one exchange in the mode "central". Sends its gradients
+ * to rank 0 and returns when the new parameters have arrived. */
 void work(gloo_central &c)
 {
     for (size_t k = c.list.keys; k-- > 0;) {
@@ -117,7 +120,8 @@ void reduce(gloo_central &c, size_t at, size_t count)
     gloo::allreduce(options);
 }
 
-/* Make an exchange in the mode that c.mode names. */
+/* Sum the gradients of all ranks and update the parameters once. The mode is "central" (rank 0 does
+ * it for all), "allreduce" (each key is reduced by itself) or "buffer" (all keys at once). */
 void exchange(gloo_central &c)
 {
     if (c.mode == "central") {

@@ -21,7 +21,9 @@ struct central {
     int *missing; /* how many workers' gradients have not arrived, for each key */
 };
 
-/* Exchange as rank 0, which takes the gradients in the order in which they arrive. */
+/* Make rank 0's part of one exchange in the mode "central". Takes the workers' gradients in the
+ * order in which they arrive. Once a key has those of all ranks, updates its parameters and sends
+ * them to all workers. Returns when all are sent. */
 static void serve(struct central *c)
 {
     int keys = (int)c->list.keys, workers = c->ranks - 1, sends = 0;
@@ -54,7 +56,8 @@ static void serve(struct central *c)
     MPI_Waitall(sends, answers, MPI_STATUSES_IGNORE);
 }
 
-/* Exchange as a rank that only works in the mode "central". */
+/* Make the part of a rank other than 0 of one exchange in the mode "central". Sends its gradients
+ * to rank 0 and returns when the new parameters have arrived. */
 static void work(struct central *c)
 {
     int keys = (int)c->list.keys;
@@ -67,7 +70,8 @@ static void work(struct central *c)
     MPI_Waitall(2 * keys, c->requests, MPI_STATUSES_IGNORE);
 }
 
-/* Make an exchange in the mode "central", "allreduce" or "buffer". */
+/* Sum the gradients of all ranks and update the parameters once. The mode is "central" (rank 0 does
+ * it for all), "allreduce" (each key is reduced by itself) or "buffer" (all keys at once). */
 static void exchange(struct central *c, const char *mode)
 {
     size_t extent = c->list.extent;

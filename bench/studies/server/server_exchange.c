@@ -128,6 +128,7 @@ static void allocate_all(struct exchanger *x)
     }
 }
 
+/* Free the gradients, parameters and weights of all keys. */
 static void release_all(struct exchanger *x)
 {
     for (size_t k = 0; k < x->list.keys; k++) {
@@ -211,7 +212,8 @@ static size_t count_wrong(const struct exchanger *x, int workers, int first_work
     return wrong;
 }
 
-/* Make two exchanges, then time x->steps more in x->seconds. Returns the sum of those seconds. */
+/* Make two exchanges, then time x->steps more in x->seconds. `keys` has all keys in the order in
+ * which an exchange pushes them. Returns the sum of the timed seconds. */
 static double time_steps(struct exchanger *x, const int *keys)
 {
     for (int i = 0; i < 2; i++)

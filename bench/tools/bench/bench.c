@@ -76,6 +76,7 @@ static void release_buffers(struct twill_bench_run *run)
     twill_context_destroy(run->context);
 }
 
+/* Return which optional columns the options add to the table and the CSV. */
 static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
 {
     return (struct twill_bench_columns){.each = run->options.report.each,
@@ -137,7 +138,8 @@ static void report_row(struct twill_bench_run *run, const struct twill_bench_row
     twill_bench_json_row(run, row);
 }
 
-/* Print the keys and the step of --list and add them to the JSON, on rank 0 of the world. */
+/* Print a row for each tensor of --list and one for the reductions of all of them, and add them to
+ * the JSON. Only on rank 0 of the world. */
 static void report_step(struct twill_bench_run *run)
 {
     char name[24];

@@ -107,7 +107,8 @@ struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subjec
     return (struct twill_bench_pointers){dst, dst};
 }
 
-/* Return whether this rank has a shard in a buffer whose shards are where `holder` says. */
+/* Return whether this rank's source or result has shard `shard` of the message, where `holder` says
+ * which shards the ranks have there. */
 static bool subject_holds(const struct twill_bench_subject *subject, enum twill_bench_holder holder,
                           int shard)
 {

@@ -18,14 +18,16 @@ enum twill_bench_holder {
     TWILL_BENCH_ROOT
 };
 
-/* The properties of a collective, one constant for each. */
+/* The properties of a collective, one constant for each. `bus` says how many times the algorithm
+ * bandwidth the bus bandwidth is. With P ranks that is 0 (NONE), 1 (ONE), (P - 1) / P (MOST) or 2
+ * (P - 1) / P (TWICE). */
 struct twill_bench_facts {
     const char *name;
     bool reduces, rooted;
     bool sharded;      /* one shard per rank, and sizes are those of all shards together */
     bool vector;       /* every other shard is half as large again, and the rest half as large */
     bool out_of_place; /* has no in-place form */
-    enum twill_bench_holder src, dst;
+    enum twill_bench_holder src, dst; /* the shards that a rank's source and result have */
     enum {
         TWILL_BENCH_BUS_NONE,
         TWILL_BENCH_BUS_ONE,
@@ -57,7 +59,8 @@ struct twill_bench_subject {
 
 /* Return the elements of a shard, in alltoallv of what `rank` and rank `shard` exchange. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
-/* Return the first element of a shard in a buffer of all shards of `rank`. */
+/* Return the index of the first element of a shard in a buffer that has the shards of all ranks. In
+ * alltoallv, whose shards differ from rank to rank, this is the buffer of rank `rank`. */
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the bytes that a buffer needs for a message of `bytes`. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
@@ -81,7 +84,8 @@ enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BEN
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;
 };
-/* Fill the vectors for a call. */
+/* Store the counts and offsets that this rank passes to a vector call in the arrays of *vectors,
+ * which have an entry for each rank. */
 void twill_bench_describe(const struct twill_bench_subject *subject,
                           const struct twill_bench_vectors *vectors);
 /* Make the call, or start it (NONBLOCKING) or set it up (PERSISTENT) as *request. */

@@ -266,7 +266,8 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
-/* Set the name that follows "kernels", or "". Returns false, and why if `speak`, if two do. */
+/* Set options->kernels to the word after "kernels" on the command line, or to "". Returns false if
+ * there is another word after it, which is printed if `speak`. */
 static bool set_kernels(struct twill_bench_options *options, int argc, char **argv, bool speak)
 {
     options->kernels = optind + 1 < argc ? argv[optind + 1] : "";

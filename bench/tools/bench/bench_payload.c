@@ -87,7 +87,8 @@ static int64_t rank_value(const struct twill_bench_payload *payload, int rank, u
     return fact->is_signed ? v - fact->magnitude : v;
 }
 
-/* Return the bits of the float nearest to x, ties to even. No check expects those if too large. */
+/* Return the bits of the number of a floating-point type that is nearest to x, ties to even. They
+ * are meaningless if x is too large for the type, which no check needs. */
 static uint64_t encode_float(const struct type_facts *fact, double x)
 {
     int bias = (1 << (fact->exponent - 1)) - 1, exponent;

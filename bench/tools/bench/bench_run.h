@@ -43,16 +43,18 @@ struct twill_bench_meters {
     size_t machines, count;         /* machines of the job, and those with counters */
 };
 
-/* The progress of the run. */
+/* The progress of the run. A unit of it is the measurement of a row out of place or in place or,
+ * with --list, an iteration. */
 struct twill_bench_work {
-    size_t rows_done, rows; /* halves of rows, or steps; rows is 0 if unknown */
+    size_t rows_done, rows; /* units done, and all units or 0 if unknown */
     struct twill_bench_progress progress;
 };
 
-/* The results of a run so far, on each rank. */
+/* The results of a run so far, on each rank. A row of the table has two measurements, out of place
+ * and in place. */
 struct twill_bench_results {
-    size_t failures, measured; /* halves of rows with wrong values, and all halves */
-    double bandwidth;          /* sum of bus bandwidths */
+    size_t failures, measured; /* measurements with wrong values, and all */
+    double bandwidth;          /* sum of the bus bandwidths of all, in GB/s */
     struct json_object *json;  /* on rank 0 with -J */
     FILE *json_file;
 };

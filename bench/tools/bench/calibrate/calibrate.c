@@ -77,7 +77,9 @@ static size_t find_name(struct plan *plan, const char *name, size_t length)
     return i;
 }
 
-/* Add the candidates whose price at one size is low. `memory` ends the question, as " mapped". */
+/* Ask the context what algorithms cost in a collective at sizes[size]. Mark those in *plan whose
+ * price is at most about CHANCE times the lowest. `memory` is added to the question as the kind of
+ * buffers, as " mapped". */
 static void query_plan(struct twill_bench_calibration *c, const char *collective, size_t size,
                        const char *memory, struct plan *plan)
 {
@@ -189,7 +191,9 @@ static twill_status time_calls(struct twill_bench_calibration *c, twill_comm *co
     return status;
 }
 
-/* Return a sum, or a call with root 0, of a message of `bytes`. */
+/* Return a call of a collective for a message of `bytes` bytes. `collective` is an enum
+ * twill_bench_collective. A reduction is a sum, and the root, if the collective has one, is rank
+ * 0. */
 static struct twill_bench_subject call_of(const struct twill_bench_calibration *c,
                                           size_t collective, twill_type type, size_t bytes)
 {
@@ -310,7 +314,9 @@ static twill_status measure_types(struct twill_bench_calibration *c)
     return status;
 }
 
-/* Measure and write links in a node and between nodes, and types. Prints failures. */
+/* Measure messages within a node and between nodes, as far as the job has such ranks, and the
+ * reduction of each data type. Writes the costs to c->file on rank 0. Prints a failure.
+ * Collective. */
 static twill_status calibrate_links(struct twill_bench_calibration *c)
 {
     /* a rank on the node of rank 0, and the first rank on another node */
@@ -363,7 +369,9 @@ static twill_status time_both(struct twill_bench_calibration *c,
     return TWILL_OK;
 }
 
-/* Return whether an algorithm of a collective is measured at a size. */
+/* Return whether algorithm number `index` of the plan of a collective is to be measured at
+ * sizes[size]. It must be marked there, and the message must have elements. A barrier is only
+ * measured at sizes[0]. */
 static bool is_measured(const struct twill_bench_calibration *c, size_t collective,
                         const struct plan *plan, size_t index, size_t size)
 {
@@ -421,7 +429,8 @@ static twill_status measure_together(struct twill_bench_calibration *c, const st
     return status;
 }
 
-/* Find the candidates of all collectives, measure them and write their times. */
+/* Find the candidate algorithms of all calibrated collectives, measure them and write their times
+ * to c->file on rank 0. Collective. */
 static twill_status measure_tables(struct twill_bench_calibration *c)
 {
     struct plan *plans = calloc(TWILL_BENCH_COLLECTIVE_COUNT, sizeof(*plans));
@@ -476,7 +485,8 @@ static bool create_file(const char *path, const char *text, size_t bytes)
     return false;
 }
 
-/* Begin the text of the file on rank 0. *good is 1 on all ranks if a test could create the file. */
+/* On rank 0, test that the file `path` can be created, without leaving it, and begin its text in
+ * c->file, in memory. Sets *good on all ranks to 1, or to 0 if that failed. Collective. */
 static twill_status begin_text(struct twill_bench_calibration *c, const char *path, int32_t *good)
 {
     *good = 1;
@@ -496,7 +506,8 @@ static twill_status begin_text(struct twill_bench_calibration *c, const char *pa
     return twill_broadcast(c->comm, good, good, 1, TWILL_I32, 0);
 }
 
-/* Write the file on rank 0 if all was measured, and free the text. Returns false if not written. */
+/* On rank 0, write the text to the file `path` if all was `measured`, and free it. Returns false if
+ * this rank has a text and it is not written. Other ranks always return true. */
 static bool end_text(struct twill_bench_calibration *c, const char *path, bool measured)
 {
     bool whole = c->file == NULL || (fclose(c->file) == 0 && measured);

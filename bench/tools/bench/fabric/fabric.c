@@ -201,7 +201,9 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
     return TWILL_OK;
 }
 
-/* Open a channel (`alone`: without the library), measure and close it. Returns an exit status. */
+/* Open a channel, by the library's calls or, if `alone`, by a transport without the library above
+ * it. Measure and report all sizes and close it. Adds the number of bytes that arrived wrong to
+ * *wrong. Returns an exit status. */
 static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
                            long long *wrong)
 {

@@ -47,7 +47,9 @@ struct fabric_options {
 int fabric_find(const char *name);
 /* Return the name of a measurement as on the command line. */
 const char *fabric_name(enum fabric_measurement measurement);
-/* Parse argv from a measurement on. Returns false to end with *status, and says why if `speak`. */
+/* Parse a command line whose argv[1] is the name of a measurement. Returns false if the program
+ * must end with the exit status *status, which it does after --help and if the line is wrong.
+ * Prints what is wrong if `speak`. */
 bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool speak, int *status);
 
 struct fabric_channel;
@@ -129,14 +131,16 @@ struct fabric_run {
 
 /* Measure one size. Collective. Values are set on every rank. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
-/* Return the number of slots that the measurement needs on a rank. */
+/* Return the number of slots that the channel of a rank needs for the measurement. Each slot has
+ * one message that is in progress. */
 size_t fabric_slots(const struct fabric_options *options, int size);
-/* The ranks to which a rank sends, and from which it receives, at most size - 1. */
+/* With whom a rank exchanges messages in a measurement. It sends to at most one rank and may
+ * receive from several. A value, as fabric_flow() returns it. */
 struct fabric_flow {
-    int to;           /* -1 for none */
-    int first, count; /* ranks from which to receive are first, first + 1, ... */
+    int to;           /* the rank to which it sends, or -1 */
+    int first, count; /* it receives from ranks first to first + count - 1 */
 };
-/* Return the flow of this rank. */
+/* Return to which rank this rank sends in the measurement, and from which it receives. */
 struct fabric_flow fabric_flow(const struct fabric_run *run);
 
 /* Run twill-bench MEASUREMENT. Prints a wrong command line if `speak`. Returns the exit status. */

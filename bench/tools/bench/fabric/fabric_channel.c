@@ -35,7 +35,7 @@ static twill_status calls_wait(struct fabric_channel *channel, size_t first, siz
     return twill_wait_all(count, calls->requests + first);
 }
 
-/* Make progress, by a test of a slot's request. */
+/* Make progress, by a test of the request in a slot. Does not report whether that is complete. */
 static twill_status calls_test(struct fabric_channel *channel, size_t slot)
 {
     struct calls *calls = channel->own;
@@ -99,7 +99,9 @@ static void describe_calls(struct fabric_channel *channel, const struct calls *c
             snprintf(channel->what, sizeof(channel->what), "%.240s", line + 11);
 }
 
-/* Create the context. Ranks are virtual nodes, but with shm on one host, else TWILL_ERR_FABRIC. */
+/* Create a context and communicator that use channel->transport. Unless that is "shm" or "default",
+ * each rank is a virtual node, so that all messages go over it. Returns TWILL_ERR_FABRIC for "shm"
+ * if the ranks are on several hosts. */
 static twill_status connect_calls(struct fabric_channel *channel, struct calls *calls,
                                   const struct fabric_options *options)
 {

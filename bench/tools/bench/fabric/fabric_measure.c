@@ -79,7 +79,9 @@ static unsigned char *buffer_of(unsigned char *base, const struct fabric_run *ru
     return base + slot % run->buffers * run->stride;
 }
 
-/* Exchange a window of messages with those of the flow, and then an answer from each receiver. */
+/* Send `window` messages of `bytes` bytes to rank flow.to, if any, and receive as many from each
+ * rank from flow.first on. Then each receiver answers each of its senders with a byte. Returns when
+ * all of this is complete. */
 static twill_status exchange_window(struct fabric_run *run, struct fabric_flow flow, size_t bytes,
                                     size_t window)
 {
@@ -102,7 +104,9 @@ static twill_status exchange_window(struct fabric_run *run, struct fabric_flow f
     return channel->ops->wait(channel, 0, slot);
 }
 
-/* Compute mean and range of the seconds of senders. Ranks that send nothing pass a negative one. */
+/* Compute the mean, the least (range[0]) and the largest (range[1]) of `mine`, the seconds of a
+ * rank, over the ranks that send. Ranks that send nothing pass a negative number. Collective, and
+ * all ranks get the results. */
 static twill_status senders_seconds(struct fabric_run *run, double mine, double *mean,
                                     double *range)
 {
@@ -207,7 +211,8 @@ static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long 
     return TWILL_OK;
 }
 
-/* Start a message in each direction, compute for `turns`, and wait. */
+/* Start to receive and to send a message of `bytes` bytes, from and to the peer. Compute for
+ * `turns` rounds of played_turns(), making progress in between, and wait for both messages. */
 static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t turns)
 {
     struct fabric_channel *channel = run->channel;
@@ -220,7 +225,8 @@ static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t t
     return channel->ops->wait(channel, 0, 2);
 }
 
-/* Measure the seconds of an exchange, the mean over both ranks. */
+/* Set *seconds on all ranks to the time of an exchange_once() with `turns` rounds of computing, the
+ * mean over `iterations` exchanges and both ranks. Collective. */
 static twill_status time_exchanges(struct fabric_run *run, size_t bytes, size_t turns,
                                    size_t iterations, double *seconds)
 {
@@ -359,7 +365,9 @@ static void run_client(const char *command, const char *port, const char *host)
         (void)read_table(file, false);
 }
 
-/* Set *value to the us or MB/s of fi_pingpong in the first pair, or 0 if it fails. Collective. */
+/* Run fi_pingpong between rank 0 and rank size / 2. Set *value on all ranks to its us in a latency
+ * measurement, otherwise to its MB/s. It is 0 if the program or the provider is missing or fails.
+ * Collective. */
 static twill_status run_pingpong(struct fabric_run *run, size_t bytes, double *value)
 {
     const char *provider = provider_of(run);

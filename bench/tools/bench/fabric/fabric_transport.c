@@ -17,7 +17,7 @@ struct alone {
     struct twill_common *common;
     struct twill_transport_params params;
     struct twill_transport *transport;
-    struct twill_transfer *transfers; /* [slots + 1], the last for messages at once */
+    struct twill_transfer *transfers; /* [slots + 1], the last for send_now and recv_now */
     struct twill_error error;
     uint64_t patience; /* nanoseconds without progress after which it is an error */
 };
@@ -64,7 +64,9 @@ static twill_status alone_recv(struct fabric_channel *channel, size_t slot, void
     return alone_post(channel, slot, TWILL_TRANSFER_RECV, data, bytes, from);
 }
 
-/* Poll once. After many polls without progress, in *idle, yields or returns TWILL_ERR_TIMEOUT. */
+/* Poll the transport once. *idle counts polls since the last progress, *since is when they began.
+ * Both are 0 at first. After each 256 such polls, yield the core. Returns TWILL_ERR_TIMEOUT if
+ * nothing moves for alone->patience, with the reason in channel->what. */
 static twill_status alone_poll(struct fabric_channel *channel, uint64_t *idle, uint64_t *since)
 {
     struct alone *alone = channel->own;
