@@ -83,7 +83,9 @@ static void drop_file(const struct twill_launch *launch, const char *kind,
         (void)unlink(path);
 }
 
-/* Write a file, which appears as a whole. The watch reports it only if it has contents. */
+/* Write the file of this kind of a process, or of the job if that is NULL. With contents it is
+ * renamed into place, so that it appears as a whole and inotify reports it. An empty one is not
+ * reported. A failure only causes a message. */
 static void put_file(const struct twill_launch *launch, const char *kind,
                      const struct twill_elastic_process *process, const char *text, size_t bytes)
 {
@@ -169,7 +171,9 @@ static size_t read_go(const struct twill_launch *launch,
     return n > 0 ? (size_t)n : 0;
 }
 
-/* Report a change that a rank or a new process made, if it matters on other hosts. */
+/* File `name` of this host's folder was created (`made`) or removed. Report that to the twillrun in
+ * front if it matters on other hosts. That is so for a process here that begins or stops to wait, a
+ * handle for a process elsewhere, and the start of the job. */
 static void forward_change(const struct twill_launch *launch, const char *name, bool made)
 {
     struct twill_elastic_process process;

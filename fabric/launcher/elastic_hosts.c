@@ -72,8 +72,9 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
     return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
 
-/* Return whether a job continues after a rank or a host has failed. It does if ranks are replaced
- * at all, enough processes remain, and a rank of the job is left. */
+/* Return TWILL_LEFT_SOME if a job continues after a rank or a host has failed. Returns _NONE if no
+ * rank is replaced, too few processes remain, or all of them only wait to join the job. Returns
+ * _UNKNOWN while the hosts are asked whether all only wait. */
 static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||
@@ -145,8 +146,9 @@ bool twill_front_outlives(struct twill_front *front, int rank, int code, const c
     return true;
 }
 
-/* Replace all ranks that have failed, as a rank of the job is left, and count that as one restart.
- * Once a rank has ended with status 0, none is replaced. */
+/* Start a new process for each failed rank whose replacement was postponed, as a rank of the job is
+ * now known to live. Count one restart. End the job if there were too many restarts or the user
+ * asked to stop. Replace no rank once one has ended with status 0. */
 static void replace_undecided(struct twill_front *front)
 {
     struct twill_child *child = twill_undecided_next(front->child, front->options->most);

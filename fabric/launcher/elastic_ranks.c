@@ -124,8 +124,9 @@ static void end_by_last(struct twill_launch *launch)
     twill_launch_end(launch, launch->options->grace_ns);
 }
 
-/* Replace all ranks that have failed, as a rank of the job is left, and count that as one restart.
- * Once a rank has ended with status 0, none is replaced. */
+/* Start a new process for each failed rank whose replacement was postponed, as a rank of the job is
+ * now known to live. Count one restart. End the job if there were too many restarts or the user
+ * asked to stop. Replace no rank once one has ended with status 0. */
 static void replace_children(struct twill_launch *launch)
 {
     struct twill_child *child = twill_undecided_next(launch->child, launch->here);

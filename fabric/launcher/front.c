@@ -35,7 +35,9 @@ void twill_front_end(struct twill_front *front, uint64_t grace_ns)
     }
 }
 
-/* Set when ranks that were sent SIGTERM must have ended. Their host agents kill the others. */
+/* Once all ranks were sent SIGTERM, mark the job as ending and set two times. At
+ * stop_request.until_ns their grace time and TWILL_TERM_NS are over, and host agents kill those
+ * that remain. At end_ns, which is later, hosts that have not reported are given up. */
 static void await_hosts(struct twill_front *front)
 {
     uint64_t last_ns = twill_now() + front->options->grace_ns + TWILL_TERM_NS;
@@ -53,7 +55,8 @@ bool twill_front_fail(struct twill_front *front, int code)
     return first;
 }
 
-/* Give up a host, with a message, and end the job. */
+/* Give up a host and end the job as failed. The message is `why` followed by `how`, which completes
+ * it and may be empty. There is no message if the job is ending and the host has no ranks left. */
 static void lose_host(struct twill_front *front, struct twill_front_host *host, const char *why,
                       const char *how)
 {
@@ -269,14 +272,17 @@ static void receive_frames(struct twill_front *front, struct twill_front_host *h
         host_lost(front, host);
 }
 
-/* Return whether nothing has arrived from a host. It is not read while our own output is full. */
+/* Return whether no data from a host waits to be read now. While our own output is full, data is
+ * left unread in the host's pipe, so the time of the last read does not show that. */
 static bool host_is_silent(const struct twill_front_host *host)
 {
     struct pollfd one = {.fd = host->pipe.in, .events = POLLIN};
     return poll(&one, 1, 0) <= 0;
 }
 
-/* Return since when a host is silent that must answer, as a rank ended with 0, or UINT64_MAX. */
+/* Return the twill_now() since which a running host has been silent. That is at the earliest when a
+ * rank of the job first ended with status 0. Before that, while the job ends and for other hosts,
+ * return UINT64_MAX, as no answer is expected. */
 static uint64_t silent_since(const struct twill_front *front, const struct twill_front_host *host)
 {
     bool must = host->state == TWILL_HOST_RUNNING && front->finish_ns != 0 && !front->ending;
@@ -290,7 +296,8 @@ static uint64_t probe_time(const struct twill_front *front, const struct twill_f
     return since != UINT64_MAX && host->probed_ns < since ? since + after_ns : UINT64_MAX;
 }
 
-/* Return when to give up a silent host, or UINT64_MAX if never or if it must be probed first. */
+/* Return the twill_now() at which to give up a host if it stays silent, or UINT64_MAX if it has no
+ * deadline. A running host has one only after it was probed, or while the job ends. */
 static uint64_t answer_deadline(const struct twill_front *front,
                                 const struct twill_front_host *host)
 {

@@ -37,7 +37,7 @@ struct twill_front_host {
 struct twill_front {
     const struct twill_options *options;
     struct twill_front_host *host; /* [sites] */
-    struct twill_child *child;     /* [places] only their output, and whether they are undecided */
+    struct twill_child *child;     /* [places] only `out` and `undecided` are used */
     bool *living;                  /* [places] rank has not ended */
     struct pollfd *polls;
     char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
@@ -46,10 +46,10 @@ struct twill_front {
     int code;
     struct twill_stop_request stop_request;
     bool failed, ending;
-    struct twill_sayings sayings;
-    bool mute;    /* output cannot be written */
-    bool unbound; /* a host reported that its ranks are not bound */
-    bool cut;     /* a host was given up after its ranks ended, so output may be lost */
+    struct twill_sayings sayings; /* lines of the library that are not printed yet */
+    bool mute;                    /* output cannot be written */
+    bool unbound;                 /* a host reported that its ranks are not bound */
+    bool cut; /* a host was given up after its ranks ended, so output may be lost */
     uint64_t start_ns, end_ns;
     uint64_t finish_ns; /* when the first rank ended with status 0; 0: none has */
     uint32_t window;    /* bytes of standard input that may be sent */
@@ -57,8 +57,8 @@ struct twill_front {
     struct {            /* --elastic */
         bool begun;     /* all ranks were in twill_init() */
         struct twill_restarts restarts;
-        struct twill_left_question question;
-        int last_code; /* exit code of the rank that failed last */
+        struct twill_left_question question; /* whether a rank of the job lives */
+        int last_code;                       /* exit code of the rank that failed last */
     } elastic;
 };
 /* Queue a frame without data, and send it as far as the pipe takes it. */
@@ -87,12 +87,16 @@ bool twill_frame_names(const struct twill_frame *frame, const char *name);
 /* Handle the failure of a rank. `who` says which rank and how. Returns true if the others continue,
  * after starting a new process in its place or postponing that decision, and says so. */
 bool twill_front_outlives(struct twill_front *front, int rank, int code, const char *who);
-/* Handle the loss of a host. Returns true if the others continue, with new processes on other hosts
- * in place of its ranks, and then ends the agent. */
+/* Handle the loss of a host, which ended because of `how`. Returns false if the job must end, which
+ * is left to the caller. Returns true, after a message and after ending the agent that reached the
+ * host, if the ranks on other hosts continue. New processes on other hosts then replace the lost
+ * ranks, at once or when it is known that a rank of the job lives. */
 bool twill_front_outlives_host(struct twill_front *front, struct twill_front_host *host,
                                const char *how);
-/* End hosts without ranks when all ranks have ended, and processes that wait to join a job that has
- * ended. Replace undecided ranks if a rank of the job is left. */
+/* With --elastic, do what follows after a rank has ended or a host has reported. If no process is
+ * left, end all host agents. If a rank of the job lives, replace failed ranks whose replacement was
+ * postponed. If all processes only wait to join the job, end them once a rank has ended with status
+ * 0. Otherwise end the job as failed. */
 void twill_front_check(struct twill_front *front);
 /* Return when to call twill_front_check() although hosts have not answered. Returns UINT64_MAX if
  * no answer is awaited, and 0 if all have answered. */

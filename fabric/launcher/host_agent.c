@@ -99,7 +99,9 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
     }
 }
 
-/* Write input to rank 0 without blocking, and allow the other side to send as many bytes. */
+/* Write held input to rank 0 without blocking, and allow the twillrun in front to send that many
+ * bytes more. Close the pipe to rank 0 if writing fails, or when all input has been written and its
+ * end has arrived. */
 static void feed_stdin(struct twill_launch *launch)
 {
     ssize_t n = 0;
@@ -158,7 +160,9 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
                          strlen(how));
 }
 
-/* Give the frames separate descriptors and queue the first ones. Returns false after a message. */
+/* Move standard input and output, which carry frames, to new descriptors in *link. Standard input
+ * becomes /dev/null and standard output the same as standard error. Then queue the mark and the
+ * HELLO frame. Returns false after a message. */
 static bool open_link(struct twill_pipe *link)
 {
     static const char mark[] = TWILL_FRAME_MARK;

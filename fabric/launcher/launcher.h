@@ -216,7 +216,8 @@ bool twill_output_put(int to, const char *data, size_t bytes);
 bool twill_output_full(int to);
 /* Fill the entries that poll for space in the two outputs, with -1 if nothing is queued. */
 void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
-/* Write the queued output that has space. If the user waits for no reader, drop the rest. */
+/* Write queued output as far as standard output and error take it without blocking. Drop the rest
+ * if the user has asked twice to stop, or once and stop_request->until_ns has passed. */
 void twill_output_flush(const struct twill_stop_request *stop_request);
 /* Wait until all is written or dropped. Returns true, or false if output is lost. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);
@@ -238,7 +239,8 @@ char **twill_program_of(const struct twill_options *options, int rank);
 /* The values of --bind. The name of TWILL_BIND_AUTO is NULL. */
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 
-/* Become twill-check, which checks the hosts. On failure, return the exit code after a message. */
+/* Exec twill-check, which checks the hosts in `options`, in place of this process. Returns only if
+ * that fails, after a message, with the exit code for twillrun. */
 int twill_check_run(const struct twill_options *options);
 
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
@@ -286,9 +288,11 @@ void twill_oom_open(struct twill_launch *launch);
 /* Make the folder if the job is elastic. `host` is the number of this host. Returns false, after a
  * message, if it is needed and cannot be made. */
 bool twill_elastic_open(struct twill_launch *launch, int host);
-/* Remove the folder with its files, and close its watch. */
+/* Remove the folder that an elastic job has on this host, with its files, and close the inotify
+ * descriptor that watches it. Does nothing if there are none. */
 void twill_elastic_close(struct twill_launch *launch);
-/* Return whether all ranks were in twill_init(). After that, failed ranks are replaced. */
+/* Return whether an elastic job has started, which is when all its ranks have met in twill_init().
+ * After that, failed ranks are replaced. False for other jobs. */
 bool twill_elastic_has_started(const struct twill_launch *launch);
 /* Make new processes give up by a file in the folder, because no rank is left. */
 void twill_elastic_put_over(const struct twill_launch *launch);
@@ -309,7 +313,8 @@ bool twill_question_ask(struct twill_left_question *question, int alive, int wai
 /* Return the answer after twill_question_ask(). It is TWILL_LEFT_SOME if a rank is left. Otherwise
  * it is TWILL_LEFT_UNKNOWN until twill_now() reaches `until`, and then TWILL_LEFT_NONE. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
-/* Return the next child whose replacement is undecided and clear that, or NULL if there is none. */
+/* Return the first of the `children` elements of child[] whose member `undecided` is set, and clear
+ * that member. Returns NULL if it is set in none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
 
 /* --- elastic_ranks.c: --elastic, processes --- */
@@ -327,8 +332,10 @@ void twill_elastic_replace(struct twill_launch *launch, struct twill_child *chil
 void twill_elastic_start(struct twill_launch *launch, int rank);
 /* Kill all processes here, which wait to join a job that has ended. */
 void twill_elastic_dismiss(struct twill_launch *launch);
-/* Call this when processes have ended, or have begun or stopped to wait. If only waiting processes
- * are left, end them, else replace undecided children. A host agent only reports how many wait. */
+/* Call this when processes have ended, or have begun or stopped to wait to join the job. A host
+ * agent only reports how many wait. On one host, if a rank of the job lives, replace the children
+ * whose replacement was postponed. If all processes only wait to join, end the job. Then kill the
+ * waiting ones if a rank has ended with status 0, else the job has failed. */
 void twill_elastic_check(struct twill_launch *launch);
 /* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
@@ -342,9 +349,10 @@ void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char 
 
 /* Record that a rank (-1: not known) has sent a line, which is printed once all ranks have. */
 void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
-/* Print what is due at this time, or everything if it is UINT64_MAX. */
+/* Print the lines that are due at twill_now() `now`, or all lines if it is UINT64_MAX. */
 void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
-/* Return when something is due, or UINT64_MAX if there is nothing. */
+/* Return the twill_now() at which the next line is due to be printed, or UINT64_MAX if there is no
+ * line. */
 uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
@@ -392,7 +400,8 @@ struct twill_host_job {
     char *bytes; /* own copy of the received bytes */
 };
 
-/* Return the job for one site as bytes, which the caller frees, or NULL after a message. */
+/* Return the job for the host options->site[site], with `key` as the value of TWILL_JOB, as *bytes
+ * bytes that twill_job_read() parses there. The caller frees them. Returns NULL after a message. */
 char *twill_job_write(const struct twill_options *options, int site, const char *key,
                       size_t *bytes);
 /* Parse a job, to be freed in any case. Returns false if it is malformed or there is no memory. */

@@ -42,7 +42,8 @@ static bool resolves_here(const char *name)
     return here;
 }
 
-/* Return whether the name itself is this host's, without a look-up. */
+/* Return whether a name is localhost, this host's name or its part before the first dot, without a
+ * look-up. */
 static bool is_own_name(const char *name)
 {
     char mine[MOST_NAME + 1] = "";

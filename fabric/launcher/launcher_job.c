@@ -37,7 +37,8 @@ static void write_item(FILE *file, enum item item, const char *text)
     fputc('\0', file);
 }
 
-/* Write a number as write_item() writes a string. */
+/* Write a number in decimal as write_item() writes a string, with its letter before it and a 0
+ * after it. */
 static void put_number(FILE *file, enum item item, int number)
 {
     char text[16];
@@ -62,7 +63,9 @@ static bool is_only(const struct twill_options *options, int site)
     return true;
 }
 
-/* Write all strings of the job for a site. */
+/* Write the job for the host options->site[site] as one string for each setting, rank there, other
+ * host, environment variable, program and argument. `key` is the value of TWILL_JOB, and
+ * `directory` the ranks' working directory. */
 static void put_all(FILE *file, const struct twill_options *options, int site, const char *key,
                     const char *directory)
 {
@@ -137,7 +140,8 @@ static bool read_elastic_item(struct twill_host_job *job, const char *text)
            options->ranks <= options->most && job->host >= 0;
 }
 
-/* Begin another program, after a NULL that ends the one before. Returns true. */
+/* Begin another program in job->options, which `ranks` ranks run. Its arguments are appended to
+ * options->command later, behind a NULL that ends those of the program before. Returns true. */
 static bool begin_program(struct twill_host_job *job, int ranks)
 {
     struct twill_options *options = &job->options;
@@ -147,7 +151,8 @@ static bool begin_program(struct twill_host_job *job, int ranks)
     return true;
 }
 
-/* Parse one string of a job. Returns false if it is malformed. */
+/* Parse one string of a received job, whose first letter says what it is, and enter it into *job.
+ * *job then may point into `text`. Returns false if it is malformed. */
 static bool item_read(struct twill_host_job *job, char *text)
 {
     struct twill_options *options = &job->options;

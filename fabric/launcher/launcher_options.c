@@ -76,7 +76,8 @@ static bool read_ranks(struct twill_options *options, const char *text)
     return good;
 }
 
-/* Parse seconds into *ns. Returns false after a message about option `name`. */
+/* Set *ns to the seconds in `text`, which may have a fraction. Returns false, after a message that
+ * names option `name`, if `text` is no number from 0 to TWILL_LAUNCH_MOST_S. */
 static bool read_seconds(uint64_t *ns, const char *name, const char *text)
 {
     char *end;
@@ -150,7 +151,8 @@ static bool read_map_by(struct twill_options *options, const char *text)
     return node || core;
 }
 
-/* Parse -x, with the value here if it has none. Returns false after a message. */
+/* Append the argument of -x, NAME=VALUE, to options->assignments. With a NAME alone, the value is
+ * that in twillrun's own environment. Returns false after a message. */
 static bool read_assignment(struct twill_options *options, char *text)
 {
     const char *equals = strchr(text, '=');

@@ -32,8 +32,8 @@ static bool set_variable(const char *name, int value, bool replace)
     return setenv(name, text, replace) == 0;
 }
 
-/* Set TWILL_LAUNCHER_FD, which names the socket to this twillrun and the file of its standard
- * error, to which it prints. Returns false with errno set. */
+/* In a rank's process, set TWILL_LAUNCHER_FD to `fd`, the rank's socket to twillrun, and to the
+ * device and inode numbers of the rank's standard error. Returns false with errno set. */
 static bool set_launcher(int fd)
 {
     char text[64];

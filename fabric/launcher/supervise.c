@@ -23,7 +23,9 @@ bool twill_rank_socket_open(struct twill_launch *launch)
     return false;
 }
 
-/* Note which ranks have called twill_init(), and take the lines that they have sent. */
+/* Read what ranks have sent over the rank socket. Mark those that have entered twill_init(). Pass
+ * lines of the library to launch->sayings, or in a host agent to the twillrun in front. Close the
+ * socket if all ranks have closed it. */
 static void receive_from_ranks(struct twill_launch *launch)
 {
     struct twill_log_line line; /* or twill_launcher_entered, which also begins with the rank */
@@ -78,7 +80,7 @@ static void signal_all(const struct twill_launch *launch, int number)
             (void)kill(-launch->child[i].pid, number);
 }
 
-/* Return whether another phase of ending follows. */
+/* Return whether the job is being ended and SIGTERM or SIGKILL is still to be sent. */
 static bool is_ending(const struct twill_launch *launch)
 {
     return launch->phase == PHASE_GRACE || launch->phase == PHASE_TERM;
@@ -133,8 +135,8 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* Find the cgroup that counts out-of-memory kills in this process's cgroup, itself or else the
- * topmost, and set *kills to the count. Returns false if there is none. */
+/* Set *cgroup to this process's memory cgroup if that counts out-of-memory kills, else to the
+ * topmost one above it, and *kills to its count. Returns false if neither counts them. */
 static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
 {
     if (!twill_cgroup_find(cgroup, "memory", ""))
@@ -248,7 +250,9 @@ static void reap_children(struct twill_launch *launch)
             child_ended(launch, &launch->child[i], &info);
 }
 
-/* Begin to end the job after SIGTERM was forwarded, after the grace time for the first signal. */
+/* After SIGTERM was forwarded to the ranks, set when they are killed, without waiting. That is
+ * after TWILL_TERM_NS, to which the first stop signal adds the grace time. A time that was already
+ * set is never put off. */
 static void await_children(struct twill_launch *launch)
 {
     uint64_t grace_ns = launch->stop_request.times > 1 ? 0 : launch->options->grace_ns;

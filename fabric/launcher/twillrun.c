@@ -24,8 +24,10 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
     return twill_socket_drop(fd);
 }
 
-/* Return a socket bound to a free port by its number, or -1. A port that the kernel chose (0) would
- * be released when rank 0 stops listening. SO_REUSEADDR is off, so no other program gets it. */
+/* Return a socket bound to address `found` and a free port, or -1. *bound is set to both, and
+ * *length from its capacity to its length. The port is bound by its number, as one that the kernel
+ * chose (0) would be released when rank 0 stops listening. SO_REUSEADDR is off, so no other program
+ * gets it. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {

@@ -123,7 +123,8 @@ void preflight_look(struct preflight *all);
 size_t preflight_count(const struct preflight *all, bool problems);
 /* Return the connection from one host to another. */
 struct preflight_link *preflight_link_of(const struct preflight *all, int from, int to);
-/* Return whether a connection counts: it is between two hosts that have answered and listen. */
+/* Return whether a connection counts, which is between two different hosts that have answered and
+ * listen. */
 bool preflight_link_counts(const struct preflight *all, int from, int to);
 /* Return the word for a result, "good", "refused" ... */
 const char *preflight_reach_name(enum preflight_reach reach);

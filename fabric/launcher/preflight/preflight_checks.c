@@ -43,7 +43,8 @@ struct look {
     for (int i = 0; i < (all)->hosts; i++)                                                         \
         if ((all)->host[i].answered)
 
-/* Return the most frequent text that is not empty, of the member of facts at `offset`. */
+/* Return the most frequent text of the member of facts at `offset`, over the hosts that have
+ * answered. Empty texts do not count. Returns "" if all are empty. */
 static const char *usual_text(const struct preflight *all, size_t offset)
 {
     const char *usual = "";
@@ -348,7 +349,8 @@ static bool look_at_nic(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Add a warning if the clock is wrong. Returns whether it and another one are known. */
+/* Add a warning if this host's clock is far from the median of the hosts' clocks. Returns whether
+ * the clocks of this host and of at least one other are known. */
 static bool look_at_clock(const struct look *look, const struct preflight_facts *facts)
 {
     if (look->usual->clock < 0 || facts->clock_error_ns < 0)
@@ -406,7 +408,8 @@ static void report_connection(const struct look *look, int to)
     }
 }
 
-/* Visit the connections from the host that count. Returns whether there are any. */
+/* Call visit() for each other host `to`, if that host and host look->host have both answered and
+ * listen. Returns whether there are any. */
 static bool visit_links(const struct look *look, void (*visit)(const struct look *look, int to))
 {
     bool some = false;
@@ -418,7 +421,8 @@ static bool visit_links(const struct look *look, void (*visit)(const struct look
     return some;
 }
 
-/* Add the connections from a host that fail. Returns false if there are none to look at. */
+/* Add a problem for each failed connection from host look->host to another. Returns whether there
+ * are connections from it to look at, also if all are good. */
 static bool look_at_connect(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
@@ -437,7 +441,8 @@ static void report_data(const struct look *look, int to)
             there->facts.address, (double)PREFLIGHT_REACH_NS / 1e9);
 }
 
-/* Add the connections from a host that lose data. Returns false if there are none to look at. */
+/* Add a problem for each connection from host look->host over which 64 KiB did not arrive. Returns
+ * whether there are connections from it to look at, also if all are good. */
 static bool look_at_data(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
@@ -634,14 +639,16 @@ static bool report_outliers(const struct look *look, bool bandwidth)
     return judged;
 }
 
-/* Add pairs of ranks with slow round trips. Returns false if there are too few pairs. */
+/* Add a warning about each pair of ranks whose round trip is far above the median. Returns whether
+ * there are enough pairs to judge, also if none is slow. */
 static bool look_at_round_trip(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return report_outliers(look, false);
 }
 
-/* Add pairs of ranks with low bandwidth. Returns false if there are too few pairs. */
+/* Add a warning about each pair of ranks whose bandwidth is far below the median. Returns whether
+ * there are enough pairs to judge, also if none is slow. */
 static bool look_at_bandwidth(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;

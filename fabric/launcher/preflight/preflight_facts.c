@@ -111,7 +111,8 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Write the path at which execvp() would find a program, or its name. Returns 0 or an errno. */
+/* Write to `path` where execvp() would find a program, and return 0. If it cannot be run, return an
+ * errno, with the program's own name in `path`. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -212,7 +213,9 @@ void preflight_interface_find(struct preflight_facts *facts, const char *root)
     read_text(facts->interface_duplex, sizeof(facts->interface_duplex), path);
 }
 
-/* Find the least memory limit of this process's cgroup and those above it, and the use there. */
+/* Lower facts->memory_limit_bytes, which is -1 for none, to the least limit of this process's
+ * cgroup and those above it. Set memory_used_bytes to the use of the cgroup with that limit. `root`
+ * is "" or a test's folder. */
 static void find_memory_limit(struct preflight_facts *facts, const char *root)
 {
     struct twill_cgroup group;

@@ -333,7 +333,8 @@ static void take_pairs(struct preflight_job *job, int rank, const struct json_ob
     }
 }
 
-/* Store the first report of a rank of the test job, and count it. `user` is the job_reader. */
+/* Store the results in a rank's first reply of kind "job", and count the reply. Other lines are
+ * ignored. `user` is the struct job_reader, and `index` is not used. */
 static void take_result(void *user, int index, int rank, struct json_object *object)
 {
     struct job_reader *reader = user;
@@ -445,7 +446,8 @@ static void note_silence(struct preflight_front *front)
     }
 }
 
-/* Record why the twillruns of other hosts have ended. */
+/* Set host->error of each host that has not answered and has no error yet. It becomes what its
+ * twillrun, which has ended, wrote to standard error, or says that it wrote nothing. */
 static void explain_silence(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {

@@ -13,12 +13,13 @@
 
 #define MOST_CALLERS 4096
 
-/* A connection that this agent tries, an element of links->attempt[]. */
+/* An attempt of twill-check's agent on this host to connect to the agent on another and to send it
+ * PREFLIGHT_PROBE bytes. An element of links->attempt[]. */
 struct preflight_attempt {
-    int fd; /* -1: over */
+    int fd; /* -1: the attempt has ended, with `result` */
     int to; /* number of the host */
     bool connected;
-    size_t sent;
+    size_t sent; /* bytes of the PREFLIGHT_PROBE */
     uint64_t start_ns, until_ns;
     struct preflight_link result;
 };

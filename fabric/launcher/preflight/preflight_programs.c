@@ -22,7 +22,8 @@ static void close_pair(const int pair[2])
             close(pair[i]);
 }
 
-/* In a child process, run a program with these standard files, or exit with 127. */
+/* In a child process, run a program with these standard files and this limit of open files. It gets
+ * SIGTERM when its parent ends. Exit with 127 if it cannot run or `parent` has already ended. */
 static _Noreturn void become(const char *const *word, const int files[3], pid_t parent,
                              const struct rlimit *limit)
 {

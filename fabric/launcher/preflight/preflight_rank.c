@@ -62,7 +62,8 @@ static twill_status time_allreduce(struct preflight_tester *tester)
     return TWILL_OK;
 }
 
-/* Send `bytes` to the partner and get 8 bytes, or on the second the reverse. Returns the status. */
+/* Exchange two messages with rank `with`. If `first`, send `bytes` bytes and receive 8, else
+ * receive `bytes` bytes and send 8. Returns the status of the first failure. */
 static twill_status exchange(struct preflight_tester *tester, int with, bool first, size_t bytes)
 {
     if (first) {
@@ -73,7 +74,8 @@ static twill_status exchange(struct preflight_tester *tester, int with, bool fir
     return twill_send(tester->comm, tester->bulk, 8, TWILL_U8, with);
 }
 
-/* Time messages with a partner. The first of the two adds the medians to tester->pairs. */
+/* Time messages with rank `with`, which does the same. The lower of the two ranks adds the median
+ * round trip and bandwidth to tester->pairs. Returns the first failure. */
 static twill_status time_pair(struct preflight_tester *tester, int with)
 {
     double trip[CALLS], bulk[BULKS];
@@ -109,7 +111,9 @@ static int find_partner(int rank, int round, int places)
     return partner == rank ? others : partner;
 }
 
-/* Return whether a pair is timed: all, or of many ranks those on a host and of first ranks. */
+/* Return whether messages between ranks a and b are timed. Up to ALL_PAIRS ranks, all pairs are. Of
+ * more ranks, only pairs on one node are, and pairs of ranks that are both the first of their
+ * node. */
 static bool is_timed(const struct preflight_tester *tester, int a, int b)
 {
     const int32_t *node = tester->node;

@@ -214,7 +214,8 @@ static struct json_object *checks_json(const struct preflight *all)
     return object;
 }
 
-/* Return a new array with the connections from a host that count. */
+/* Return a new array with the connections from host `from` to each other host, if both have
+ * answered and listen. */
 static struct json_object *links_json(const struct preflight *all, int from)
 {
     struct json_object *array = json_object_new_array();
@@ -258,7 +259,8 @@ static struct json_object *hosts_json(const struct preflight *all)
     return array;
 }
 
-/* Return a new object with the test job and its pairs. */
+/* Return a new object with the results of the test job, among them an array of the pairs of ranks
+ * with their times. */
 static struct json_object *job_json(const struct preflight *all)
 {
     const struct preflight_job *job = &all->job;

@@ -58,7 +58,8 @@ static bool read_line(struct check_line *line, int argc, char **argv)
            line->sites > 0;
 }
 
-/* Enter the hosts, such as "2:h0". Returns false if one is malformed or there is no memory. */
+/* Initialise *all with the hosts of the command line. Each is given as RANKS:HOST, so "2:h0" is
+ * host h0 with 2 ranks. Returns false if one is malformed or there is no memory. */
 static bool enter_sites(struct preflight *all, const struct check_line *line)
 {
     if (!preflight_open(all, line->sites))
