@@ -37,7 +37,7 @@ struct twill_clock_filter {
     uint64_t at;   /* twill_now() when `least` was set; 0: no message yet */
 };
 
-/* Return the values of both clocks of this host, read at one time. */
+/* Return the present values of twill_ticks() and twill_now(), read one right after the other. */
 struct twill_clock_pair twill_clock_read(void);
 
 /* Fill in what a message sent now carries about an entry. `start` is the clocks when the link

@@ -39,8 +39,9 @@ static size_t best_offer(const struct twill_internode_offers *offers, size_t exc
     return best;
 }
 
-/* Set params->internode to transport number `chosen`, or NULL for SIZE_MAX, and write why. If
- * `other_rank` is set, the reason is that rank `worst_rank` has nothing better. */
+/* Set params->internode to transport number `chosen`, or NULL for SIZE_MAX, and write the reason
+ * for the choice to `why`. offer[t] is what transport t says about itself on this rank, or "". If
+ * `other_rank` is set, the reason is that rank `worst_rank` has no better transport. */
 static void conclude(struct twill_transport_params *params, size_t chosen,
                      char (*offer)[TWILL_OFFER_BYTES], uint32_t worst_rank, bool other_rank,
                      char *why, size_t why_bytes)

@@ -106,8 +106,10 @@ static enum twill_fault find_fault(const struct twill_hello *hello)
     return TWILL_FAULT_NONE;
 }
 
-/* Read the call and prepare the answer. A caller of another version or key gets a refusal. Returns
- * TWILL_WIRE_DONE if the call is authentic, TWILL_WIRE_LATER, or TWILL_WIRE_GONE. */
+/* Read the call and prepare the answer. Returns TWILL_WIRE_DONE if the whole call is there and
+ * authentic, or TWILL_WIRE_LATER if a part is missing. Returns TWILL_WIRE_GONE, with hello->fault,
+ * if it is wrong or refused or the connection ended. A caller of another version or key is first
+ * sent a refusal. */
 static enum twill_wire_moved receive_call(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;

@@ -33,8 +33,11 @@ struct twill_secret_sources {
     const char *identity;             /* tells jobs apart that use one file */
 };
 
-/* Set *secret to the job's key from the first source that is set, else ~/.twill/key, and `how` to
- * its name. Fails if that source is wrong, as with TWILL_ERR_CONFIG. */
+/* Set *secret to the job's key, and `how` to the name of its source. The source is the first of
+ * sources->job, file and given that is set, else the file ~/.twill/key. The key in a file serves
+ * many jobs, so *secret is then derived from it and sources->identity. If the source is wrong, no
+ * other is tried. This then fails with TWILL_ERR_CONFIG, or with TWILL_ERR_SYSTEM if a file cannot
+ * be read. */
 twill_status twill_secret_find(struct twill_secret *secret,
                                const struct twill_secret_sources *sources, char *how,
                                size_t how_bytes, struct twill_error *error);

@@ -24,6 +24,7 @@ bool twill_seal_has_aes(void)
     return sodium_init() >= 0 && crypto_aead_aes256gcm_is_available() != 0;
 }
 
+/* Return seal->cipher_state, where the expanded AES key is stored, with libsodium's type. */
 static crypto_aead_aes256gcm_state *expanded(struct twill_seal *seal)
 {
     return (crypto_aead_aes256gcm_state *)(void *)seal->cipher_state;

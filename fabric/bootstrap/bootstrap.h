@@ -45,7 +45,7 @@ struct twill_bootstrap_ops {
     twill_status (*allgather)(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                               struct twill_error *error);
     void (*close)(struct twill_oob *oob); /* and free it */
-    /* Optional. Look whether ranks have failed, and answer those that wait for this one. Called
+    /* Optional. Look whether ranks have failed, and answer those that ask whom it waits for. Called
      * every TWILL_ATTEND_NS while this rank waits for rank `awaited` outside of an all-gather.
      * `late` says that it has waited for timeout_ns and gives up. Returns false if a rank has
      * failed, and the next all-gather then fails with the reason. */
@@ -137,8 +137,10 @@ static inline twill_status twill_oob_allgather(struct twill_oob *oob, const void
 uint64_t twill_oob_patience(const struct twill_oob *oob);
 /* Return the ns that other ranks wait longer than rank 0 does, to get its reason for a failure. */
 uint64_t twill_oob_slack(uint64_t timeout_ns);
-/* Look whether ranks have failed while this one waits for rank `awaited`, and answer those that
- * wait for it. `late` says that it gives up. Returns false if a rank has failed. */
+/* Look whether ranks have failed, and answer ranks that ask whom this rank waits for. Called every
+ * TWILL_ATTEND_NS while this rank waits for rank `awaited` outside of an all-gather. `late` says
+ * that it has waited for oob->timeout_ns and gives up, so the next all-gather waits only briefly.
+ * Returns false if a rank has failed, and true if not or if the method has no attend(). */
 static inline bool twill_oob_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     if (late)
@@ -166,8 +168,9 @@ twill_status twill_bootstrap_random(uint8_t nonce[TWILL_NONCE_BYTES], struct twi
  * log. Returns TWILL_ERR_MEMORY, with *oob NULL, if there is no memory. */
 twill_status twill_oob_new(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                            const struct twill_bootstrap_params *params, struct twill_error *error);
-/* Create an OOB of some ranks of `like`, with the all-gather, rank and size of `lent`, else a copy
- * of `like`. twill_oob_close() frees it. Returns TWILL_ERR_ARGUMENT if `lent` is invalid. */
+/* Create an OOB of some of the ranks of `like`. Its all-gather, rank and size are those of `lent`.
+ * Its secret, address, timeout and other members are copied from `like`. twill_oob_close() frees
+ * it. Returns TWILL_ERR_ARGUMENT if `lent` is invalid, or TWILL_ERR_MEMORY. */
 twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like,
                             const twill_bootstrap *lent, struct twill_error *error);
 /* Stop calling the all-gather of a lent OOB. All-gathers of more than one rank fail from now on. */

@@ -43,8 +43,9 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     return TWILL_OK;
 }
 
-/* Set the secret of this run to rank 0's, by the program's exchange, which is trusted with it. Set
- * the address of this host, loopback if all ranks are on one host. Fails if the exchange does. */
+/* Set oob->secret to the one that rank 0 drew, which the program's exchange carries to all ranks.
+ * Set oob->address to that of this host, or to loopback if all ranks are on one host. Fails if the
+ * exchange does, or if TWILL_INTERFACE is wrong. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)
@@ -89,7 +90,9 @@ static twill_status check_lent(const twill_bootstrap *lent, struct twill_error *
     return TWILL_OK;
 }
 
-/* Copy `lent` into an OOB of struct twill_oob_lent, with its rank and size, and set oob->how. */
+/* Copy the program's bootstrap `lent` into `oob`, which is the first member of a struct
+ * twill_oob_lent. Set oob->rank and oob->size to those of `lent`, and oob->how to a text for
+ * messages. */
 static void take_over(struct twill_oob *oob, const twill_bootstrap *lent)
 {
     ((struct twill_oob_lent *)oob)->lent = *lent;

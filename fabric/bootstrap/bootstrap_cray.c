@@ -19,7 +19,9 @@ struct apinfo {
         int rows;
     } profiles, commands, ranks, nodes;
 };
-struct apinfo_rank { /* a row of `ranks` */
+/* A rank's row in the table `ranks` of that file. It has the rank's number on its node, and the
+ * numbers of its rows in the tables `commands` and `nodes`. */
+struct apinfo_rank {
     int local, command, node;
 };
 struct apinfo_node { /* a row of `nodes` */

@@ -69,7 +69,9 @@ static bool handle_applies(const struct twill_bootstrap_params *params)
     return params->join != NULL;
 }
 
-/* Set *oob to the larger job of params->join, or return TWILL_ERR_ARGUMENT for a bad handle. */
+/* Join the larger job that the handle params->join->handle describes, and set *oob to the exchange
+ * between its ranks. Waits until all of them have joined. Returns TWILL_ERR_ARGUMENT for a bad
+ * handle. */
 static twill_status handle_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

@@ -70,8 +70,9 @@ enum twill_wire_moved twill_wire_read(int fd, void *buffer, size_t bytes, size_t
  * TWILL_WIRE_DONE or TWILL_WIRE_LATER, or TWILL_WIRE_GONE with errno. */
 enum twill_wire_moved twill_wire_write(int fd, const struct twill_wire_header *header,
                                        const void *body, size_t bytes, size_t *done);
-/* Wait for POLLIN or POLLOUT, to a time of twill_now(). Returns TWILL_WIRE_DONE once there is an
- * event, TWILL_WIRE_LATER if the deadline passes first, or TWILL_WIRE_GONE if poll() fails. */
+/* Wait for POLLIN or POLLOUT until the time `deadline` of twill_now(). Returns TWILL_WIRE_DONE once
+ * there is an event, also an error or hang-up. Returns TWILL_WIRE_LATER if the deadline passes
+ * first, or TWILL_WIRE_GONE if poll() fails. */
 enum twill_wire_moved twill_wire_wait(int fd, short events, uint64_t deadline);
 /* Read all bytes, waiting for them. Returns TWILL_WIRE_DONE, TWILL_WIRE_LATER if the deadline
  * passes first, or TWILL_WIRE_GONE with errno, 0 if the peer closed the connection. */
@@ -80,12 +81,13 @@ enum twill_wire_moved twill_wire_read_by(int fd, void *buffer, size_t bytes, uin
  * deadline passes first, or TWILL_WIRE_GONE with errno. */
 enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header *header,
                                           const void *body, size_t bytes, uint64_t deadline);
-/* Return the time while_ns after `point`, in ns of twill_now(), or UINT64_MAX if it is too late. */
+/* Return the time while_ns after `point`, in ns of twill_now(), or UINT64_MAX if the sum
+ * overflows. */
 static inline uint64_t twill_wire_later(uint64_t point, uint64_t while_ns)
 {
     return while_ns > UINT64_MAX - point ? UINT64_MAX : point + while_ns;
 }
-/* Return the time after_ns from now, in ns of twill_now(), or UINT64_MAX if it is too late. */
+/* Return the time after_ns from now, in ns of twill_now(), or UINT64_MAX if the sum overflows. */
 static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 {
     return twill_wire_later(twill_now(), after_ns);

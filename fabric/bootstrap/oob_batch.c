@@ -82,7 +82,9 @@ static twill_status check_status(const struct twill_oob *oob, int rank,
                       (int)sizeof(theirs->message) - 1, theirs->message);
 }
 
-/* Run the all-gather. If it fails, return the suspicion's status and message, if there is one. */
+/* Run the all-gather of a batch. If it fails after this rank had lost contact with another one,
+ * return the status and message of that loss, in batch->suspicion. If there was no such loss,
+ * return the status of the all-gather. */
 static twill_status gather(struct twill_oob_batch *batch, const unsigned char *mine,
                            unsigned char *all, size_t bytes, struct twill_error *error)
 {

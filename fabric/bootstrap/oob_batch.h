@@ -8,7 +8,8 @@
 #include "fabric/bootstrap/bootstrap.h"
 
 #define TWILL_OOB_BATCH_PARTS 8
-/* What modules add for one all-gather. A local variable of the caller, also for several of them. */
+/* The parts that modules add for one all-gather, which empties the batch, so it can be used again.
+ * A local variable of the caller. */
 struct twill_oob_batch {
     struct twill_oob *oob;
     size_t parts; /* added so far */
@@ -17,7 +18,8 @@ struct twill_oob_batch {
         void *all;        /* [size][bytes] of all ranks */
         size_t bytes;
     } part[TWILL_OOB_BATCH_PARTS];
-    struct twill_error suspicion; /* status TWILL_OK: there is none */
+    /* What to report if the all-gather fails, as twill_oob_batch_suspect() set it, or TWILL_OK. */
+    struct twill_error suspicion;
 };
 
 /* Add a part, at most TWILL_OOB_BATCH_PARTS. The exchange sends `bytes` at `mine` and stores those

@@ -50,7 +50,9 @@ static bool get_value(const struct twill_pmi *pmi, const char *name, char *value
     return false;
 }
 
-/* Return TWILL_ERR_BOOTSTRAP as the launcher closed the connection. `why` is an errno, or 0. */
+/* Return TWILL_ERR_BOOTSTRAP, with a message that the launcher closed the connection before it
+ * answered the request `asked`. `why` is the errno, or 0 if the connection ended without one. Sets
+ * pmi->broken. */
 static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, const char *asked,
                            int why)
 {

@@ -34,7 +34,9 @@ static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
     return -1;
 }
 
-/* Open listeners and spare descriptors and set *mine, their address, or return TWILL_ERR_SYSTEM. */
+/* Open the two listeners of this rank, and the spare descriptors detector->reserve and
+ * caller_reserve. Sets *mine to the address and the two ports of the listeners. Returns TWILL_OK,
+ * or TWILL_ERR_SYSTEM if this rank cannot listen. */
 static twill_status listen_here(struct twill_detector *detector, const struct twill_oob *oob,
                                 struct twill_listen_address *mine, struct twill_error *error)
 {
@@ -245,9 +247,10 @@ static void begin_link(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Return whether a connection that was made a while ago has been closed again before this rank sent
- * anything, as it was outside the library. The peer closes such connections if many wait. A
- * connection with data is not missed, even if another process has got the port of a dead peer. */
+/* Return whether the peer has closed a connection before this rank sent anything over it. A peer
+ * does so if many connections wait and this rank was outside the library for
+ * TWILL_DETECTOR_MISSED_NS or longer. Returns false if data has arrived, even from another process
+ * that has got the port of a dead peer. */
 static bool is_missed(const struct twill_detector_link *link)
 {
     char byte;
@@ -257,8 +260,9 @@ static bool is_missed(const struct twill_detector_link *link)
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Close a missed connection, to connect again in the next step. It may have been that of a process
- * with a dead peer's port. So step_witness() looks at the second port, which then refuses. */
+/* Close a connection for which is_missed() is true, and let the next step connect again. The
+ * process that closed it may have got the port of a dead peer. So step_witness() connects to the
+ * peer's second port, which then refuses. */
 static void miss_link(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -313,8 +317,9 @@ void twill_link_step(struct twill_detector *detector, uint32_t peer)
         check_connecting(detector, peer);
 }
 
-/* Look once at the second port of a peer whose connection is open or was missed, as it may be with
- * another process that has a dead peer's port. If the second refuses, set LINK_DEAD. */
+/* Connect once to the second port of a peer whose connection is open, or was closed before this
+ * rank used it (link->missed). Never blocks, so that may take several calls. If the port refuses,
+ * the peer is dead and another process has got its first port, so this sets LINK_DEAD. */
 static void step_witness(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];

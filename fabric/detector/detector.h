@@ -52,7 +52,8 @@ twill_status twill_detector_connect(struct twill_detector *detector, const struc
 twill_status twill_detector_conclude(struct twill_detector *detector, struct twill_error *error);
 /* Conclude a detector of ranks that are all on one host. Replaces the steps after the offer. */
 void twill_detector_conclude_alone(struct twill_detector *detector);
-/* Write a line on connections between hosts. Returns how many failed, on the host's lowest rank. */
+/* Write a line for the log on the connections of this host to others. Returns how many of them
+ * failed, on the lowest rank of the host, which made them. Returns 0 on other ranks. */
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes);
 /* Return true if the peer or its host is found dead, false while it lives or is in doubt. Never
  * blocks. It progresses a connection to the peer, which the first call starts. */

@@ -141,8 +141,9 @@ static bool has_connected(struct twill_detector *detector, uint32_t h)
     return true;
 }
 
-/* Accept and progress the connections of this host, and set open[h] where one is open or failed.
- * Returns how many are left. Sets detector->polls[0 .. *polls-1] to what to wait for. */
+/* Accept and progress the connections of this host with others. Sets open[h] to true once the one
+ * with host h is made or, with hosts->fd[h] at -1, has failed. Returns how many are neither. Sets
+ * detector->polls[0 .. *polls-1] to the sockets to wait for. */
 static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_t *polls)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -168,7 +169,9 @@ static uint32_t hosts_connect(struct twill_detector *detector, bool *open, size_
     return left;
 }
 
-/* Add the open connections to the epoll instance. Close and count the rest, and set why[h]. */
+/* Add the connections with other hosts to the epoll instance. open[h] says that the one with host h
+ * is made or has failed. Those that failed, were late or do not fit into the instance are closed
+ * and counted in hosts->missing, with an errno in hosts->why[h]. */
 static void put_into_set(struct twill_detector *detector, const bool *open)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -210,7 +213,8 @@ static void dial_all(struct twill_detector *detector, struct omitted *mine)
     }
 }
 
-/* Return whether a list contains a host, or ends before it. */
+/* Return whether a rank whose list is *theirs does not connect to `host`. That is so if the list
+ * contains it, or is full and ends with a lower host. */
 static bool omits(const struct omitted *theirs, uint32_t host)
 {
     bool omitted = theirs->host[OMITTED - 1] < host;
@@ -321,7 +325,8 @@ static void share_set(struct twill_detector *detector, struct twill_fd_passing *
         take_set(hosts, detector->opening->theirs);
 }
 
-/* Return a new state of set-up, or NULL. Its tables are NULL if there is no memory for them. */
+/* Return a new state of set-up, or NULL. Its tables are NULL if there is no memory for them.
+ * `most`, which is sent to all ranks, limits the connections of this process to other hosts. */
 static struct twill_detector_opening *opening_create(const struct twill_oob *oob, size_t most)
 {
     struct twill_detector_opening *made = calloc(1, sizeof(*made));

@@ -23,7 +23,8 @@ void twill_reserve_give(int *reserve)
     *reserve = -1;
 }
 
-/* Set link->header to that of the notification `body`, as the next frame of the link. */
+/* Set link->header to the authenticated header for a notification, whose body of `bytes` is `body`,
+ * and count it as the link's next frame. Sends nothing. */
 static void seal(struct twill_detector_link *link, const struct twill_notice_body *body,
                  size_t bytes)
 {
@@ -55,8 +56,10 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Progress as many notifications as fit, from the next rank on, so that ranks begin with different
- * ones. Returns false when all are done, else true with *waiting entries in detector->polls. */
+/* Send the notification in detector->out, a body of `bytes`, to the ranks that lack it, over at
+ * most NOTIFY_WIDTH new connections at a time. Begins with the rank after this one, so that ranks
+ * begin with different ones. Returns false when all have it, else true, with detector->polls[0 ..
+ * *waiting-1] set to the connections to wait for. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;

@@ -153,7 +153,8 @@ static enum twill_wire_moved peek(struct twill_detector *detector, size_t i, boo
     return *fault == TWILL_FAULT_NONE ? TWILL_WIRE_DONE : TWILL_WIRE_GONE;
 }
 
-/* Read the frame that peek() put into detector->in, and set *notice, which refers to its data. */
+/* Read the frame that peek() put into detector->in from the connection `caller`, and set *notice to
+ * it. notice->data points into detector->in. */
 static void take_notice(struct twill_detector *detector, struct twill_notice *notice,
                         const struct twill_caller *caller)
 {
@@ -225,7 +226,8 @@ static bool receive_one(struct twill_detector *detector, struct twill_notice *no
     return false;
 }
 
-/* Accept and close connections to the second port, not too many, as anyone may connect. */
+/* Accept and close the connections to this rank's second port, which peers open only to see that
+ * this process lives. Closes at most WITNESSES_CLOSED in a call, as anyone may connect. */
 static void close_witnesses(const struct twill_detector *detector)
 {
     for (unsigned i = 0; detector->witness >= 0 && i < WITNESSES_CLOSED; i++) {

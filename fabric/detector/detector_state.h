@@ -102,19 +102,22 @@ struct twill_hosts {
     int *why;         /* [count] lowest rank: errno if connecting failed in set-up, or 0 */
 };
 
-/* The failure detector of a rank, made by twill_detector_offer(). For one thread at a time. */
+/* The failure detector of a rank, made by twill_detector_offer() and freed by
+ * twill_detector_close(). For one thread at a time. */
 struct twill_detector {
     struct twill_secret secret; /* of this run */
     struct twill_rejected rejected;
     int rank, size;
-    int listener, witness; /* sockets that listen, or -1 */
-    /* Spare descriptors to notify others, and to be notified, if there are no others; or -1. */
+    /* Sockets that listen, or -1. `witness` only shows peers that this process lives. */
+    int listener, witness;
+    /* Descriptors, or -1, to close so that one is free to notify ranks (`reserve`) or to accept a
+     * connection (`caller_reserve`). */
     int reserve, caller_reserve;
-    bool notifying;                       /* `reserve` is given up while ranks are notified */
+    bool notifying;                       /* `reserve` is closed while ranks are notified */
     size_t callers, handshakes, capacity; /* entries of `caller`; unauthenticated ones; allocated */
     struct twill_detector_link *link;     /* [size] */
-    struct twill_listen_address *place;   /* [size] */
-    struct twill_taken *taken;            /* [size] */
+    struct twill_listen_address *place;   /* [size] listeners of each rank */
+    struct twill_taken *taken;            /* [size] handshakes accepted from each rank */
     struct twill_caller *caller;          /* [capacity] */
     struct pollfd *polls;                 /* [capacity] */
     struct twill_handshake handshake[TWILL_DETECTOR_HANDSHAKES];
@@ -153,8 +156,11 @@ int twill_detector_release(struct twill_detector *detector, size_t i);
 int twill_detector_adopt(struct twill_detector *detector, uint32_t peer);
 
 void twill_hosts_close(struct twill_hosts *hosts); /* close and free all that it has */
-/* Make the epoll instance, listen for the other ranks of this host, and add a part to the batch. It
- * is empty if `detector` is NULL or memory is short. Only the latter is an error. */
+/* Begin to connect hosts, as part of twill_detector_offer(). Makes the epoll instance, listens for
+ * the other ranks of this host, and adds a part about this rank to the batch. The part contains
+ * `most`, the number of connections to other hosts that this process may have. If `detector` is
+ * NULL or memory is short, still adds a part, so that all ranks send equal sizes, and returns
+ * TWILL_ERR_MEMORY. */
 twill_status twill_hosts_offer(struct twill_detector *detector, const struct twill_oob *oob,
                                size_t most, struct twill_oob_batch *batch,
                                struct twill_error *error);

@@ -21,7 +21,8 @@ void twill_host_describe(struct twill_host *host);
 bool twill_host_same_node(const struct twill_host *a, const struct twill_host *b);
 /* Return whether two ranks are threads of one process, so that pointers are valid in both. */
 bool twill_host_same_process(const struct twill_host *a, const struct twill_host *b);
-/* Return a hash that names the process that was `host` at this time of twill_now(), never 0. */
+/* Return a hash of host->boot_id, host->pid and `time`, never 0. `time`, such as the start of the
+ * process, tells apart processes that had the same number. */
 uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
 
 #endif

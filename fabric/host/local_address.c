@@ -57,7 +57,8 @@ static const struct twill_link *find_link(const struct choice *choice, const cha
     return NULL;
 }
 
-/* Return the link from which the kernel would send to `peer`, or NULL. Nothing is sent. */
+/* Return the entry of choice->links with the address from which the kernel would send to `peer`, a
+ * numeric address. Returns NULL if there is no route or no such entry. Sends nothing. */
 static const struct twill_link *find_route(const struct choice *choice, const char *peer)
 {
     struct sockaddr_storage address;
@@ -84,8 +85,9 @@ static bool take_requested(struct choice *choice, const char *requested, int fam
            take_best(choice, requested, AF_UNSPEC);
 }
 
-/* Set the choice to the first entry of the list `requested`. Returns TWILL_ERR_CONFIG unless all
- * entries are interfaces or addresses of this host. */
+/* Set the choice to the first entry of `requested`, a list of interfaces and addresses. If that is
+ * an interface, an address of the IP version of `peer`, which may be NULL, is preferred. Returns
+ * TWILL_ERR_CONFIG unless all entries are interfaces or addresses of this host. */
 static twill_status choose_requested(struct choice *choice, const char *requested, const char *peer,
                                      struct twill_error *error)
 {
@@ -111,7 +113,9 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
     return TWILL_OK;
 }
 
-/* Set the choice by the route to the peer or any host, else by twill_link_worth(), or fail. */
+/* Set the choice to the address from which the kernel would send to `peer`, or by its default route
+ * if `peer` is NULL or empty. If there is no route, or the default route leads over a tunnel, take
+ * the best address by twill_link_worth(). Returns TWILL_ERR_SYSTEM if no interface is up. */
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;

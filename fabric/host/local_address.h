@@ -5,11 +5,13 @@
 
 #include "lib/base/base.h"
 
-/* Set local address and interface for connections to `peer`, a numeric address, by the route to it,
- * or to any host if it is NULL or empty. `requested` is NULL, or overrides that by the name or
- * address of an interface, or a list whose first entry counts. TWILL_ERR_CONFIG is returned if an
- * entry is none. Without a peer, tunnels and interfaces of containers and virtual machines are
- * skipped, and loopback or a bridge is the last choice. Sets `why` to half a sentence. */
+/* Set `address` and `interface` to those from which this host connects to `peer`, a numeric
+ * address. They follow the route to it, or the default route if `peer` is NULL or empty.
+ * `requested`, unless NULL or empty, overrides that by the name or address of an interface, or a
+ * list whose first entry counts. Returns TWILL_ERR_CONFIG if any entry is no interface or address
+ * of this host. Without a peer, tunnels and interfaces of containers and virtual machines are
+ * skipped, and loopback or a bridge is the last choice. Sets `why` to the reason, as half a
+ * sentence for messages. */
 twill_status twill_interface_choose(char address[TWILL_ADDRESS_TEXT], char interface[32],
                                     const char *requested, const char *peer, char *why,
                                     size_t why_bytes, struct twill_error *error);

@@ -138,7 +138,7 @@ struct twill_ofi_private {
     size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
     uint32_t sequence; /* number of its message on the channel */
     bool cleared;      /* of a RECV: the clear to send was sent */
-    bool verified;     /* of a RECV: the header was compared and matched or not */
+    bool verified;     /* of a RECV: the header was compared, with any result */
 };
 _Static_assert(sizeof(struct twill_ofi_private) <=
                    sizeof(((struct twill_transfer *)NULL)->private_),
@@ -283,7 +283,7 @@ struct twill_ofi_endpoint {
     bool closing;   /* nothing more may be posted */
     struct twill_transport_params params;
     struct twill_ofi_options options;
-    uint32_t posts; /* number of posts so far, for options.again */
+    uint32_t posts; /* posts so far, as a test lets every n-th be busy (options.again) */
     struct twill_libfabric library;
     struct twill_ofi_objects fi;
     struct twill_ofi_buffers buffers;
@@ -294,11 +294,11 @@ struct twill_ofi_endpoint {
     uint32_t rank, size;        /* of the communicator that opened it */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed communicators that the provider still has operations of */
-    uint32_t strays;            /* completions of operations that the provider did not have */
+    uint32_t strays;            /* completions of operations that were not posted, ignored */
     twill_status failed; /* status with which all communicators fail, explained in `failure` */
     char failure[256];
-    char why[192];
-    char description[512];
+    char why[192];         /* why this provider was chosen, for messages */
+    char description[512]; /* provider, domain, address and `why`, for the log */
 };
 
 /* A communicator's transport, from twill_ofi_open() to close(). Only the thread that uses the
@@ -363,8 +363,9 @@ void twill_ofi_address_text(const struct fi_info *info, const void *address, siz
  * which is collective. Fails if the endpoint has failed, or cannot hold this communicator. */
 twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_params *params,
                             const struct twill_ofi_options *options, struct twill_error *error);
-/* Take `t`, which was cancelled, out of its endpoint and free it. While the provider has operations
- * of it, that waits until they return or the endpoint closes. Closes an endpoint of `t` alone. */
+/* Take `t`, which was cancelled, out of its endpoint and free it. If the provider still holds
+ * operations of it, it is freed later, when a communicator joins or leaves or the endpoint closes.
+ * If only `t` could use the endpoint, close that. */
 void twill_ofi_leave(struct twill_ofi *t);
 /* Return the open communicator of this number, or NULL if there is none or it was cancelled. */
 struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
@@ -374,7 +375,8 @@ void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status s
 /* Let a communicator fail with this error at its next progress(), unless it has failed before. */
 void twill_ofi_set_failure(struct twill_ofi *t, twill_status status,
                            const struct twill_error *error);
-/* Free `t` and its peers, but no registrations. The provider must no longer use their memory. */
+/* Free `t` and the memory of its peers. Close their registrations first
+ * (twill_ofi_unregister_peers()). The provider must no longer use the memory. */
 void twill_ofi_destroy(struct twill_ofi *t);
 /* Exchange settings and addresses with all ranks. Collective. `local` is this rank's status so far,
  * which the others learn, so that they do not wait. Fails if a rank failed or does not fit. */
@@ -383,7 +385,8 @@ twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status l
 /* Set *peer to the state of a peer, or fail. The first call creates it and inserts its address. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
-/* Return the contact of a rank of `t`, or NULL if the endpoint does not have that rank. */
+/* Return the entry of a rank of `t` in endpoint->addresses.contact, or NULL if the endpoint was
+ * opened for fewer ranks. */
 struct twill_ofi_contact *twill_ofi_contact(const struct twill_ofi *t, uint32_t rank);
 
 /* --- ofi_endpoint.c: libfabric's objects ----------------------------------------------------- */
@@ -411,7 +414,10 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Drop the registrations that overlap this memory, or all of them if `start` is NULL. */
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
-/* Set registrations.monitors to whether registrations of any memory can be kept, by locking it. */
+/* Set registrations.monitors to whether this library can notice that memory was unmapped, for which
+ * it locks memory (ofi_locked.c). Only then does it keep registrations of memory that was not
+ * declared by twill_alloc() or twill_register(). Sets registrations.locked_before to the bytes that
+ * others in the process have locked. Locks none of the caller's memory. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Release (twill_ofi_release()) the registrations of all posted requests of a communicator. */
 void twill_ofi_release_all(struct twill_ofi *t);
@@ -420,8 +426,9 @@ void twill_ofi_unregister_peers(struct twill_ofi *t);
 /* Return the descriptor of a registration for libfabric's calls, or NULL if `memory` is NULL. */
 void *twill_ofi_desc(const struct twill_ofi_registration *memory);
 
-/* Post a chunk from `data` to the peer of op->channel, with `desc` of twill_ofi_desc(). Returns 1
- * if the provider took it, 0 if it is busy, or a negative status. */
+/* Post a chunk from `data`, which must stay until it completes, to the peer of op->channel, with
+ * `desc` of twill_ofi_desc(). Sets op->posted and op->bytes. Returns 1 if the provider took it, 0
+ * if it is busy, or a negative status. Call with the lock. */
 int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
                    void *desc, struct twill_error *error);
 /* Post a receive into `data` of op->kind (header or chunk) from the peer of op->channel. Returns 1
@@ -440,7 +447,7 @@ uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm,
                        uint32_t from, enum twill_ofi_tag_kind tag_kind);
 /* Return the rank in the communicator that a tag has as sender. */
 uint32_t twill_ofi_tag_from(uint64_t tag);
-/* Return the communicator number in a tag. */
+/* Return the communicator number in a tag, by subtracting the job's secret that tags contain. */
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
 /* Post the idle control receives, for all ranks and communicators, unless the provider is busy. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,

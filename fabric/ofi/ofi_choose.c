@@ -47,7 +47,7 @@ static bool name_matches(const char *provider, const char *asked)
            (provider[n] == '\0' || provider[n] == ';');
 }
 
-/* Return why a provider is refused even if the user sets it, or NULL if it is not. */
+/* Return why a provider is refused even if the user asks for it, or NULL if it is not refused. */
 static const char *why_refused(const char *provider)
 {
     for (size_t i = 0; provider != NULL && i < TWILL_ARRAY_LENGTH(refusals); i++)
@@ -62,6 +62,7 @@ static const char *domain_of(const struct twill_transport_params *params)
     return twill_transport_setting(params, "TWILL_TUNE=domain");
 }
 
+/* Return whether a text is neither NULL nor empty. */
 static bool is_set(const char *text)
 {
     return text != NULL && text[0] != '\0';

@@ -37,7 +37,9 @@ static const char *shortage(void)
                               endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
-/* Set matching.tag_bits by the provider's format, and cut the seal to it. Fails if too few. */
+/* Set matching.tag_bits to how many bits of a tag are used. These are TWILL_OFI_TAG_BITS or, if the
+ * provider has them, TWILL_OFI_LONG_TAG. Keep in matching.seal, a part of the job's secret, only
+ * the bits between the two. Returns TWILL_ERR_FABRIC if the provider has too few bits. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
@@ -255,7 +257,7 @@ static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
            (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 
-/* Return whether the provider has any of ops[0 .. n-1]. */
+/* Return whether the provider still holds any of ops[0 .. n-1]. */
 static bool is_posted(const struct twill_ofi_op *ops, uint32_t n)
 {
     while (n > 0 && !ops[n - 1].posted)

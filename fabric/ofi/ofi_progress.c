@@ -86,7 +86,9 @@ static void count_stray(struct twill_ofi_endpoint *endpoint)
                   endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Record that the provider has returned `op`. Returns whether a communicator still waits for it. */
+/* Record that an operation has completed or failed, so that the provider no longer holds `op`.
+ * Returns false if its communicator was closed or cancelled or it has none, so that nothing waits
+ * for it. */
 static bool return_operation(struct twill_ofi_op *op)
 {
     struct twill_ofi *t = op->owner;
@@ -214,7 +216,9 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Return whether a request of the owner needs an operation that failed. None needs a credit. */
+/* Return whether a request of the communicator that posted `op`, which failed, needs it. False for
+ * receives of abandoned chunks, and for messages that only return credit. False also for headers of
+ * large messages and clear to sends if the data has moved since. */
 static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)
@@ -226,8 +230,10 @@ static bool is_needed(const struct twill_ofi_op *op)
                : op->message == TWILL_OFI_CLEAR_TO_SEND && is_waiting(op);
 }
 
-/* Handle an operation that ended with a libfabric code, or NULL if it is not known. If a request
- * needs it, its communicator fails. If it is a control receive, the endpoint fails. */
+/* Handle an operation that ended with the libfabric code `code`, as the message `what` says. `op`
+ * is NULL if the provider does not name it. If `op` is a control receive, the endpoint fails,
+ * unless it is closing. If a request needs `op`, its communicator fails. Else the error is only
+ * logged. */
 static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op,
                            const char *what, int code)
 {

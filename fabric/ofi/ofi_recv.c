@@ -24,8 +24,8 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
         channel->next_large = request;
 }
 
-/* Post header receives, as far as operations are free, until the channel has had `wanted` since it
- * began. Returns 0 if the provider is busy, else 1 or a negative status. */
+/* Post header receives until the channel has posted `wanted` since it began, or no operation is
+ * free. Returns 1 then, 0 if the provider is busy, or a negative status. */
 static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, uint32_t wanted,
                         struct twill_error *error)
 {
@@ -60,7 +60,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
 }
 
-/* Post receives for chunks of a RECV. Returns 0 if the provider is busy, else 1 or a status < 0. */
+/* Post receives for the next chunks of a RECV, until all are posted or TWILL_OFI_CHUNKS are in
+ * flight. Returns 1 then, 0 if the provider is busy, or a negative status. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {

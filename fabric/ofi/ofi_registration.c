@@ -116,8 +116,9 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Remove the registration *at from the list and unlock its memory. Sets `suspects` if that has
- * moved. Returns true if it was freed, or false if it has users, the last of which frees it. */
+/* Remove the registration *at from the list and unlock its memory. Sets registrations.suspects if
+ * the memory is no longer locked at its address. If it has no users, frees it and returns true.
+ * Otherwise returns false, and its last user frees it. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -178,7 +179,8 @@ static bool evict_cache(struct twill_ofi *t, size_t more)
     return true;
 }
 
-/* Return whether all cached memory, by its first pages, and all of `hit` is where it was locked. */
+/* Return whether all cached memory is still mapped and locked at its addresses. Of the registration
+ * `hit` it checks every page, and of each other one only the first. */
 static bool all_still(const struct twill_ofi_endpoint *endpoint,
                       const struct twill_ofi_registration *hit)
 {
@@ -191,7 +193,8 @@ static bool all_still(const struct twill_ofi_endpoint *endpoint,
     return twill_locked_still(hit->start, hit->bytes);
 }
 
-/* Remove all cached registrations from the list, and count those that were freed. */
+/* Remove all cached registrations from the list. Those without users are freed here and added to
+ * the counter of deregistrations. */
 static void drop_cached(struct twill_ofi *t)
 {
     struct twill_ofi_registration **at = &t->endpoint->registrations.list;
@@ -204,9 +207,9 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* Return whether memory may be cached. If locked memory has moved, drop the cache. Memory may then
- * be cached only if others in the process have no more locked than before, as the moved memory may
- * still be locked. If they have less, that becomes the new bound. */
+/* Return whether memory may be cached. If locked memory has moved (registrations.suspects), drop
+ * the cache. It is then false while others in the process have locked more than locked_before
+ * bytes, as that may be the moved memory. If they have locked less, lower locked_before. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
@@ -224,7 +227,8 @@ static bool is_clear(struct twill_ofi *t)
 }
 
 /* Return a registration that contains the range, now first in the list, or NULL if there is none.
- * If it is cached and its memory or that of another has moved, drop the cache. */
+ * If it is cached and the memory of any cached one has moved, drop all cached ones. Then only a
+ * persistent one can be returned. */
 static struct twill_ofi_registration *look_up_registration(struct twill_ofi *t,
                                                            const unsigned char *start, size_t bytes)
 {

@@ -85,8 +85,9 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Post the payload of the large SENDs that are cleared to send. Those that do not match complete
- * with TWILL_ERR_MISMATCH. Returns how many did, or a negative status. */
+/* Post the payload of the large SENDs for which a clear to send has come. A SEND whose signature or
+ * bytes differ from the receiver's completes with TWILL_ERR_MISMATCH. Returns how many SENDs did,
+ * or a negative status. */
 static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_error *error)
 {

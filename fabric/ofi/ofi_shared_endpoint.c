@@ -53,7 +53,8 @@ void twill_ofi_destroy(struct twill_ofi *t)
     free(t);
 }
 
-/* Unregister and free closed communicators, `all` or those with no operation at the provider. */
+/* Free the communicators in endpoint->deferred, which are closed, with the registrations of their
+ * buffers. Unless `all` is set, keep those of which the provider still holds operations. */
 static void sweep_closed(struct twill_ofi_endpoint *endpoint, bool all)
 {
     struct twill_ofi **at = &endpoint->deferred;
@@ -338,7 +339,9 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
              endpoint->fi.info->fabric_attr->prov_name);
 }
 
-/* Set addresses.bytes to those of all ranks, padded, exchanged if one is long, or fail. */
+/* Set addresses.bytes to the addresses of all ranks, each padded with zeros to addresses.stride.
+ * They are in all[r].address or, if one is longer than SHORT_ADDRESS, come from one more
+ * all-gather. Fails without memory or if the all-gather does. */
 static twill_status gather_addresses(struct twill_ofi_endpoint *endpoint,
                                      const struct ofi_peer_info *all, const unsigned char *address,
                                      size_t bytes, struct twill_error *error)
@@ -408,7 +411,9 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
     return TWILL_OK;
 }
 
-/* Exchange *mine, check that all ranks fit, and set `all`, limits and addresses. Collective. */
+/* Send *mine to all ranks, set all[r] to what rank r sent, and set endpoint->addresses and the
+ * limits that hold for all ranks. Fails if a rank has failed, or if its version, provider or
+ * settings differ from this rank's. Collective. */
 static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine, struct ofi_peer_info *all,
                                     const unsigned char *address, struct twill_error *error)

@@ -41,8 +41,9 @@ struct rails_slot {
     bool busy;
 };
 
-struct rails_stream {                    /* one direction of one lane with one peer, part of that */
-    struct twill_transfer_queue waiting; /* for a free slot, in order */
+/* One direction of one lane with one peer, part of struct rails_peer. It numbers the messages. */
+struct rails_stream {
+    struct twill_transfer_queue waiting; /* in order, the first one for a free slot */
     uint32_t number;                     /* of the next message */
     struct rails_slot slot[DEPTH];
 };
@@ -131,8 +132,9 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
     };
 }
 
-/* Set the members peer_... of a message to those of the message that a chunk that did not match
- * belonged to. If it was a chunk, its size is an estimate. */
+/* Set the members peer_... of `whole`, a large message, to those of the message that the peer has
+ * in its place. `chunk` is the part of `whole` that did not match. If the peer's message was cut
+ * into chunks as well, whole->peer_bytes is estimated from the size of its chunk. */
 static void explain_mismatch(struct twill_transfer *whole, const struct twill_transfer *chunk)
 {
     bool in_chunks = chunk->peer_signature != whole->signature;
@@ -396,7 +398,8 @@ static void rails_await(const struct twill_transport *transport, uint32_t peer, 
             t->rail[r]->ops->awaits(t->rail[r], peer, text, bytes);
 }
 
-/* Call visit() for the first messages on all rails that wait for a RECV. */
+/* Call visit() for the first message of each lane on each rail that has arrived and has no RECV. If
+ * `all` is set, look also at ranks that connect() was not called for. */
 static void rails_early(struct twill_transport *transport, bool all, twill_early_fn visit,
                         void *user)
 {

@@ -38,8 +38,9 @@ twill_status twill_rails_offer(struct twill_rails_opening **opening,
                                const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_oob_batch *batch, struct twill_error *error);
-/* After the exchange, set *choice to the rails of the job, for the transport's place in the context
- * (params->common). Warns of a faster network. Errors are the same on all ranks, except memory. */
+/* After the exchange, set *choice to the rails of the job, which the caller puts into the context
+ * (params->common). Warns if all ranks have a network that is twice as fast and not used. Returns
+ * TWILL_OK or an error, equal on all ranks except for TWILL_ERR_MEMORY. */
 twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
                                   const struct twill_transport_params *params,
                                   struct twill_rails_choice **choice, struct twill_error *error);

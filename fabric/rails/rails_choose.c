@@ -13,10 +13,11 @@
 
 #define BY_NAME "TWILL_INTERFACE="
 
-/* The rails of this rank, and what it sends to the others about them. Part of the opening. */
+/* The rails of this rank, and what it sends to the others about them. Part of struct
+ * twill_rails_opening. */
 struct own_rails {
     bool listed;     /* the user named them */
-    char faster[96]; /* label of the rail that is info.faster */
+    char faster[96]; /* text for messages on the device in the network info.faster, or "" */
     struct twill_rails_info info;
     struct twill_rail rail[TWILL_RAILS_MOST];
 };
@@ -51,7 +52,8 @@ void twill_rails_order(struct twill_rail *rails, size_t count, uint32_t l)
     }
 }
 
-/* Set the request of TWILL_RAILS in `info`. Returns TWILL_ERR_CONFIG if its number is wrong. */
+/* Set info->setting to the form of `text`, the value of TWILL_RAILS, and info->requested to its
+ * number, if it is one. Returns TWILL_ERR_CONFIG unless that is 1 to TWILL_RAILS_MOST. */
 static twill_status parse_setting(const char *text, struct twill_rails_info *info,
                                   struct twill_error *error)
 {
@@ -102,7 +104,9 @@ static twill_status read_list(struct own_rails *own, const struct twill_transpor
     return TWILL_OK;
 }
 
-/* Keep, of the `found` rails, the first and those as good as it, and set info.count. */
+/* Keep, of own->rail[0 .. found-1], the first rail and those of equal speed that are as near. Set
+ * info.count to their number. If the first is on_demand or its speed is not known, keep only
+ * that. */
 static void keep_equals(struct own_rails *own, size_t found)
 {
     const struct twill_rail *best = &own->rail[0];
@@ -174,7 +178,8 @@ twill_status twill_rails_check(const struct twill_transport_ops *ops,
     return find_rails(&own, ops, params, error);
 }
 
-/* Set what own->info contains of a status and of the rails in own->rail. */
+/* Set the status in own->info, and the message to that of `error` unless the status is TWILL_OK.
+ * Set the network, speed and name of each of the info.count rails. */
 static void fill_info(struct own_rails *own, twill_status status, const struct twill_error *error)
 {
     struct twill_rails_info *info = &own->info;
@@ -261,7 +266,8 @@ static uint32_t match_rails(const struct twill_rails_info *infos, uint32_t ranks
     return 1;
 }
 
-/* Set weight[] of the rails by the speed of the slowest rank, or to 1 if a speed is unknown. */
+/* Set weight[k] of each rail in proportion to its speed on the slowest rank, or all to 1 if a speed
+ * is unknown. places[r][k] is the index of rail k in infos[r].rail[]. */
 static void weigh_rails(const struct twill_rails_info *infos, uint32_t ranks,
                         uint8_t (*places)[TWILL_RAILS_MOST], uint32_t count, uint32_t *weight)
 {

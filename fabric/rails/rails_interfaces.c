@@ -31,8 +31,9 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
                  nic.numa);
 }
 
-/* Set *rail, the default, and *main to the link of the address that other ranks connect to. *main
- * is NULL if no interface has that address, which is then the only rail. */
+/* Set *main to the entry of links[] with the address that other ranks connect to, or NULL if there
+ * is none. Set *rail to the default rail, which has that address. If *main is NULL, its speed and
+ * network are unknown, and the caller adds no other rail. */
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {
@@ -75,8 +76,9 @@ static bool shares_network(const struct twill_rail *rails, size_t count, uint64_
     return false;
 }
 
-/* Insert a rail into rails[0 .. *count-1] by on_demand, distance and speed, behind the first. If
- * there are `most` rails already, the last one is dropped. */
+/* Insert a rail into rails[0 .. *count-1]. The first entry stays first. The others are sorted,
+ * those not on_demand before the rest, then nearer ones, then faster ones. If there are `most`
+ * rails already, the last one, perhaps the new one, is dropped. */
 static void insert_rail(struct twill_rail *rails, size_t *count, size_t most,
                         const struct twill_rail *rail)
 {

@@ -31,7 +31,8 @@ const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
     return text;
 }
 
-/* Set tcp->key to the job's key, and tcp->key_how to its source. One rank gets a random key. */
+/* Set tcp->key to the job's key, and tcp->key_how to its source. A job of a single rank, which has
+ * no peer to authenticate, gets a random key. */
 static twill_status find_key(struct twill_bootstrap_tcp *tcp,
                              const struct twill_bootstrap_params *params, struct twill_error *error)
 {

@@ -67,7 +67,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and f
 
 /* On rank 0, raise the descriptor limit to the hard limit if that many ranks need it. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp); /* set the limit back */
+/* Set the descriptor limit back to its value before twill_bootstrap_tcp_raise() raised it. */
+void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
@@ -83,7 +84,9 @@ void twill_bootstrap_tcp_share_port(int fd, int shared);
 /* On rank 0, close tcp->listener if open. Inherited copies keep the port, but do not accept. */
 void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
 /* On rank 0, open the port, wait until all other ranks have joined, and send each rank the welcome.
- * Fails if a rank ends, or with TWILL_ERR_TIMEOUT. All ranks then get the reason. */
+ * `listen_fd` is the descriptor number, as text, of twillrun's socket at that port, or NULL or ""
+ * if there is none. Fails with TWILL_ERR_PEER if a rank dies before all have joined, or with
+ * TWILL_ERR_TIMEOUT. The ranks that are connected then get the reason. */
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
 /* Peek for twillrun's notice that a rank of this job has ended. Returns false if there is none.

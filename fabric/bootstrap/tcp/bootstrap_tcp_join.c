@@ -95,7 +95,8 @@ static const char *judge_failure(const struct twill_bootstrap_address *at, bool 
     return barred ? " (firewall? twillrun --check)" : "";
 }
 
-/* Set s->last to why a connection failed, and s->hopeless and s->away by the errno `why`. */
+/* Set s->last to why the connection to `at` failed with the errno `why`. Set s->hopeless to whether
+ * waiting cannot help, and s->away to whether there is no route (ENETUNREACH, ENETDOWN). */
 static void note_failure(struct search *s, const struct twill_bootstrap_address *at, int why)
 {
     struct twill_endpoint there = {.loopback = false};
@@ -107,7 +108,9 @@ static void note_failure(struct search *s, const struct twill_bootstrap_address 
              why == ETIMEDOUT ? "no answer" : strerror(why), hint);
 }
 
-/* Connect to one address. Returns a socket, or -1 with the reason in s->last and a new s->until. */
+/* Connect to one address. Returns a socket, or -1 with the reason in s->last. A failed connect()
+ * sets s->until, when the search ends, to UINT64_MAX, which is no limit. It sets it to 0 if the
+ * port is closed although rank 0 must have listened there. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
@@ -155,8 +158,10 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                       *text ? text : "(no reason)");
 }
 
-/* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE with the session set, or LATER or GONE
- * with the reason in s->last, and in s->fault if the other end has another key or version. */
+/* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE with tcp->session set. Else sets
+ * s->last to the reason. Returns TWILL_WIRE_LATER then if no answer came in time, or
+ * TWILL_WIRE_GONE if the connection ended or the answer was wrong. Sets s->fault if key or version
+ * differ. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -266,8 +271,9 @@ static twill_status greet_root(struct search *s, bool *final, struct twill_error
     return TWILL_OK;
 }
 
-/* Try each address of rank 0 once. Sets s->hopeless to whether none can help, and *final to whether
- * rank 0 answered. Returns TWILL_OK unless rank 0 refused this rank or failed. */
+/* Try to join at each address of rank 0 once. If rank 0 answers, sets *final to true, and returns
+ * TWILL_OK if it admitted this rank, else its reason. If not, *final is false, this returns
+ * TWILL_OK, and s->hopeless says whether waiting cannot help. */
 static twill_status attempt(struct search *s, const struct twill_bootstrap_addresses *found,
                             bool *final, struct twill_error *error)
 {
