@@ -56,7 +56,9 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
         *address = (uint64_t)(uintptr_t)s->base;
 }
 
-/* Remove from exchange.allowed what a side at this heap offset and address does not allow. */
+/* Remove from exchange.allowed, the ways in which ranks may access each other's buffers, those that
+ * one rank's SRC or DST does not allow. `offset` is where that buffer is in the rank's heap, and
+ * `address` where it is in the rank's process, as find_own() sets them. */
 static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t address)
 {
     bool reachable = address != TWILL_HEAP_NOWHERE;

@@ -25,7 +25,9 @@ struct reduction {
     unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
 };
 
-/* Return the place of `blocks` blocks of a step's operand, from `at` on. A peer's is at peer[0]. */
+/* Return the address of `blocks` blocks of a step's operand, from its block `at` on, and how many
+ * elements they have. A peer's operand is that of rank step->peer[0]. If `partial`, the blocks
+ * contain partial results. */
 static struct twill_elements locate(const struct twill_request *run,
                                     const struct twill_instance *instance,
                                     const struct twill_step *step, twill_operand operand,
@@ -57,8 +59,9 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                              (const void *const *)f->source, f->sources, count);
 }
 
-/* Return the alignment that a caller's function may rely on. For a type it is the type's, and for
- * opaque elements the largest power of two, up to 16, that divides their size. */
+/* Return the alignment in bytes that a caller's function may rely on for elements of `element`
+ * bytes. It is the largest power of two, up to 16, that divides `element`. For an element of a
+ * twill_type that is its size. */
 static uintptr_t operand_alignment(size_t element)
 {
     return twill_min(element & (~element + 1), (size_t)16);
@@ -151,7 +154,9 @@ static void add_source(struct reduction *f, const unsigned char *start, bool par
     f->source[f->sources++] = start;
 }
 
-/* Set *f to the reduction of adjacent blocks of a REDUCE. Returns the number of elements of dst. */
+/* Set *f to the reduction that the REDUCE `step` makes of `blocks` blocks of its operands, from
+ * block `at` on. These must be adjacent in memory. Returns the number of elements that the
+ * reduction writes. */
 static size_t gather_operands(const struct twill_request *run,
                               const struct twill_instance *instance, const struct twill_step *step,
                               uint32_t at, uint32_t blocks, struct reduction *f)
@@ -215,13 +220,14 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
         twill_staging_add(run, instance, twill_ticks() - begin);
 }
 
-/* Return whether a COPY must still multiply by layout.after, as in a narrow sum over one rank. */
+/* Return whether COPYs must multiply by layout.after, the factor for the result of a sum of narrow
+ * floats. With several ranks the final REDUCE multiplies by it, but one rank only copies. */
 static bool finishes_alone(const struct twill_request *run)
 {
     return run->layout.after != NULL && run->engine->world->size == 1;
 }
 
-/* Copy elements by a reduction of one operand, which multiplies them by layout.after. */
+/* Copy `count` elements and multiply them by the factor layout.after, by reducing one operand. */
 static void finish_copy(const struct twill_request *run, unsigned char *dst,
                         const unsigned char *src, size_t count)
 {
@@ -313,8 +319,10 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Reduce adjacent blocks and execute the `copies` COPYs that follow. The kernel stores to the first
- * destinations. If it cannot take all, work by FUSED_BYTES. Returns TWILL_OK or a fetch's error. */
+/* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
+ * COPYs that follow. The kernel stores to as many destinations as it can. If some are left, a
+ * kernel of one thread reduces FUSED_BYTES at a time, which are then copied to these. Returns
+ * TWILL_OK, or the error of a fetch. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)

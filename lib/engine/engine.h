@@ -90,15 +90,16 @@ struct twill_engine_usage {
     uint64_t ticks;
     uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() at creation */
     uint64_t idle;                        /* ticks in which waits found nothing to do */
-    uint64_t ended;                       /* number of the last collective that ended here, */
-    struct twill_last_entry last;         /* and the latest entry into it that messages told */
-    uint64_t report_at; /* number of calls at the next TWILL_REPORT, or UINT64_MAX */
+    uint64_t ended;                       /* number of the last collective that has ended */
+    struct twill_last_entry last; /* latest entry of a rank into it that messages reported */
+    uint64_t report_at;           /* number of calls at the next TWILL_REPORT, or UINT64_MAX */
 };
 
 /* Functions of its communicator that an engine calls. The only instance is constant. */
 struct twill_engine_ports {
-    /* Return the name of the public call that an error belongs to, or NULL if it belongs to the
-     * numbered call of the queue. If not `numbered`, the call has no number. */
+    /* Return the name of the public call that an error message should give, or NULL if it should
+     * describe the current call itself. `numbered` says whether the error may belong to a
+     * collective that has a number. */
     const char *(*call_of_error)(const struct twill_engine *engine, bool numbered);
     /* Return the error if a rank of this node has made another call than this rank under the
      * present number or, if `past`, under one of the last numbers. Otherwise return TWILL_OK. */
@@ -210,7 +211,8 @@ int twill_points_sweep(struct twill_engine *engine);
 /* lib/engine/staging.c. Before any call, publish the costs of copies into SHARED that the context
  * knows of the ranks of this node from earlier communicators, if there are any. */
 void twill_staging_recall(struct twill_engine *engine);
-/* lib/engine/spread_ranks.c. If the oldest call is large, move this thread to its CPU. */
+/* lib/engine/spread_ranks.c. If ranks share cores and the oldest call under way is large, move this
+ * thread as twill_spread_move() does. A call is large if one of its buffers has 1 MiB or more. */
 void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
@@ -225,15 +227,17 @@ static inline void twill_request_count_start(const struct twill_request *request
 
 #define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(), about 6 us */
 #define TWILL_SPLIT_EVERY 64u
-/* lib/engine/time_split.c. Split the ticks `from` to `to` of a call or wait that has completed a
- * collective, and add the part that waited for the last rank and the part that was blocked. Each
- * counts `times` times, for calls that are not split. `idle` is engine->usage.idle at `from`. */
+/* lib/engine/time_split.c. After a call or wait that completed a collective, find how long it
+ * waited for the last rank to enter. Add that, and all its time without anything to do, to the sums
+ * of engine->split. The call or wait lasted from tick `from` to `to`, and `idle` is usage.idle at
+ * `from`. Both times are multiplied by `times`, since a short call is a sample of `times` calls. */
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 /* Log the report of TWILL_REPORT, and set report_at to the number of calls at the next one. */
 void twill_split_report_due(struct twill_engine *engine);
-/* Count the ticks of a blocking call (is_call) or of a wait, and log a report that is due. Split
- * them if it is long or one of every TWILL_SPLIT_EVERY calls. `idle` is usage.idle at its start. */
+/* Add the ticks `from` to `to` of a blocking call (is_call) or of a wait to usage.ticks. If they
+ * are many, or the call is one of every TWILL_SPLIT_EVERY, pass them to twill_split_add(). Log the
+ * report of TWILL_REPORT if it is due. `idle` is usage.idle at tick `from`. */
 static inline void twill_engine_count_time(struct twill_engine *engine, uint64_t from, uint64_t to,
                                            uint64_t idle, bool is_call)
 {

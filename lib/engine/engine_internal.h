@@ -43,18 +43,24 @@ void twill_plans_destroy(struct twill_engine *engine);
 #define TWILL_STAGING_MEASURED 4u    /* segments measured at the end of a group */
 #define TWILL_STAGING_GROUPS   6u    /* groups in a trial */
 #define TWILL_STAGING_PERIOD   8192u /* segments between two trials, 1 GiB of two ranks */
-/* Return whether both kinds of stores into SHARED are tried for segments of `elements` elements per
- * shard. They are if data goes through SHARED unreduced, of equal length and not small. */
+/* Return whether the engine tries both cached and streamed stores into SHARED to find the faster
+ * ones. `elements` is the number of elements that a segment has of each shard. It tries both if
+ * data goes through SHARED unreduced, all shards have the same length, and a segment has at least
+ * 16 KiB. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
 /* Set staging, streams and is_measured of a segment that begins, and count it. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);
-/* Add `ticks` of copying to the measurement of this segment's stores. */
+/* Add `ticks`, spent copying data of a segment with is_measured set, to the sum in the engine's
+ * struct twill_staging. twill_staging_end() compares these sums. */
 void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
                        uint64_t ticks);
-/* Record that a segment with is_measured set has ended. After the last one of a group, publish the
- * least cost so far and keep it in the context. */
+/* Record that a segment with is_measured set has ended. After the last one of a group of segments,
+ * publish to the node's ranks the least costs of cached and of streamed stores so far. Once both
+ * are known, also keep them in the context. */
 void twill_staging_end(struct twill_request *run, const struct twill_instance *instance);
-/* Return whether stores that bypass the caches pay, by the published costs of the node's ranks. */
+/* Return whether streamed stores, which bypass the caches, take less time than cached ones. A way
+ * of storing costs what the slowest rank of the node has published for it. Returns false if no
+ * costs are published. */
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
@@ -62,18 +68,19 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 twill_status twill_run_lay_out(struct twill_request *run);
 /* Set layout.store_flags. Stores bypass the caches if DST is large and not reduced in place. */
 void twill_run_choose_stores(struct twill_request *run);
-/* A value with the place of consecutive elements in memory. */
+/* Consecutive elements in memory, as twill_run_locate() returns them. */
 struct twill_elements {
     unsigned char *start;
     size_t count; /* elements, of which the caller knows the width */
 };
-/* A value that names a part of a step's operand, `blocks` blocks from its block `at` on. */
+/* The part of a step's operand that twill_run_locate() locates, `blocks` blocks from the operand's
+ * block `at` on. It is a local variable of the caller. */
 struct twill_operand_place {
     twill_operand operand;
     uint32_t at, blocks;
-    uint32_t peer; /* meaningful only with the PEER bit */
-    uint8_t lane;
-    bool partial; /* partial results, not elements */
+    uint32_t peer; /* rank that has it, if the operand has the PEER bit */
+    uint8_t lane;  /* of the step, which selects the place of an operand in IMM */
+    bool partial;  /* the blocks contain partial results, not elements */
 };
 /* Return whether a rank has the buffer that `holder` describes: always, or only as the root. */
 static inline bool twill_run_holds(const struct twill_request *run, enum twill_holder holder,
@@ -108,7 +115,7 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 /* Begin the next segment as instance `epoch` in its free slot. Returns TWILL_OK or the error. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
-/* Issue an instance's steps in each lane up to the first that may wait. Not for messages. */
+/* Issue each lane's steps up to the first AWAIT of an instance whose plan has no messages. */
 void twill_run_advance_ready(struct twill_slot *slot);
 /* Issue all steps that do not block. When the last lane ends, end the instance and free its slot.
  * Returns the number of steps, 0 if blocked, or an error below 0. */

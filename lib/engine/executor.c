@@ -41,8 +41,9 @@ static void *bounce_at(const struct twill_request *run, const struct twill_slot 
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
-/* Return the last entry into the run's call that this rank knows of, to send with a message. It
- * looks at the ranks of its node only once its own entry is some time ago. */
+/* Return which rank was the last to enter the run's call, and when, as far as this rank knows, to
+ * send it with a message. Before it knows of others, that is this rank. It reads the entries of its
+ * node's ranks only if it entered itself at least TWILL_SPLIT_TICKS ago. */
 static struct twill_last_entry last_entry(struct twill_request *run)
 {
     uint64_t entered = run->ticks;
@@ -123,9 +124,9 @@ static int post_transfer(struct twill_request *run, struct twill_instance *insta
     return ADVANCED;
 }
 
-/* Return the error that a message of another call has arrived. On this node, the peer's published
- * calls show which. Between nodes, the message does. If it belongs to a later call, or an earlier
- * call differed, twill_comm_fail() asks the peer that engine->issue.differs names. */
+/* Return the error that a message of another call has arrived, with a description of that call if
+ * it is known. A peer of this node has published its calls. Between nodes the message describes it.
+ * If that shows no difference, set issue.differs to the peer, which twill_comm_fail() then asks. */
 static int call_differs(struct twill_engine *engine, const struct twill_transfer *request)
 {
     if (engine->world->node[request->peer] == engine->world->node[engine->rank])
@@ -144,7 +145,9 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
         request->bytes);
 }
 
-/* Set run->last to the latest entry that a lane's complete messages carry. If later, publish it. */
+/* Set run->last to the latest entry of a rank into the call that the first `count` messages of a
+ * lane report. If one is later than run->last was and than this rank's own entry, publish it to the
+ * node. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {

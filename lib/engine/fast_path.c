@@ -132,7 +132,8 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 
-/* Post the fast path's stores, of any kind except IMM16, in the next epoch. */
+/* Make the fast path's stores, whose kind is neither NONE nor IMM16, for the next instance, which
+ * has the epoch engine->issue.epoch. */
 static __attribute__((noinline)) void post_others(struct twill_engine *engine,
                                                   const struct twill_request *run)
 {
@@ -154,8 +155,9 @@ static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
     twill_node_ring_doorbells(node);
 }
 
-/* Post the fast path's stores in the next epoch. Code that runs after the first store, or rarely,
- * is out of line, so that no register is saved for it before that store. */
+/* Make the fast path's stores, if any, for the next instance, which has the epoch
+ * engine->issue.epoch. The caller advances the epoch later. Code that runs after the first store,
+ * or rarely, is out of line, so that no register is saved for it before that store. */
 static inline void post_stores(struct twill_engine *engine, const struct twill_request *run)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
@@ -170,7 +172,9 @@ static inline void post_stores(struct twill_engine *engine, const struct twill_r
     }
 }
 
-/* Begin the first segment of a call without messages. Run it on from the steps that are posted. */
+/* Begin the first segment of a call after post_stores() has done its first steps, and issue the
+ * steps after these up to the first AWAIT. Does nothing if the plan has messages or memory is
+ * short. */
 static void start_instance(struct twill_engine *engine, struct twill_request *run)
 {
     struct twill_slot *slot = &engine->issue.slot[engine->issue.epoch % TWILL_WINDOW];

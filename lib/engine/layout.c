@@ -164,8 +164,9 @@ static void size_scratch(struct twill_request *run)
             twill_min(run->engine->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
 }
 
-/* Return whether this rank's call and, with mapped buffers, its peers' are out of place or do not
- * reduce. In place, dst is in the cache, where streaming stores are two to three times slower. */
+/* Return whether the call does not reduce, or no rank reduces in place, as far as this rank knows.
+ * With mapped buffers it knows the buffers of all ranks of its node, else only its own. In place,
+ * dst is in the cache, where streaming stores are two to three times slower. */
 static bool lies_apart(const struct twill_request *run)
 {
     bool apart = run->buffers.side[TWILL_SRC].base != run->buffers.side[TWILL_DST].base;
@@ -265,7 +266,9 @@ static size_t segment_elements(const struct twill_request *run,
                                   : 0;
 }
 
-/* Return the offset in bytes of a shard from base_of(), in copy number `copy` of TMP or SHARED. */
+/* Return the offset in bytes of a shard in SRC, DST, TMP or SHARED (`space`), counted from what
+ * base_of() returns. `copy` numbers the copies of the message in TMP or SHARED. `partial` selects
+ * the part of a copy for partial results, and `local` the local rank that has the SHARED. */
 static size_t offset_of(const struct twill_request *run, unsigned space, uint32_t local,
                         uint32_t copy, uint32_t shard, bool partial)
 {

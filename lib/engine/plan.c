@@ -20,6 +20,7 @@
 /* Most bytes of TMP in an instance. */
 #define SCRATCH_MOST ((size_t)64 << 20)
 
+/* Return whether a step posts a message to a transport, that is SEND, RECV or RECV_REDUCE. */
 static bool is_message(const struct twill_step *step)
 {
     return step->op == TWILL_STEP_SEND || step->op == TWILL_STEP_RECV ||
@@ -38,8 +39,10 @@ static void plan_count_copies(struct copies *copies, const struct twill_schedule
     copies->shared = twill_max(copies->shared, s->shared_blocks / s->blocks);
 }
 
-/* Set *copies to what the schedules declare. Nodes may differ in whether buffers are mapped but not
- * in segments, so take the most of both protocols. Returns TWILL_OK or the error. */
+/* Set *copies to how many copies of the message the plan's schedule needs in TMP and in SHARED.
+ * Nodes may differ in whether buffers are mapped, but not in their segments. So between nodes the
+ * schedules for `mapped` and for `staged` both count. Returns TWILL_OK, or the error of a
+ * schedule. */
 static twill_status count_declared(struct twill_engine *engine, const struct twill_plan *plan,
                                    struct copies *copies)
 {
@@ -101,8 +104,9 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }
 
-/* Set plan->bounce_bytes and late_bytes to the largest message that is received before it is
- * reduced. Blocks are up to one cache line longer than even parts, four with partials. Allow 8. */
+/* Set plan->late_bytes to the bytes of the largest RECV_REDUCE message, and bounce_bytes to the
+ * same over transports that need a bounce. A block has up to one cache line more than its even part
+ * of the data, or four lines with partials. Eight are allowed for. */
 static void size_bounces(const struct twill_engine *engine, struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -184,8 +188,9 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
     return TWILL_OK;
 }
 
-/* Return the number of steps of the entry barrier, or 0 if none can be skipped. It is the same on
- * all ranks, which tests/unit/algorithms/test_algorithms_sweep.c checks. */
+/* Return how many steps at the start of the plan's schedule are an entry barrier that may be
+ * skipped, or 0 if there is none. It is the same on all ranks, which
+ * tests/unit/algorithms/test_algorithms_sweep.c checks. */
 static uint32_t entry_steps_of(const struct twill_engine *engine, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;

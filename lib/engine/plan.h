@@ -13,7 +13,9 @@
 #define TWILL_EXCHANGE_MESSAGE ((size_t)2 << 20)
 /* Most bytes of a segment of such an exchange, as in place they are copied first. */
 #define TWILL_EXCHANGE_MOST ((size_t)64 << 20)
-/* Return the bytes, at least segment_net, of a segment of an alltoall of `size` ranks on nodes. */
+/* Return the bytes of a segment of a collective on several nodes in which `size` ranks send
+ * directly to each other. They let a rank send TWILL_EXCHANGE_MESSAGE bytes to each rank, up to
+ * TWILL_EXCHANGE_MOST in all. If `segment_net` is more, return that. */
 static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
 {
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));

@@ -133,11 +133,11 @@ struct twill_run_layout {
     size_t element, partial; /* width of an element, and of a partial result */
     bool narrow;             /* partial results are elements, rounded in every step */
     const float *after;      /* factor for the final result, or NULL */
-    size_t given; /* width of an element in the caller's buffers, which may have any alignment */
-    const size_t *known;   /* [shards] elements, or NULL if they are even or unknown to ranks */
+    size_t given;            /* width of an element of the type that the caller's buffers have */
+    const size_t *known;   /* [shards] elements of each; NULL if equal, or not known to all ranks */
     size_t most;           /* elements of the largest shard */
     uint32_t shard_blocks; /* blocks of a shard */
-    bool joined;           /* consecutive shards are adjacent, so a step handles them at once */
+    bool joined;           /* shards are adjacent, so that a step handles several at once */
     bool small;            /* SHARED fits the copies for small messages */
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
     bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
@@ -145,7 +145,7 @@ struct twill_run_layout {
     size_t segments;       /* number of instances */
     size_t segment_length; /* elements of a full segment in a shard */
     size_t partial_at;     /* offset of partials from raw contents in a copy of TMP or SHARED */
-    size_t copy_bytes;     /* of `blocks` blocks of TMP or SHARED */
+    size_t copy_bytes;     /* of one copy of the message in TMP or SHARED */
     size_t scratch_bytes, bounced_at; /* of a slot, and offset of the bounced sides in it */
     size_t fetched_at;                /* offset in a slot's scratch of chunks fetched to reduce */
     struct twill_account *account;    /* the observer's (struct twill_observer), or NULL */
@@ -159,12 +159,13 @@ struct twill_peer_buffers {
     struct twill_region *region[TWILL_SIDES]; /* attached memory, or NULL */
 };
 
-/* The buffers of a run on device memory, in its request (lib/engine/device_call.c). */
+/* Host memory in which a call on device memory runs (lib/engine/device_call.c). It lies in the
+ * call's request, which keeps `bounce` for later calls and frees it at its end. */
 struct twill_device_buffers {
     unsigned char *bounce; /* memory of twill_context_take_shared() */
     size_t bounce_bytes;
-    unsigned char uses;       /* how often this memory was used, at most 2 */
-    bool has_moved_sides;     /* buffers.side points to bounce memory, or did in the last call */
+    unsigned char uses;       /* calls that used this memory, up to 2; the second pins it */
+    bool has_moved_sides;     /* the latest call pointed buffers.side to bounce memory */
     const void *readable[2];  /* host memory of the last call that the driver does not know */
     unsigned char *copied[2]; /* host copies of src and dst of a point-to-point call, or NULL */
     void *place;              /* where the result goes on the device, or NULL */
@@ -302,7 +303,8 @@ struct twill_observer {
 struct twill_request *twill_request_take(struct twill_engine *engine);
 /* Release a request and what it attached of peers' memory. This invalidates its handle. */
 void twill_request_give(struct twill_request *request);
-/* Return the engine of a request that has ended, or NULL if another one or none has its memory. */
+/* Return the engine to which an ended request belonged, by its handle, whose memory stays readable.
+ * Returns NULL if that engine has closed, even if another engine now uses the memory. */
 struct twill_engine *twill_request_past_engine(const twill_request *handle);
 /* Return whether a struct twill_request is complete or idle. A wait calls this. */
 bool twill_request_done(const void *request);
@@ -326,8 +328,9 @@ static inline void twill_run_move(struct twill_request *run, const void *src, vo
  * several threads store, leave that to them, so that pages are near their first writers. */
 void twill_run_populate(const struct twill_request *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
-/* lib/engine/fast_path.c. Set the signature of a call, and its number to engine->issue.started. An
- * exchange that is numbered like a call needs no more of twill_request_begin(). */
+/* lib/engine/fast_path.c. Set the signature of a call, and its number to engine->issue.started.
+ * twill_request_begin() does that itself. Call this for a refused call or an exchange of buffer
+ * addresses, which take a number but are not begun. */
 void twill_run_number(struct twill_request *run);
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,

@@ -111,7 +111,8 @@ static void complete_request(struct twill_request *request, twill_status status)
     set_complete(request, status);
 }
 
-/* Complete the requests of a list with the error `status`, and record their ends. */
+/* Complete all requests of a list, which `next` links, with the error `status`. Record their ends
+ * in the trace. */
 static void fail_list(struct twill_request *first, twill_status status)
 {
     while (first != NULL) {
@@ -222,9 +223,9 @@ static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks,
 }
 
 /* Begin the segments that may begin. A segment needs the slot of the segment TWILL_WINDOW before
- * it. It also needs a copy of SHARED, and immediates, that no rank of the node uses any more. They
- * are unused once all have begun the instance max_ahead before, as each has then ended the one
- * TWILL_WINDOW before that. Returns how many have begun, or an error below 0. */
+ * it. It also needs a copy of SHARED, and lines of immediates, that no rank of the node still uses.
+ * None does once all ranks have begun the instance `max_ahead` before this one. Returns how many
+ * have begun, or an error below 0. */
 static int begin_segments(struct twill_engine *engine)
 {
     int started = 0;

@@ -18,26 +18,33 @@
 #include <stdint.h>
 
 struct twill_engine;
-/* How ranks that may run on this rank's CPUs share these. Its communicator's holder uses it. */
+/* How the ranks of a node that may run on the same CPUs share these, and when this rank's thread is
+ * moved. It lies in the communicator, whose holder uses it. twill_spread_prepare() sets it. */
 struct twill_cpu_share {
-    uint32_t index, ranks; /* number of this rank among them, and their number */
+    uint32_t index, ranks; /* this rank's index among these ranks, and their number */
     uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
-    /* In ticks: the next look, and the delay once another job had the core, with its bounds. */
+    /* In ticks: the earliest next move in a small call, the delay of moves once another program had
+     * the core, and the bounds of that delay. */
     uint64_t next, hold, hold_least, hold_most;
-    bool moved; /* moved in a small call since another job had the core */
+    bool moved; /* a small call has moved the thread since another program had the core */
 };
-/* Fill in *engine->tuning.share for a communicator whose ranks and their CPUs are known. */
+/* Set *engine->tuning.share from where the communicator's ranks may run, which must be known. Its
+ * `cpus` is 0 if the thread is never to be moved. */
 void twill_spread_prepare(struct twill_engine *engine);
-/* Move the calling thread to its CPU. Does nothing if the thread is there, or may run on more or
- * fewer CPUs than when the share was found. Returns whether it was moved. */
+/* Move the calling thread to the CPU that `share` gives this rank. Does nothing if the thread is
+ * there, or may run on more or fewer CPUs than when the share was found. Returns whether it was
+ * moved. */
 bool twill_spread_move(const struct twill_cpu_share *share);
 
 /* --- in small calls, by how long a yield took --- */
-/* Set the delays between looks for a clock of `rate` ticks per nanosecond. */
+/* Set the delays between two moves in small calls, for a clock of `rate` ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* Record that another waiting rank had the core at tick `now`. Move the thread, once in 10 ms. */
+/* Record that another waiting rank had the core at tick `now`. Move the thread as
+ * twill_spread_move() does, but at most once in 10 ms, and not while twill_spread_put_off() delays
+ * that. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
-/* Record that another job had the core at `now`. Look later, and yet later if a move led to it. */
+/* Record that another program had the core at tick `now`, and delay the next move. The delay
+ * doubles, from 10 ms up to 10 s, if a small call has moved the thread since the last time. */
 void twill_spread_put_off(struct twill_cpu_share *share, uint64_t now);
 
 #endif

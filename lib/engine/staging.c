@@ -112,7 +112,8 @@ void twill_staging_recall(struct twill_engine *engine)
             twill_node_put_staging_cost(engine->node, kind, way, known.cost[kind][way]);
 }
 
-/* Keep the costs of a kind, both of which are known, in the context, for later communicators. */
+/* Keep in the context, for later communicators, the costs of cached and of streamed stores for one
+ * kind of copies. Both costs must be known. If the context has no memory for them, do nothing. */
 static void remember_costs(struct twill_engine *engine, enum twill_staging_kind kind)
 {
     struct twill_context *context = engine->context;

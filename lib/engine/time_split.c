@@ -29,8 +29,9 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
     return all;
 }
 
-/* Return the last known entry into the call that ended last, from `from` to `to` in ticks. A peer
- * publishes its entry just after it stores what others wait for, so look again for a while. */
+/* Return the latest entry of a rank into the collective that ended last, with ticks 0 if none is
+ * known. This rank's call or wait lasted from tick `from` to `to`. A peer publishes its entry just
+ * after it stores what others wait for, so look again for up to 1/LOOK_SHARE of that time. */
 static struct twill_last_entry find_last(const struct twill_engine *engine, uint64_t from,
                                          uint64_t to)
 {
@@ -46,7 +47,7 @@ static struct twill_last_entry find_last(const struct twill_engine *engine, uint
     return last;
 }
 
-/* Return the sums since the creation of the communicator. */
+/* Return the communicator's calls, bytes sent and times since its creation. */
 static struct twill_split_sums sums_now(const struct twill_engine *engine)
 {
     return (struct twill_split_sums){
@@ -58,7 +59,8 @@ static struct twill_split_sums sums_now(const struct twill_engine *engine)
     };
 }
 
-/* Return what a rank's late entries have cost in a reader's period. */
+/* Return in how many calls `rank` was the last to enter, and how long this rank waited for it
+ * there. Only calls since the last twill_split_begin() for `reader` count. */
 static struct twill_lateness lateness_of(const struct twill_engine *engine, uint32_t rank,
                                          enum twill_split_reader reader)
 {
@@ -67,7 +69,8 @@ static struct twill_lateness lateness_of(const struct twill_engine *engine, uint
     return (struct twill_lateness){now->calls - start->calls, now->ticks - start->ticks};
 }
 
-/* Return the rank with the index-th highest cost of late entries, from 0, or UINT32_MAX if none. */
+/* Return the rank for which this rank has waited the index-th longest, from 0, since the last
+ * twill_split_begin() for `reader`. Returns UINT32_MAX if it has waited for fewer ranks. */
 static uint32_t rank_by_cost(const struct twill_engine *engine, size_t index,
                              enum twill_split_reader reader)
 {
@@ -91,7 +94,8 @@ static double percent(uint64_t part, uint64_t whole)
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
 }
 
-/* Write to text[bytes] where the time of a reader's period went. Returns the length of the text. */
+/* Write to text[bytes] the calls, the bytes sent and the shares of time since the last
+ * twill_split_begin() for `reader`. Returns the length of the text. */
 static size_t describe_period(const struct twill_engine *engine, enum twill_split_reader reader,
                               char *text, size_t bytes)
 {
@@ -111,7 +115,8 @@ static size_t describe_period(const struct twill_engine *engine, enum twill_spli
                                percent(blocked - waiting, spent), percent(spent - blocked, spent));
 }
 
-/* Describe what a rank's late entries have cost in a reader's period. */
+/* Write to text[bytes] how often `rank` was the last to enter a call, and how long this rank waited
+ * for it there. Only calls since the last twill_split_begin() for `reader` count. */
 static void describe_rank(const struct twill_engine *engine, uint32_t rank,
                           enum twill_split_reader reader, char *text, size_t bytes)
 {

@@ -25,7 +25,8 @@ struct twill_split_sums {
     uint64_t calls, bytes, spent, waiting, blocked;
 };
 
-/* The readers of the split, each of which has its own period. */
+/* The two readers of the split are the program, by twill_comm_times(), and the log, by
+ * TWILL_REPORT. Each reads the time since its own last twill_split_begin(). */
 enum twill_split_reader { TWILL_SPLIT_PROGRAM, TWILL_SPLIT_REPORTS, TWILL_SPLIT_READERS };
 
 /* The split of a communicator's time. The communicator has one, which its holder alone uses. */
@@ -37,15 +38,17 @@ struct twill_time_split {
     uint64_t *observed;          /* where waiting is also added, for metrics, or NULL */
     char line[256];              /* text that twill_comm_times() returns */
 };
-/* Allocate the split of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Allocate what engine->split contains. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_split_open(struct twill_engine *engine);
-/* Log the last report, if TWILL_REPORT is set, and free the split. */
+/* Log a line on all calls of the communicator, if TWILL_REPORT is set, and free what engine->split
+ * contains. */
 void twill_split_close(struct twill_engine *engine);
-/* Log one line with the shares of the report period that ends now, after the text `what`, and begin
- * the next period. The period of twill_comm_times() continues. The communicator is held. */
+/* Log one line, which begins with the text `what`, on the calls since the last report. It says
+ * which share of their time went into waiting for the last rank, waiting for data, and the rest.
+ * Begin the next report period, but not that of twill_comm_times(). The communicator is held. */
 void twill_split_report(struct twill_engine *engine, const char *what);
-/* Log one line with the shares of the communicator's whole life, if it has completed a call, after
- * the text `what`, and begin the next report period. The communicator is held. */
+/* Log a line as twill_split_report() does, but on all calls since the communicator was made, if
+ * there were any. Begin the next report period. The communicator is held. */
 void twill_split_report_all(struct twill_engine *engine, const char *what);
 /* Raise *last to the latest entry into call number `sequence` among the ranks of this node that
  * have published theirs. Returns whether all have. */
@@ -53,7 +56,7 @@ bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
 /* Return line `index` of twill_comm_times(), valid until the next call, or NULL past the last. */
 const char *twill_split_line(struct twill_engine *engine, size_t index);
-/* Begin a new period of a reader. */
+/* Begin a new period of `reader`, whose next lines cover only the time from now on. */
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);
 
 #endif

@@ -17,7 +17,8 @@
 /* Record events into this rank's node memory from now on. The ring of the context's first
  * communicator (`is_first`) is mapped at once, and that of others as events come. */
 void twill_trace_open(struct twill_engine *engine, bool is_first);
-/* Record an event of a collective at `tick`. */
+/* Record in the trace the begin or end (`kind`) of a collective at `tick`, a value of
+ * twill_ticks(). `status` is its result, or TWILL_OK at its begin. */
 static inline void twill_trace_call(const struct twill_request *request, enum twill_trace_kind kind,
                                     uint64_t tick, twill_status status)
 {
@@ -47,9 +48,10 @@ static inline void twill_trace_call_end(struct twill_request *request, twill_sta
 void twill_trace_point_begin(const struct twill_request *request);
 /* Record the end of a point-to-point call with the result `status`. */
 void twill_trace_point_end(const struct twill_request *request, twill_status status);
-/* Record that a wait for `peer` began `ns` nanoseconds ago. */
+/* Record in the trace that a wait for rank `peer` began `ns` nanoseconds ago.
+ * twill_trace_wait_end() records its end. */
 void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, uint64_t ns);
-/* Record that the wait that was recorded last has ended. */
+/* Record in the trace that the wait of the last twill_trace_wait_begin() has ended. */
 void twill_trace_wait_end(const struct twill_engine *engine);
 /* Record that the communicator has failed with `status`, as rank `from` has found. */
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);

@@ -36,7 +36,8 @@ static bool is_entry(const struct twill_variable *variable)
     return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
 }
 
-/* Return the environment variable that sets this value alone. For an entry it is the old name. */
+/* Return the name of the environment variable whose whole value is this variable's. For an entry of
+ * TWILL_LAYOUT or TWILL_TUNE that is its name before 1.0, as TWILL_NODES for TWILL_LAYOUT=nodes. */
 static const char *environment_name(const struct twill_variable *variable)
 {
     return is_entry(variable) ? variable->old : variable->name;
@@ -85,7 +86,8 @@ static int64_t choice_index(const char *choices, const char *text)
     }
 }
 
-/* Set *number to the ns of `text` in seconds. Returns false if it is malformed or out of range. */
+/* Set *number to the nanoseconds of `text`, which is in seconds. Returns false, and leaves *number
+ * as it was, if the text is malformed or outside the range of the variable. */
 static bool parse_seconds(const char *text, const struct twill_variable *variable, int64_t *number)
 {
     char *end;
@@ -154,12 +156,13 @@ struct config_entry {
     size_t name_length, value_length;
 };
 
-/* A variable that holds a list of entries. */
+/* An environment variable whose value is a list of entries "name=value", as TWILL_TUNE. The two are
+ * constant. */
 static const struct entry_list {
-    enum twill_variable_scope scope; /* of the entries */
+    enum twill_variable_scope scope; /* that of its entries in twill_variables[] */
     const char *variable;
     char separator[2]; /* not a comma, as units=l3=2,numa=4 has some */
-    const char *bare;  /* name of an entry that is only a value, or NULL */
+    const char *bare;  /* name of an entry that is given without "name=", or NULL */
 } lists[] = {
     {TWILL_SCOPE_LAYOUT, "TWILL_LAYOUT", ";", "nodes"},
     {TWILL_SCOPE_EXPERT, "TWILL_TUNE", ",", NULL},

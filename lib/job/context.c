@@ -249,7 +249,8 @@ static void note_machine(struct twill_context *context)
     note_nics(context);
 }
 
-/* Add a line on where memory is placed. With several NUMA nodes this differs between ranks. */
+/* Add a line to twill_context_describe() that says where `whose` memory ("for twill_alloc", say) is
+ * placed, by the text `why` of its policy. With several NUMA nodes this differs between ranks. */
 static void note_policy(struct twill_context *context, const char *whose, const char *why)
 {
     bool differs = twill_topology_machine(context->machine.topology)->numa_nodes > 1;

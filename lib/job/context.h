@@ -129,7 +129,7 @@ struct twill_context_comms {
     size_t opened, open_capacity;
     struct twill_handle_pool ended; /* memory of communicators that have ended */
     struct twill_handle_pool slabs; /* unused memory for requests */
-    _Atomic unsigned pending; /* sum over the open communicators and one per advancer; lock-free */
+    _Atomic unsigned pending; /* requests that any thread may advance, and advancers; lock-free */
     struct twill_context_staging *staging; /* measurements of the communicators, or NULL if none */
     /* Advance all communicators but `except`. Returns the steps made. NULL before one is opened. */
     int (*_Atomic advance)(struct twill_context *context, const struct twill_comm *except);
@@ -242,7 +242,9 @@ static inline void twill_context_at_end(struct twill_context *context,
     context->closers.close[context->closers.count++] = close;
 }
 
-/* Make the heap private memory and drop its registrations. Returns TWILL_OK or the error. */
+/* Replace the pages of the heap of twill_alloc() by private ones with the same contents, at the
+ * same addresses. Called when a job continues without a rank, which may still write to the old
+ * pages. Unpin and deregister the heap. Returns TWILL_OK, or the error of twill_heap_fence(). */
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error);
 /* Set *memory to new memory for the library, placed as the second half of TWILL_MEMORY says.
  * twill_context_give() frees it. Returns TWILL_OK or TWILL_ERR_MEMORY. */

@@ -37,13 +37,15 @@ static struct twill_bootstrap_params params_from(const struct twill_context *con
     };
 }
 
-/* Facts that the ranks of a growing job compare first. Sent as it is in memory. */
+/* Two facts that each rank of a job that grows sends to all others as soon as they are connected. A
+ * value, sent as it is in memory. */
 struct meeting_info {
-    uint8_t origin[TWILL_NONCE_BYTES];
-    char nodes[LAYOUT_BYTES]; /* TWILL_LAYOUT=nodes, of which rank 0's counts */
+    uint8_t origin[TWILL_NONCE_BYTES]; /* the job's identity, which its handles contain */
+    char nodes[LAYOUT_BYTES];          /* TWILL_LAYOUT=nodes, of which rank 0's counts */
 };
 
-/* Use rank 0's layout. Returns TWILL_ERR_MISMATCH if ranks were given handles of different jobs. */
+/* Set TWILL_LAYOUT=nodes in this rank's configuration to rank 0's, from all[size]. Fails if ranks
+ * were given handles of different jobs, with TWILL_ERR_MISMATCH, or if out of memory. */
 static twill_status use_meeting(struct twill_context *context, const struct meeting_info *all)
 {
     for (int r = 1; r < context->job.oob->size; r++)
@@ -58,7 +60,8 @@ static twill_status use_meeting(struct twill_context *context, const struct meet
     return TWILL_OK;
 }
 
-/* Exchange, check and use the facts of a growing job. Collective. Returns TWILL_OK or the error. */
+/* Exchange the ranks' struct meeting_info in a job that grows. Use rank 0's TWILL_LAYOUT=nodes, or
+ * fail if handles are of different jobs. Collective. Returns TWILL_OK or the error. */
 static twill_status compare_meeting(struct twill_context *context, const struct twill_join *join)
 {
     struct twill_oob *oob = context->job.oob;

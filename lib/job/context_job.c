@@ -67,8 +67,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     return TWILL_OK;
 }
 
-/* Divide what the ranks of this host share, and list them in job.host_cpus. Each gets a share of
- * free MCDRAM, as untouched allocations are invisible. The progress thread gets a spare PU. */
+/* Divide this host's memory and CPUs among its ranks. Limit both memory pools to a share of the
+ * free MCDRAM, as untouched allocations are invisible. Choose the CPU of the progress thread, a
+ * spare one if there is one. List the host's ranks in job.host_cpus. */
 static void share_host(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];

@@ -94,7 +94,8 @@ static twill_status set_found(struct twill_world *world, const struct twill_leve
     return known ? twill_world_set_level(world, level, label, error) : TWILL_OK;
 }
 
-/* Set the levels that `text`, TWILL_LAYOUT=units, declares. Returns TWILL_OK or the error. */
+/* Set the levels that `text`, TWILL_LAYOUT=units, declares. label[size] is scratch memory. Returns
+ * TWILL_OK or the error. */
 static twill_status set_declared(struct twill_world *world, const char *text, uint32_t *label,
                                  struct twill_error *error)
 {
@@ -110,7 +111,8 @@ static twill_status set_declared(struct twill_world *world, const char *text, ui
     return TWILL_OK;
 }
 
-/* Set the level of groups as TWILL_LAYOUT=groups declares. Returns TWILL_OK or the error. */
+/* Set the level of groups as TWILL_LAYOUT=groups declares. label[size] is scratch memory. Returns
+ * TWILL_OK or the error. */
 static twill_status set_groups(struct twill_world *world, const char *declared, uint32_t *label,
                                struct twill_error *error)
 {
@@ -238,7 +240,9 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
     return world->size;
 }
 
-/* Log that ranks are not bound, as a warning if they could be and levels are unknown for that. */
+/* Log that this rank, `first`, and others of its node may run on the same CPUs, as they are not
+ * bound. It is a warning if the node has enough cores to bind them, and levels of the hierarchy are
+ * unknown because they are unbound. */
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {

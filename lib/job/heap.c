@@ -24,6 +24,7 @@ struct twill_extent {
  * DDR and PLACED chunks are in use, PLACED ones with the policy. */
 enum chunk_state { CHUNK_NEW, CHUNK_DDR, CHUNK_PLACED };
 
+/* Return a block's alignment, TWILL_HUGE_PAGE if it has that many bytes, else a cache line. */
 static size_t block_alignment(size_t bytes)
 {
     return bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;
@@ -159,7 +160,8 @@ static twill_status out_of_heap(size_t bytes, size_t limit, struct twill_error *
                       bytes, limit);
 }
 
-/* Set *pointer to memory of the malloc library or, if it has none, to private memory. */
+/* Set *pointer to memory that this heap does not manage. It is from the malloc library or, if that
+ * has none, private. Fails if heap->limit would be exceeded or memory is short. */
 static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {
@@ -177,7 +179,7 @@ static twill_status take_outside(struct twill_heap *heap, void **pointer, size_t
     return TWILL_OK;
 }
 
-/* Allocate with take_outside() and list the allocation as an extent. */
+/* Set *pointer to memory that take_outside() gets, and list it as an extent of the heap. */
 static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_t bytes,
                                   struct twill_error *error)
 {
@@ -195,7 +197,8 @@ static twill_status alloc_outside(struct twill_heap *heap, void **pointer, size_
     return TWILL_OK;
 }
 
-/* Set *pointer to memory in the region or, without a limit, outside. Fails if all is full. */
+/* Set *pointer to memory in this rank's region. If that is full and TWILL_TUNE=heap_limit is not
+ * set, use private memory instead. Returns TWILL_OK, or TWILL_ERR_MEMORY if there is no room. */
 static twill_status alloc_shared(struct twill_heap *heap, void **pointer, size_t bytes,
                                  struct twill_error *error)
 {

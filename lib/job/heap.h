@@ -76,14 +76,15 @@ enum twill_preloaded_outcome {
     TWILL_PRELOADED_OUTCOMES
 };
 
-/* A context's use of the preloaded library. Constant once the context is created. */
+/* A context's use of libtwill-heap.so, a library that the program preloads and that replaces
+ * malloc(). Part of the context, and constant once that is created. */
 struct twill_preloaded {
     const struct twill_preload *library; /* NULL unless READY */
     enum twill_preloaded_outcome outcome;
-    size_t least;                        /* size in bytes of the smallest block that is served */
+    size_t least;                        /* bytes of the smallest block that malloc() takes there */
     struct twill_shm_region_given given; /* the region, as it is shared with other ranks */
     void *token;                         /* 8 bytes allocated in the region */
-    bool serving;                        /* serve() has been called */
+    bool serving;                        /* malloc() may use the region: serve() has been called */
 };
 
 /* Parse TWILL_HEAP (`setting`) and look for the library if it requests one. Returns an error only
@@ -93,14 +94,17 @@ twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char 
 /* If the library was found, use this process's region, or create one of `bytes` if it has none.
  * `token` is NULL unless the outcome is READY. */
 void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
-/* Start serving malloc() from the region if several ranks of the node share it. Up to `kept` bytes
- * of freed blocks stay resident for reuse, since page faults cost more than most messages. */
+/* If several ranks of the node share the region, let the program's malloc() use it for blocks of
+ * preloaded->least bytes or more. Up to `kept` bytes of freed blocks stay resident for reuse, since
+ * page faults cost more than most messages. */
 void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks);
-/* If `ineffective` is positive, warn that TWILL_HEAP has no effect on that many ranks, this being
- * the first. If `mcdram`, warn that TWILL_MEMORY does not place the region's memory. */
+/* If `ineffective` is positive, warn that TWILL_HEAP=shared has no effect on that many ranks. The
+ * caller passes their number on the first of these ranks and 0 on the others. If `mcdram`, warn
+ * that TWILL_MEMORY does not place the region's memory. */
 void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct twill_log *log,
                           int ineffective, bool mcdram);
-/* Stop serving. The region and its blocks stay, because they may outlive the context. */
+/* End a context's use of libtwill-heap.so, after which malloc() takes no more memory from the
+ * region for it. The region and its blocks stay, because they may outlive the context. */
 void twill_preloaded_close(struct twill_preloaded *preloaded);
 
 /* Memory of twill_alloc() (user) and of the library. context->lock protects the allocations. */

@@ -41,12 +41,12 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->preloaded = context->memory->preloaded.outcome;
 }
 
-/* Part of a node's memory that the process of one rank maps: the heaps of its own ranks (only one
- * if malloc() is served from it) and, for each of its ranks, those of all ranks of other processes.
- * It also maps the node memory of the first communicator. */
+/* How much memory of its node the process of one rank maps, a value. It maps the heaps of its own
+ * ranks, or one heap if malloc() uses it. For each of its ranks, it also maps the heaps of all
+ * ranks of other processes. */
 struct mapped {
-    uint32_t heaps;
-    uint64_t node_bytes;
+    uint32_t heaps;      /* number of heaps, where one that is mapped twice counts twice */
+    uint64_t node_bytes; /* bytes of the node memory of the first communicator */
 };
 
 /* Return what the process of `rank` maps, on a node of `ranks` ranks. */

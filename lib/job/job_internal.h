@@ -8,9 +8,10 @@
 
 /* lib/job/handle.c. Map zeroed memory for an object. Returns NULL if out of memory. */
 void *twill_handle_map(size_t bytes);
-/* Return an object's pages to the system. Its address range stays reserved and reads as zeros. */
+/* Return an object's pages to the system. Its address range stays reserved and reads as zeros, so
+ * that a handle that is used after its end is recognised. */
 void twill_handle_retire(void *memory, size_t bytes);
-/* Retire all memory in the pool and empty it. */
+/* Empty the pool, and give all its memory to twill_handle_retire(). */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
 /* lib/job/context_bootstrap.c. Connect ranks and open the log. Returns TWILL_OK or the error. */
@@ -89,7 +90,9 @@ twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_o
 /* Set the heap's size by the infos of all ranks, and share it. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
-/* Finish the heap, and make the world anew if ranks do not share. Returns TWILL_OK or the error. */
+/* Finish the heap, which takes over opening->region, and let malloc() use it if TWILL_HEAP says so.
+ * If ranks of a host cannot share memory, warn, and make job.world again with these alone on their
+ * nodes. Returns TWILL_OK or the error. */
 twill_status twill_heap_conclude(struct twill_context *context, struct twill_heap_opening *opening);
 /* Free what the opening still owns. Called also after a failure. */
 void twill_heap_opening_end(struct twill_heap_opening *opening);

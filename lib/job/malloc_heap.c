@@ -90,7 +90,9 @@ static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *prelo
     return TWILL_PRELOADED_READY;
 }
 
-/* Set `token` and `given` in a region of at least `bytes` bytes. Returns the outcome. */
+/* Find or create this process's region, and allocate 8 bytes in it as preloaded->token. Set `given`
+ * to what other ranks need to map the region. Returns READY, CHILD or MEMORY, or SMALL if it has
+ * fewer than `bytes` bytes. */
 static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *preloaded, size_t bytes)
 {
     enum twill_preloaded_outcome why;

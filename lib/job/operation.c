@@ -74,7 +74,8 @@ twill_status twill_op_create(twill_context *context, twill_op *op, twill_op_fn f
     return store_operation(context, op, &operation, &error);
 }
 
-/* Return the bytes of a factor, which is a float for narrow types. */
+/* Return the bytes of the factor by which a scaled sum over `type` multiplies its inputs. It is an
+ * element of that type or, for floats of 8 or 16 bits, a float. */
 static size_t factor_bytes(twill_type type)
 {
     return twill_type_is_narrow(type) ? sizeof(float) : twill_type_size(type);

@@ -115,8 +115,9 @@ static twill_status persistent_add(struct twill_context *context, void *start, s
     return TWILL_OK;
 }
 
-/* Remove a region from the list and from all transports, before its memory is freed. Returns false
- * if there is none. Takes the context's lock itself, because transports' locks come before it. */
+/* Remove the region at `start` from memory->regions and from all transports, before its memory is
+ * freed. It must be from twill_register() if `registered`, and otherwise not. Returns false if
+ * there is none. Takes the context's lock itself, because transports' locks come before it. */
 static bool persistent_remove(struct twill_context *context, const void *start, bool registered)
 {
     twill_context_lock(context);
@@ -267,7 +268,8 @@ static bool place(void *user, void *at, size_t bytes)
     return placed;
 }
 
-/* Undo place() before the memory is freed. */
+/* Give `bytes` bytes of memory that is about to be freed back to the budget of the library's
+ * memory. `placed` is what place() returned for it. */
 static void unplace(void *user, size_t bytes, bool placed)
 {
     struct twill_context *context = user;

@@ -81,8 +81,9 @@ static bool begins_as_tuning(const char *path)
     return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
 }
 
-/* Search the *.tuning files of a folder in order of name and load the first for this machine. A
- * missing folder counts as empty. `ignored` is as in find_timings(). */
+/* Set *timings, which is NULL, to those of the first *.tuning file, by name, that is for this
+ * machine. It stays NULL if the folder is missing or has none. Fails if that file cannot be parsed.
+ * Set ignored[bytes] to the path of a tuning file without that ending, if any. */
 static twill_status search_folder(struct twill_tuning **timings, const char *folder,
                                   const struct twill_tuning_key *here, char *ignored, size_t bytes,
                                   struct twill_error *error)

@@ -224,6 +224,7 @@ static const char *call_text(const struct twill_job_region *region, char *text, 
     return text;
 }
 
+/* Return whether the process of a region's owner is stopped, by a signal or a debugger. */
 static bool is_stopped(const struct twill_job_region *region)
 {
     return region->process.state == 'T' || region->process.state == 't';
@@ -248,7 +249,8 @@ static void find_dead_and_stopped(struct twill_job_view *view)
     }
 }
 
-/* Return the region in [from, to) that is in the latest call, or NULL if none is in a call. */
+/* Return the region whose owner is in the call with the highest number, or NULL if none is in a
+ * call. It looks at view->region[from] to region[to - 1]. */
 static const struct twill_job_region *find_farthest(const struct twill_job_view *view, size_t from,
                                                     size_t to)
 {

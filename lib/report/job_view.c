@@ -42,7 +42,8 @@ static void find_owner(struct twill_job_region *region, int fd)
         region->process = (struct twill_host_process){.pid = 0};
 }
 
-/* Read the last call of a region's owner, and whether the owner is in it. */
+/* Set region->record and `entered` to the last call of the region's owner, if has_call, and in_call
+ * to whether the owner is still in it. */
 static void read_call(struct twill_job_region *region)
 {
     const struct twill_node *node = &region->view->node;
@@ -154,7 +155,9 @@ static int compare_regions(const void *a, const void *b)
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Return TWILL_ERR_ARGUMENT or TWILL_ERR_SYSTEM. The message says why nothing was found. */
+/* Return the error of a search that found nothing, with a message that says why. It is
+ * TWILL_ERR_SYSTEM if a process or its memory could not be read, and TWILL_ERR_ARGUMENT if there is
+ * nothing to read. */
 static twill_status refuse_search(const struct job_search *search)
 {
     const struct twill_host_process *first = &search->first;

@@ -59,7 +59,8 @@ static struct twill_metrics *metrics_of(const struct twill_context *context)
     return (struct twill_metrics *)(uintptr_t)context->observer;
 }
 
-/* Set run->layout.account to the sums of such calls, maybe new. Fails only if out of memory. */
+/* Set run->layout.account to the sums of calls with the run's communicator, collective, class of
+ * sizes and algorithm, and make it if there is none. Fails only if out of memory. */
 static twill_status find_account(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;

@@ -12,13 +12,17 @@ struct twill_context;
 typedef twill_status (*twill_gather_fn)(struct twill_comm *comm, const void *src, void *dst,
                                         size_t count, twill_type type);
 /* Record the events of a communicator from now on, if TWILL_TIMELINE is set. A failure is only a
- * warning. On the first communicator of all ranks this is collective and aligns the clocks. */
+ * warning. On the first communicator of all ranks this is collective, and aligns the ranks' clocks
+ * by calls of `gather`, which is twill_allgather(). */
 void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather);
-/* On the first communicator of all ranks, align the clocks again and stop recording. Collective. */
+/* If `comm` is the first communicator of all ranks and TWILL_TIMELINE is set, stop recording it and
+ * align the clocks again, which is collective. Does nothing on other communicators. `gather` is
+ * twill_allgather(). */
 void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather);
 /* Write the recorded events of all communicators to the file, and stop recording this one. */
 void twill_timeline_detach(struct twill_comm *comm);
-/* Name tensor `index` of the sets over a communicator in its later events, if it has no name. */
+/* From now on, show tensor `index` of each gradient set over the communicator by this name in the
+ * communicator's events. If it has a name, that stays. */
 void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
 
 /* Keep metrics if TWILL_METRICS is set. Returns TWILL_OK, TWILL_ERR_MEMORY or TWILL_ERR_CONFIG. */

@@ -301,7 +301,7 @@ enum same { SAME_KIND, SAME_PEER = 1, SAME_SEQUENCE = 2, SAME_DETAIL = 4 };
 /* How the events of a kind end. A constant. */
 static const struct row {
     uint8_t ends; /* kind of the end, or 0 for an instant */
-    uint8_t same; /* enum same */
+    uint8_t same; /* what an end has in common with its begin, a set of enum same */
 } rows[TWILL_TRACE_KIND_COUNT] = {
     [TWILL_TRACE_CALL_BEGIN] = {TWILL_TRACE_CALL_END, SAME_SEQUENCE},
     [TWILL_TRACE_POINT_BEGIN] = {TWILL_TRACE_POINT_END, SAME_PEER},
@@ -392,7 +392,8 @@ static void count_bytes(struct spans *open, const struct twill_trace_event *even
     add_event(open->timeline, &added);
 }
 
-/* Take and return the lowest free lane of an event's kind. Its first use names its track. */
+/* Take and return the lowest free lane for an event, which drop_begun() frees. A lane is one of the
+ * lines on which events of a kind are drawn. At its first use add an event that names it. */
 static uint8_t take_lane(struct spans *open, const struct twill_trace_event *event)
 {
     uint32_t used = open->lanes[event->kind];
@@ -418,7 +419,8 @@ static void drop_begun(struct spans *open, unsigned i)
     }
 }
 
-/* Remember an event that has begun. If there are too many, show the oldest as an instant. */
+/* Remember an event that has begun. If OPEN_MOST are remembered, forget the oldest and show it as
+ * an instant. */
 static void begin_event(struct spans *open, const struct twill_trace_event *event)
 {
     if (open->count == OPEN_MOST) {
@@ -440,7 +442,8 @@ static bool are_pair(const struct twill_trace_event *begin, const struct twill_t
            ((row->same & SAME_DETAIL) == 0 || begin->detail == end->detail);
 }
 
-/* Add the span of an event that ends, or return false if its begin is not known. */
+/* If a remembered event has ended with this one, add its span to the timeline, forget it, and
+ * return true. Otherwise return false. */
 static bool end_event(struct spans *open, const struct twill_trace_event *event)
 {
     unsigned i = 0;
@@ -481,8 +484,9 @@ static void consume_event(void *user, const struct twill_trace_event *event)
     pthread_mutex_unlock(&open->lock);
 }
 
-/* Write the name of a rank's file, which is the pattern with %r replaced by the rank. Without %r
- * the rank goes before the ending, or to the end. */
+/* Write the name of a rank's file, which is the pattern with %r replaced by `number`, the rank. In
+ * a job that has grown, ".eEPOCH" follows the rank. Without %r the rank goes before the ending, or
+ * to the end. */
 static void name_timeline(const char *pattern, unsigned number, uint32_t epoch, char path[PATH_MAX])
 {
     char rank[32];

@@ -197,7 +197,9 @@ static twill_status append_line(struct twill_context *context, const char *line)
     return TWILL_OK;
 }
 
-/* Append a set's choices for a dense layer, as two lines. Returns TWILL_OK or the error. */
+/* Append two lines to selection.why, for a gradient that is only summed and for one that an
+ * optimizer uses. They say whether a gradient set would gather the factors or reduce the gradient
+ * of a dense layer, by the times from `pricing`. Returns TWILL_OK or the error. */
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
 {
@@ -216,7 +218,8 @@ static twill_status append_dense(struct twill_context *context, struct twill_den
     return TWILL_OK;
 }
 
-/* Append a set's choices for a dense layer in this world. Returns TWILL_OK or the error. */
+/* Append to selection.why how a gradient set would sum the gradient of a dense layer over the ranks
+ * of `world`, as append_dense() does. Returns TWILL_OK or the error. */
 static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
                               const struct twill_world *world, const struct twill_tuning *tuning)
 {
@@ -228,7 +231,9 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     return status;
 }
 
-/* If the choice is a total exchange between nodes, append the length of its messages. */
+/* If ranks of several nodes send directly to each other by the choice, no message waiting for
+ * another, append a line with the length of these messages to selection.why. Returns TWILL_OK or
+ * the error. */
 static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
                                const struct twill_world *world)
 {
