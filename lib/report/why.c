@@ -231,9 +231,9 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
     return status;
 }
 
-/* If ranks of several nodes send directly to each other by the choice, no message waiting for
- * another, append a line with the length of these messages to selection.why. Returns TWILL_OK or
- * the error. */
+/* If by the choice ranks of several nodes send directly to each other, and no message waits for
+ * another, append a line to selection.why. It gives the most bytes of such a message. Returns
+ * TWILL_OK or the error. */
 static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
                                const struct twill_world *world)
 {
