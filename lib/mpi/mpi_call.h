@@ -6,22 +6,23 @@
 
 #include "lib/mpi/shim.h"
 
-/* One side of a call whose memory twill cannot use directly. It consists of `shards` runs of
- * elements, which are packed into or unpacked from contiguous bytes. */
+/* One side, sending or receiving, of a call whose memory twill cannot use directly. Part of a
+ * twill_mpi_bound. It consists of `shards` stretches of elements, which are packed into or unpacked
+ * from contiguous bytes. */
 struct twill_mpi_side {
     const void *user;  /* the program's buffer */
     MPI_Datatype type; /* for PMPI_Pack; unused if plain */
     MPI_Count size;    /* bytes of a packed element */
     MPI_Count extent;  /* distance in bytes of elements in the program's memory */
-    MPI_Count true_lb; /* for plain: offset in bytes of the first byte */
-    bool plain;        /* each run is count * size contiguous bytes, copied with memcpy */
+    MPI_Count true_lb; /* offset in bytes of the first byte, used if plain */
+    bool plain;        /* each stretch is count * size contiguous bytes, copied with memcpy */
     bool large;        /* counts are MPI_Count and displs MPI_Aint, not int */
     int shards, skip;  /* `skip` is a shard that is not copied, or -1 */
     MPI_Count count;   /* elements of each shard, if counts is NULL */
     const void *counts;
     const void *displs;    /* in extents; NULL if the shards are contiguous */
-    size_t bytes;          /* of all shards */
-    unsigned char *bounce; /* the contiguous bytes, in bounce memory of the call */
+    size_t bytes;          /* packed bytes of all shards */
+    unsigned char *bounce; /* the packed bytes, in bounce memory of the call */
 };
 
 /* Flags of twill_mpi_bound. BOUNCES_IN means that `in` is packed before every run, and BOUNCES_OUT
@@ -121,13 +122,17 @@ static inline void *twill_mpi_at(const void *base, MPI_Count bytes)
 {
     return (void *)((uintptr_t)base + (uintptr_t)bytes);
 }
-/* Pack the send side into bounce memory if it goes there. If the MPI cannot, the call FAILS. */
+/* Copy the data to send to bounce memory if they go through it. If the MPI cannot copy them, set
+ * TWILL_MPI_FAILS in bound->bounced, so that the call fails on all ranks. */
 void twill_mpi_pack_bounced(struct twill_mpi_bound *bound);
-/* Unpack the receive side. Returns the failure of a call that FAILS, TWILL_ERR_INTERNAL or OK. */
+/* Copy the received data from bounce memory to the program's buffer. Returns TWILL_OK, or
+ * TWILL_ERR_INTERNAL if the MPI cannot copy. If bound->bounced has TWILL_MPI_FAILS, copies nothing
+ * and returns bound->failure. */
 twill_status twill_mpi_unpack_bounced(const struct twill_mpi_bound *bound);
 /* Release the call's operation and, unless it is blocking, free its bounce memory and types. */
 void twill_mpi_bound_free_owned(struct twill_mpi_bound *bound);
-/* Copy the send side to bounce memory if twill cannot use it. If the MPI cannot, the call FAILS. */
+/* Copy the data to send to bounce memory if twill cannot use them in place. If the MPI cannot copy
+ * them, set TWILL_MPI_FAILS in bound->bounced, so that the call fails on all ranks. */
 static inline void twill_mpi_pack(struct twill_mpi_bound *bound)
 {
     if (bound->bounced != 0)
@@ -153,7 +158,9 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
 /* Allocate bounce memory and set src and dst. Copies arrays and types that a call which is not
  * blocking needs later. If out of memory, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
-/* Make the twill call, or a barrier if it FAILS. Returns its status, and *request if it has one. */
+/* Run, start or initialise the twill call, by its form. If bound->bounced has TWILL_MPI_FAILS, do
+ * this with a barrier instead, so that all ranks get an error. Returns twill's status. Sets
+ * *request unless the call is blocking, for which `request` is NULL. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
 #endif

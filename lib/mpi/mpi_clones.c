@@ -44,7 +44,9 @@ static uint64_t offer_idle(const struct twill_mpi_comm *parent)
     return offer;
 }
 
-/* Return the first clone of `common`, those idle on all ranks, or NULL. Mark it as used. */
+/* Choose a communicator of an earlier persistent request for a new one, and mark it as used. Bit i
+ * of `common` says that number i in the parent's list is idle on all ranks. Returns the lowest of
+ * these, or NULL if `common` is 0. */
 static struct twill_mpi_comm *take_idle(struct twill_mpi_comm *parent, uint64_t common)
 {
     if (common == 0)
@@ -81,8 +83,9 @@ static void unlist_clone(struct twill_mpi_comm *clone)
         *at = clone->as_clone.next;
 }
 
-/* Make the bound request on a clone that has served before, and release `fresh`, whose arrays the
- * call is bound to. Returns false if a rank fails. The clone then stays idle for ever. */
+/* Make the bound persistent request on `clone`, whose earlier request was freed. Swap arrays with
+ * `fresh`, because the call is bound to those of `fresh`, and release `fresh`. Returns true if all
+ * ranks succeed. If any fails, marks `clone` as broken, so that it is never used again. */
 static bool use_again(struct twill_mpi_comm *clone, struct twill_mpi_comm *fresh,
                       struct twill_mpi_oob *oob, struct twill_mpi_bound *bound,
                       twill_request **request)

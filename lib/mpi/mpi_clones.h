@@ -13,14 +13,17 @@
  * over parent->scratch.numbers, to which the call has been bound, and gives the parent a new array.
  * The parent must be locked. Returns NULL if out of memory. */
 struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent);
-/* Give the clone its twill communicator and make the bound request on it. Collective over `parent`.
- * `lacks` says that this rank cannot. Returns true if all ranks succeed, and bound->comm is then
- * the clone or an older idle one. A clone that is not used is freed. It may be NULL. */
+/* Make the bound persistent request on a communicator of its own, with collective calls over
+ * `parent`. If an earlier clone is idle on all ranks, this is the communicator. Otherwise it is
+ * `clone`, which gets its twill communicator here. A rank that lacks something passes `lacks`, or
+ * NULL as `clone`, and all ranks then fail. Returns true if all ranks succeed. Then *request is
+ * set, and bound->comm is the clone that is used. If `clone` is not used, it is freed. */
 bool twill_mpi_clone_set_up(struct twill_mpi_comm *parent, struct twill_mpi_comm *clone, bool lacks,
                             struct twill_mpi_bound *bound, twill_request **request);
 /* Keep a clone that has no request any more for a later request, or release it. Does not wait. */
 void twill_mpi_clone_free(struct twill_mpi_comm *clone);
-/* Release the idle clones of a freed parent. The others are released with their requests. */
+/* Queue for release the clones of a freed parent that are idle, because their persistent request
+ * was freed. Other clones are released after their request has been freed. */
 void twill_mpi_clones_close(struct twill_mpi_comm *parent);
 /* Revoke the twill communicators of a parent and of its clones, and mark them as revoked. */
 void twill_mpi_clones_revoke(struct twill_mpi_comm *parent);

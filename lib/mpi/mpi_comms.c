@@ -18,7 +18,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-/* Return the list of the table that holds the entry of `handle`, if there is one. */
+/* Return the address of the table's list for `handle`, which may be empty. It holds the entry of
+ * `handle` if there is one. */
 static _Atomic(struct twill_mpi_comm *) *bucket_of(MPI_Comm handle)
 {
     uint64_t hash = (uint64_t)(uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15);
@@ -61,7 +62,8 @@ MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm)
     return handle != MPI_COMM_NULL ? handle : MPI_COMM_WORLD;
 }
 
-/* Return an unused, hidden entry for `handle` and `size` ranks, or NULL if out of memory. */
+/* Reserve an entry of the table for the communicator `handle` with `size` ranks. Lookups do not
+ * find it until publish_comm() stores the handle in it. Returns NULL if out of memory. */
 static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
 {
     size_t *numbers = calloc((size_t)size * 4, sizeof(*numbers));
@@ -299,8 +301,9 @@ static twill_status make_comm(struct twill_mpi_comm *comm, const int *ranks,
     return status;
 }
 
-/* Set up a communicator on all ranks, or on none. `fate` is ADOPTED, or the reason why this rank
- * cannot. If it is ADOPTED, this rank holds `making`. Returns the fate, equal on all ranks. */
+/* Create comm->comm and, unless `bound` is NULL, its persistent *request, on all ranks or on none.
+ * `fate` is ADOPTED, or the reason why this rank cannot. With ADOPTED the caller holds the lock
+ * comms.making, and keeps it. Returns ADOPTED or the worst reason, equal on all ranks. */
 static enum twill_mpi_fate set_up_comm(struct twill_mpi_comm *comm, MPI_Comm handle,
                                        const int *ranks, enum twill_mpi_fate fate,
                                        const struct twill_mpi_bound *bound, twill_request **request)

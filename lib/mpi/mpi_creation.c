@@ -203,6 +203,8 @@ int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_
     return twill_mpi_file_opened(PMPI_File_open(comm, name, mode, info, file));
 }
 
+/* Close a file in the MPI and count it as closed. While files are open, collectives let the MPI
+ * make progress. Returns MPI's code. */
 int MPI_File_close(MPI_File *file)
 {
     return twill_mpi_file_closed(PMPI_File_close(file));

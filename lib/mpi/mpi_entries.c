@@ -144,7 +144,9 @@ static void narrow_open(struct narrowed_call *narrow, const struct twill_mpi_cal
     }
 TWILL_MPI_COLLECTIVES(RUN)
 
-/* Make a call whose counts were converted by the MPI's older function. Returns MPI's code. */
+/* Make a call in the MPI by its function with int counts, to which narrow_open() has converted the
+ * call's counts. Sets *request, except for a blocking call. Returns MPI's code, or MPI_ERR_OTHER
+ * for a kind of call that the MPI does not have. */
 static int run(const struct narrowed_call *narrow, MPI_Request *request)
 {
     switch (narrow->call.kind) {

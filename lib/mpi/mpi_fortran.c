@@ -44,7 +44,8 @@ static void store_code(fint *code, int result)
         *code = result;
 }
 
-/* Return the MPI's own entry point of this name, which others also export, or NULL. */
+/* Return the MPI library's own function `name`, or NULL if it has none. A search of the whole
+ * process could find the function of that name in this library. */
 static twill_mpi_function *own_entry(const char *name)
 {
     void *other = dlsym(RTLD_DEFAULT, "mpi_abort_"); /* exported by the MPI, not by this library */
@@ -351,7 +352,8 @@ struct request_array {
 #define STATUS_FINTS (sizeof(MPI_Status) / sizeof(fint))
 extern fint mpi_fortran_status_ignore_, mpi_fortran_statuses_ignore_;
 
-/* Return C's form of a status with its MPI_ERROR, which is *own or MPI_STATUS_IGNORE. */
+/* Convert a Fortran status, including its MPI_ERROR, to C in *own, and return `own`. If the program
+ * ignores the status, return MPI_STATUS_IGNORE and leave *own unset. */
 static MPI_Status *status_open(const fint *status, MPI_Status *own)
 {
     if (status == &mpi_fortran_status_ignore_)
@@ -570,7 +572,9 @@ ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fi
 SOME(waitsome, WAITSOME, Waitsome)
 SOME(testsome, TESTSOME, Testsome)
 
-/* Store the `result` of the MPI's own entry point, which knows MPI_BOTTOM, and count the window. */
+/* Finish a Fortran call that makes a window. If `result`, the MPI's code, is MPI_SUCCESS, count the
+ * window as open, because open windows need the MPI's progress. Stores `result` in *code unless the
+ * program omitted that. */
 static void window_made(fint result, const fint *window, fint *code)
 {
     if (result == MPI_SUCCESS) {
@@ -580,7 +584,8 @@ static void window_made(fint result, const fint *window, fint *code)
     store_code(code, result);
 }
 
-/* Define an entry point with these arguments before window and code. */
+/* Define an entry point with these arguments before window and code. It calls the MPI's own Fortran
+ * function, which knows Fortran's MPI_BOTTOM. */
 #define WINDOW_ENTRY(lower, UPPER, arguments, ...)                                                 \
     ENTRY(lower, UPPER, __VA_ARGS__, fint *window, fint *code)                                     \
     {                                                                                              \

@@ -254,8 +254,9 @@ static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Agree on settings and levels of threads, which may differ between ranks. twill is off if one rank
- * turned it off, and one rank can ask for a report. Returns false if there is nothing to do. */
+/* Agree with all ranks on settings and levels of threads, which may differ, and store them in
+ * twill_mpi. twill is off if one rank turned it off, and one rank can ask for a report. Returns
+ * false if twill is off and no rank wants a report, or if the MPI fails. Collective. */
 static bool agree_on_settings(void)
 {
     const char *take = getenv("TWILL_MPI"), *report = getenv("TWILL_MPI_REPORT");

@@ -107,7 +107,9 @@ static unsigned measure_counts(struct buffer *buffer)
     return 0;
 }
 
-/* Check shards and set *buffer, with arrays in numbers[2][shards]. Returns a fault or 0. */
+/* Check an end that has a count for each of `shards` shards, and describe it in *buffer. If
+ * `large`, counts are MPI_Count, not int. Their lengths and offsets in bytes are stored in
+ * numbers[2][shards], to which *buffer points. Returns TWILL_MPI_WRONG_* or 0. */
 static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *end, bool large,
                              int shards, size_t *numbers)
 {
@@ -164,7 +166,9 @@ static void bounce(struct twill_mpi_bound *bound, unsigned which, const struct b
     bound->bounced |= which;
 }
 
-/* Set where twill finds this side (`which`), or describe it as going through bounce memory. */
+/* Set the buffer of one side in *bound, the sent data if `which` is BOUNCES_IN, the received data
+ * if it is BOUNCES_OUT. If twill cannot use it in place, describe a copy in bounce memory. The copy
+ * leaves out the shard with index `skip`, unless that is -1. */
 static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
                              const struct buffer *buffer, int skip)
 {
@@ -183,9 +187,10 @@ static inline void bind_side(struct twill_mpi_bound *bound, unsigned which,
         bounce(bound, which, buffer, skip);
 }
 
-/* Return whether the MPI refuses overlapping buffers. MPICH does if they are at one address and
- * have one type and one array of counts. Other overlaps are copied, and so are shards between
- * another buffer's, which is legal. If not refused, this rank alone must not pass the call on. */
+/* Return whether the MPI refuses a call because its buffers a and b overlap. MPICH does if the
+ * addresses a_at and b_at are equal, and so are types and any arrays of counts. If false, the
+ * caller runs the call with a copy of one buffer. It must not pass the call on, which other ranks
+ * run in twill. */
 static inline bool overlap_is_refused(const struct twill_mpi_call *call,
                                       struct twill_mpi_bound *bound, const struct buffer *a,
                                       const void *a_at, const struct buffer *b, const void *b_at)
@@ -233,7 +238,9 @@ struct move_shape {
     bool vector;  /* shards have different lengths */
 };
 
-/* Return the offset in bytes of this rank's shard, in the memory if `direct`, else if packed. */
+/* Return the offset in bytes of the shard of `rank` from the first byte of `whole`. If `direct`, it
+ * is the offset in the program's memory, with gaps between shards. Otherwise it is the offset in a
+ * packed copy without gaps. */
 static size_t own_at(const struct buffer *whole, int rank, bool direct)
 {
     size_t at = 0;
@@ -294,7 +301,9 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
     }
 }
 
-/* Check the end with all ranks' shards and fill in *whole. Returns TWILL_MPI_WRONG_* or 0. */
+/* Check the arguments for the side with the shards of all ranks, and describe it in *whole. It is
+ * the receive side if shape.gathers, otherwise the send side. Returns 0 or the fault, a
+ * TWILL_MPI_WRONG_*, with TWILL_MPI_WRONG_RECEIVED added on the receive side. */
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)
 {
@@ -306,7 +315,9 @@ static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_
     return shape.gathers ? twill_mpi_received(wrong) : wrong;
 }
 
-/* Check the end with this rank's shard and fill in *shard. Returns TWILL_MPI_WRONG_* or 0. */
+/* Check the arguments for the side with only this rank's shard, and describe it in *shard. It is
+ * the send side if shape.gathers, otherwise the receive side. Returns 0 or the fault, a
+ * TWILL_MPI_WRONG_*, with TWILL_MPI_WRONG_RECEIVED added on the receive side. */
 static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_call *call,
                                    struct move_shape shape)
 {
@@ -314,8 +325,10 @@ static inline unsigned check_shard(struct buffer *shard, const struct twill_mpi_
                          : twill_mpi_received(check_buffer(shard, &call->recv, 1));
 }
 
-/* Set the buffers of a call whose shard is not as long as its place in the whole. Returns TAKEN.
- * MPI forbids this, but MPIs run it and others cannot know. The local copy is made at once. */
+/* Set the buffers of a call in which this rank's shard is not as long as its place in `whole`. MPI
+ * forbids this, but other ranks cannot know. So the call runs as if in place, and this function
+ * copies the shard to or from its place. If that fails, or for a persistent call, all ranks get an
+ * error. Returns TAKEN. */
 static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct move_shape shape,
                                        const struct buffer *shard, const struct buffer *whole)
 {
@@ -328,7 +341,9 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Set the buffers on a rank with both sides. Returns TAKEN, or ERRONEOUS if the MPI refuses. */
+/* Set the buffers of a call on a rank with both sides. One side is `shard`, its own, the other is
+ * `whole`, with the shards of all ranks. The shard is sent if shape.gathers, otherwise received.
+ * Returns TAKEN, or ERRONEOUS if the MPI refuses overlapping buffers. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)

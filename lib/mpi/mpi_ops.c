@@ -135,8 +135,9 @@ static struct twill_mpi_operation *user_of(enum twill_mpi_handle which, uintptr_
     return NULL;
 }
 
-/* Return whether the caller must free a handle of `operation`, which has no user left. This is so
- * if the program has freed the handle and no other operation uses it. */
+/* Return whether the caller must free the MPI operation or type (`which`) of a slot that no call
+ * uses any more. This is so if the program has freed it and no slot in use has it. If another slot
+ * has it, the release of that slot frees it later. */
 static bool is_last(struct twill_mpi_operation *operation, enum twill_mpi_handle which)
 {
     if (!operation->freed[which])

@@ -140,8 +140,9 @@ static void *scratch(struct twill_mpi_comm *comm, size_t bytes)
     return comm->scratch.bounce;
 }
 
-/* Copy the program's arrays of a side to *more, which moves past them, and keep its type, because
- * both may be gone when the call has returned. Returns false if the MPI fails. */
+/* Make a side independent of the program's arrays and type, which may be gone after the call.
+ * Copies the arrays to *more, moves *more past the copies, and points the side to them. Unless
+ * plain, replaces the type by a new equal one. Returns false if the MPI cannot make it. */
 static bool keep_side(struct twill_mpi_side *side, unsigned char **more)
 {
     const size_t bytes = (size_t)side->shards * (side->large ? sizeof(MPI_Count) : sizeof(int));

@@ -28,8 +28,9 @@ static const struct threshold mpich_table[] = {{TWILL_MPI_Bcast, 2, {6 << 10, 8 
                                                {TWILL_MPI_Scatter, 2, {4 << 10, 8 << 10}},
                                                {.ranks = 0}};
 
-/* Return the table of the MPI below. The standard ABI serves several MPIs, so the name decides.
- * MPIs with Open MPI's or MPICH's own ABI are treated like these, whatever they are called. */
+/* Return the table of sizes for the program's MPI library, which is empty for an unknown one. The
+ * standard ABI serves several MPIs, so the MPI's name decides. An MPI with Open MPI's or MPICH's
+ * own ABI gets the table of that MPI, whatever it is called. */
 static const struct threshold *find_table(void)
 {
     char name[MPI_MAX_LIBRARY_VERSION_STRING] = "";

@@ -2,8 +2,9 @@
 /* Binders of reductions. All ranks decide alike, as MPI demands equal count, type and operation. */
 #include "lib/mpi/mpi_call.h"
 
-/* Return TWILL_MPI_WRONG_* for buffers of so many elements, or 0. MPI forbids one buffer for both
- * sides. If the MPI below allows it and computes a result, so does twill. */
+/* Return 0, or the fault TWILL_MPI_WRONG_* of the buffers of a reduction. This rank sends `given`
+ * elements and receives `received`. MPI forbids one buffer for both. This is a fault only if the
+ * MPI refuses it, as otherwise twill computes a result like the MPI. */
 static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mpi_comm *comm,
                               size_t given, size_t received)
 {
@@ -23,8 +24,9 @@ static unsigned check_buffers(const struct twill_mpi_call *call, struct twill_mp
     return 0;
 }
 
-/* Set *found to type and operation, and check arguments. `given` and `received` are this rank's
- * elements. Returns TAKEN, even if the call FAILS, or the reason for passing it on. */
+/* Set *found and *bound to twill's type and operation for a reduction, and check its arguments.
+ * This rank sends `given` elements and receives `received`. Returns TAKEN or the reason for passing
+ * the call on. If it must fail, returns TAKEN with TWILL_MPI_FAILS set in bound->bounced. */
 static enum twill_mpi_why find_reduction(const struct twill_mpi_call *call,
                                          struct twill_mpi_bound *bound,
                                          struct twill_mpi_reduction *found, size_t given,
@@ -72,7 +74,9 @@ static struct twill_mpi_side elements_at(const void *user, size_t elements,
                                    .bytes = elements * found->element};
 }
 
-/* Set the destination. If `elsewhere`, the result goes through bounce memory. */
+/* Set the destination of the result, `elements` elements of the program's type at `user`, each of
+ * found->element bytes. If `elsewhere`, twill writes it to bounce memory, from which it is copied
+ * there. */
 static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
                      const struct twill_mpi_reduction *found, bool elsewhere)
 {
@@ -83,7 +87,8 @@ static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
     bound->out = elements_at(user, elements, found);
 }
 
-/* Return whether the two buffers overlap. False if the call is in place. */
+/* Return whether the send buffer of `given` elements and the receive buffer of `received` elements
+ * overlap. Each element has found->element bytes. Returns false if the call is in place. */
 static bool buffers_overlap(const struct twill_mpi_call *call, size_t given, size_t received,
                             const struct twill_mpi_reduction *found)
 {
@@ -104,7 +109,9 @@ static void place_result(const struct twill_mpi_call *call, struct twill_mpi_bou
     bound->src_at = bound->dst_at = 0;
 }
 
-/* Return whether the buffers must be bound. A call that FAILS needs none. */
+/* Return whether the caller must still set the call's buffers, after find_reduction() has returned
+ * `why`. False if the call is passed on to the MPI, or if it has TWILL_MPI_FAILS and is therefore
+ * run as a barrier. */
 static bool reduction_goes_on(const struct twill_mpi_bound *bound, enum twill_mpi_why why)
 {
     return why == TWILL_MPI_WHY_TAKEN && (bound->bounced & TWILL_MPI_FAILS) == 0;
@@ -139,8 +146,9 @@ enum twill_mpi_why twill_mpi_bind_reduce(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Set the buffers of a reduce-scatter. If in place, MPI wants this rank's shard at the start of the
- * buffer, but twill leaves it at the shard's own offset. It then goes through bounce memory. */
+/* Set the buffers of a reduce-scatter of `all` elements, of which this rank receives `shard`. If in
+ * place, MPI wants the result at the start of the buffer, but twill leaves it at the shard's own
+ * offset. The result then goes through bounce memory, as it does if buffers overlap. */
 static void place_shard(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
                         const struct twill_mpi_reduction *found, size_t all, size_t shard)
 {

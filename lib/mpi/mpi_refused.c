@@ -33,7 +33,8 @@ void twill_mpi_checks_find(void)
 
 #if defined(OPEN_MPI)
 
-/* Return whether Open MPI refuses fault `what`, on the receive side if `received`. */
+/* Return whether Open MPI refuses a call with the fault `what`, one of TWILL_MPI_WRONG_* without
+ * RECEIVED. `received` says that the fault is on the receive side. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -60,7 +61,9 @@ static bool call_is_refused(const struct twill_mpi_call *call, const struct twil
 
 #else
 
-/* Return whether MPICH refuses fault `what`, on any side. It checks most arguments, no arrays. */
+/* Return whether MPICH refuses a call with the fault `what`, one of TWILL_MPI_WRONG_* without
+ * RECEIVED. It checks most arguments, but no arrays. It treats both sides alike, so `received` is
+ * not used. */
 static bool call_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                             unsigned what, bool received)
 {
@@ -155,7 +158,9 @@ struct received_notice {
     int from;
 };
 
-/* Note the received notice (`user`) if it is about this communicator. For each_adopted(). */
+/* Store *user, a received_notice, in comm->refusal if its call is one on `comm`. Then also set
+ * twill_mpi.refusals, so that waiting ranks look for calls that another rank was refused. For
+ * each_adopted(). */
 static void note_refusal(struct twill_mpi_comm *comm, void *user)
 {
     const struct received_notice *received = user;
@@ -187,7 +192,9 @@ void twill_mpi_refusals_read(void)
     pthread_mutex_unlock(&twill_mpi.self.lock);
 }
 
-/* Return whether this rank waits in the call with index `refused`, refused to another rank. */
+/* Return whether this rank waits in the call on `comm` that the MPI refused to another rank.
+ * `refused` is its index among the communicator's calls, from 1. Returns false if another thread
+ * holds the lock, as a later check follows. */
 static bool waits_for_refused(struct twill_mpi_comm *comm, int refused)
 {
     const struct twill_mpi_refusal *refusal = &comm->refusal;

@@ -13,11 +13,12 @@
 #define FORM_COUNT TWILL_MPI_FORM_COUNT
 #define WHY_COUNT  TWILL_MPI_WHY_COUNT
 
-/* Sums for one call in one form. All members are uint64_t, so that one reduction adds them up. */
+/* Sums for one collective in one form, which is blocking, nonblocking or persistent. Part of struct
+ * sums. All members are uint64_t, so that one reduction adds them up. */
 struct form_row {
-    uint64_t calls[WHY_COUNT];
-    uint64_t ns[2]; /* of calls taken, of calls passed on */
-    uint64_t bytes; /* that ranks contributed */
+    uint64_t calls[WHY_COUNT]; /* run by twill, or passed on to the MPI for each reason */
+    uint64_t ns[2];            /* of calls run by twill, of calls passed on */
+    uint64_t bytes;            /* that ranks contributed */
 };
 /* What one rank counted, or the sums of all. The last three members are of MPI_Alloc_mem(). */
 struct sums {
@@ -133,7 +134,9 @@ static void collect_report(struct mpi_report *report)
     report->mine.refused = atomic_load(&twill_mpi.memory.refused);
 }
 
-/* Reduce the numbers of all ranks to `all` and `slowest` on rank 0. Collective. */
+/* On rank 0, set report->all to the sums of the numbers of all ranks. Set `slowest` and
+ * `slowest_of_all` to the longest time that any rank spent. Also give all ranks the failure message
+ * of the lowest rank that has one. Collective. */
 static void sum_up(struct mpi_report *report)
 {
     MPI_Comm comm = twill_mpi.shadow;

@@ -147,12 +147,13 @@ int MPI_Startall(int count, MPI_Request requests[])
 }
 
 /* --- several requests ------------------------------------------------------------------------- */
-/* Our requests that have been taken out of an array, in its order, on an entry point's stack. */
+/* An array of requests from which twill's have been taken out, with null handles in their places,
+ * so that the MPI can use it. It is on the stack of the entry point that got the array. */
 struct taken {
-    MPI_Request *requests;
-    struct twill_mpi_request *first;
-    int theirs; /* number of the MPI's requests, without null handles */
-    struct twill_mpi_fault fault;
+    MPI_Request *requests;           /* the program's array */
+    struct twill_mpi_request *first; /* list of twill's requests that are out, in array order */
+    int theirs;                      /* number of the MPI's requests, without null handles */
+    struct twill_mpi_fault fault;    /* first error of twill's requests */
 };
 
 /* Return whether an array, which may be NULL, has a request of twill's. */
@@ -164,7 +165,8 @@ static bool has_ours(int count, const MPI_Request *requests)
     return false;
 }
 
-/* Restore the program's array, and only then call its error handler if there was an error. */
+/* Put twill's requests back into the program's array of requests. Only then call the error handler,
+ * if a request of twill's has failed. */
 static void put_back(struct taken *taken)
 {
     for (struct twill_mpi_request *at = taken->first; at != NULL; at = at->next) {
@@ -200,7 +202,9 @@ static int take_out_requests(int count, MPI_Request *requests, struct taken *tak
     return MPI_SUCCESS;
 }
 
-/* Complete *link, not under way. Unlink it, set its handle in the array and return MPI's code. */
+/* Finish *link, a request of twill's that is not under way, and remove it from the list. Write its
+ * handle to its place in the program's array, or MPI_REQUEST_NULL if it is released. Returns MPI's
+ * code, and keeps an error in taken->fault. */
 static int collect_taken(struct taken *taken, struct twill_mpi_request **link)
 {
     struct twill_mpi_request *mine = *link;
@@ -239,7 +243,8 @@ static bool poll_each(const struct taken *taken)
     return all;
 }
 
-/* Return whether those of ours that are under way belong to more than one communicator. */
+/* Return whether twill's requests in `taken` that are under way belong to more than one
+ * communicator. */
 static bool on_several(const struct taken *taken)
 {
     const struct twill_mpi_comm *comm = NULL;
@@ -280,7 +285,9 @@ static bool any_failed(const struct taken *taken)
     return false;
 }
 
-/* Test each of the MPI's requests, as one of ours failed. Returns MPI_ERR_IN_STATUS. */
+/* Test each of the MPI's requests once, because one of twill's in the array failed. Sets MPI_ERROR
+ * in each status to MPI_SUCCESS, the error, or MPI_ERR_PENDING if it is under way. Returns
+ * MPI_ERR_IN_STATUS, which makes the program look there. */
 static int test_each(int count, MPI_Request *requests, MPI_Status *statuses)
 {
     for (int i = 0; i < count; i++) {
@@ -388,7 +395,8 @@ static bool try_any(int count, struct taken *taken, int *index, MPI_Status *stat
     return true;
 }
 
-/* If the only active request left is ours, wait for it without a loop. */
+/* If only one request of the array is active, and it is twill's, wait until it is complete. This is
+ * quicker than polling. The caller then finds it complete. */
 static void wait_for_only(const struct taken *taken)
 {
     struct twill_mpi_request *only = NULL;
@@ -463,8 +471,9 @@ static bool collect_some(struct taken *taken, int *done, int *indices, MPI_Statu
     return active;
 }
 
-/* Complete some. Returns true, and *code must be returned, if any is complete, the MPI fails, or
- * none is active and *done is MPI_UNDEFINED. */
+/* Complete those requests of the array that can be without waiting. Sets *done to their number, and
+ * `indices` and `statuses`. If none is active, *done is MPI_UNDEFINED. Returns false if no active
+ * one can yet, otherwise true, also if the MPI fails. *code is MPI's code. */
 static bool try_some(int count, struct taken *taken, int *done, int *indices, MPI_Status *statuses,
                      int *code)
 {

@@ -103,7 +103,8 @@ static void count_requests(struct twill_mpi_comm *comm, int more)
                               memory_order_relaxed);
 }
 
-/* List a request as under way, under the communicator's lock, as in the functions below. */
+/* Append a request to its communicator's list of requests under way, and mark it as active. The
+ * caller holds the communicator's lock. */
 static void activate_request(struct twill_mpi_request *request)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -117,8 +118,9 @@ static void activate_request(struct twill_mpi_request *request)
     atomic_store_explicit(&request->state, TWILL_MPI_REQUEST_ACTIVE, memory_order_release);
 }
 
-/* Take a request off the list, unpack its data and make it complete. The store of its state is the
- * last access to it, because its owner sees that without a lock and may then release it. */
+/* Take a request off its communicator's list, unpack its data and mark it as complete. The caller
+ * holds the communicator's lock. The store of the state is the last access, because the owner sees
+ * that without a lock and may then release the request. */
 static void complete_request(struct twill_mpi_request *request, twill_status status)
 {
     struct twill_mpi_comm *comm = request->bound.comm;
@@ -235,7 +237,8 @@ static twill_status come_without(struct twill_mpi_bound *bound)
 }
 
 /* Start a nonblocking call on a locked communicator. Returns TAKEN, with the call's *status, or why
- * it is passed on. If `request` is NULL for lack of memory, takes part with a call that FAILS. */
+ * it is passed on. If `request` is NULL for lack of memory, runs a barrier instead, so that the
+ * call fails on all ranks. Then returns TAKEN with the error in *status. */
 static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm,
                                         struct twill_mpi_request *request, twill_status *status)
@@ -372,7 +375,9 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
     return why;
 }
 
-/* Start a persistent call, or a substitute if packing FAILS, under the lock. Returns its status. */
+/* Pack the data and start a persistent call. If packing fails, start a barrier as request->instead,
+ * so that the call fails on all ranks. The caller holds the communicator's lock. Returns the status
+ * of the start. */
 static twill_status restart_persistent(struct twill_mpi_request *request)
 {
     struct twill_mpi_bound *bound = &request->bound, other;

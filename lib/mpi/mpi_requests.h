@@ -16,11 +16,13 @@ enum twill_mpi_request_state {
     TWILL_MPI_REQUEST_COMPLETE /* complete, not yet reported to the program */
 };
 
-/* A request in a slot of the pool. Its communicator's lock protects it while it is under way. */
+/* A request that twill handles, in a slot of the process's pool, to which it returns when freed.
+ * Its communicator's lock protects it while it is under way. Otherwise the thread that has its
+ * handle does. The pool's lock protects its place in a list. */
 struct twill_mpi_request {
     struct twill_mpi_bound bound;
     twill_request *request; /* NULL once a nonblocking request is complete */
-    twill_request *instead; /* runs in place of a persistent call that FAILS, or NULL */
+    twill_request *instead; /* barrier that runs in place of a persistent call that must fail, or NULL */
     bool wraps;             /* it wraps the MPI's request `below`, without a call of twill */
     MPI_Request below;
     int below_code; /* result of the MPI once it was complete */
@@ -28,8 +30,8 @@ struct twill_mpi_request {
     _Atomic int state;
     twill_status status;            /* valid once complete */
     unsigned number;                /* part of its handle */
-    int index;                      /* in the array from which it was taken out, or -1 */
-    struct twill_mpi_request *next; /* in its list, which is spare, deferred or taken out */
+    int index;                      /* in the array that a wait or test took it out of, or -1 */
+    struct twill_mpi_request *next; /* in the pool's lists, or among those out of an array */
     struct twill_mpi_request *before, *after; /* neighbours under way on its communicator */
 };
 
@@ -46,16 +48,20 @@ static inline int twill_mpi_request_state(const struct twill_mpi_request *reques
     return atomic_load_explicit(&request->state, memory_order_acquire);
 }
 
-/* Replace a new request of the MPI, in *handle, by one of twill's, which frees `memory` at its end.
- * The MPI may use `memory` until then. Returns false and changes nothing if out of memory. */
+/* Replace *handle, a new request of the MPI, by that of a twill request, which completes with it.
+ * `form` is nonblocking or persistent. The MPI may use `memory`, which is from malloc() and freed
+ * with the twill request. Returns false and changes nothing if out of memory. */
 bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void *memory);
 
 /* Make progress without waiting. Returns true if the request is not or no longer under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
-/* Return true if the request is not under way, like twill_mpi_request_poll() for many requests. A
- * communicator makes progress once in each pass, with the first of its requests. */
+/* Return whether the request is not under way, because it is complete or was never started. A
+ * caller that polls many requests gets a `pass` from twill_mpi_request_next_pass() for each round.
+ * The first call in a round for a communicator makes progress on all its requests. Others only look
+ * at the state. Does not wait. */
 bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
-/* Return the number of a new pass over many requests. */
+/* Return a new number for one round of polling over many requests, for
+ * twill_mpi_request_poll_pass(). Numbers count the rounds of the process from 1. */
 static inline uint64_t twill_mpi_request_next_pass(void)
 {
     return 1 + atomic_fetch_add_explicit(&twill_mpi.requests.passes, 1, memory_order_relaxed);

@@ -180,9 +180,9 @@ static const struct twill_mpi_type *find_entered(MPI_Datatype type)
     return NULL;
 }
 
-/* Return whether the bytes of an element are packed in order. Packs elements whose bytes hold one
- * digit of their own offset. Types that may be reduced need no malloc here, because all ranks must
- * get the same result. Other types are packed if out of memory. */
+/* Return whether PMPI_Pack() leaves an element's bytes in their order in memory. Packs elements
+ * whose bytes hold one digit of their own offset. Returns false if out of memory. Types that may be
+ * reduced are small and need no malloc(), because all ranks must get the same result. */
 static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     unsigned char small[2 * TWILL_MPI_ELEMENT_MOST];
@@ -283,7 +283,8 @@ static int type_freed(MPI_Datatype type, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* Return the properties kept for a type, or NULL. *taken says whether it has the attribute. */
+/* Return the properties kept in the type's attribute. Returns NULL if it has none, or if its size
+ * or extent differ from those of the type. *taken says whether it has the attribute. */
 static const struct twill_mpi_type *recall(MPI_Datatype type, bool *taken)
 {
     void *value = NULL;

@@ -120,8 +120,9 @@ struct twill_mpi_notice {
     int kind;   /* enum twill_mpi_kind */
 };
 
-/* Calls on a communicator that the MPI refused to one rank while others may wait in them. Part of
- * twill_mpi_comm. Its calls write it, and notices do so under twill_mpi.self.lock. */
+/* Which calls on one communicator the MPI refused to a rank, while other ranks may wait in them.
+ * Part of a twill_mpi_comm. Calls on the communicator write it. When a notice of a refused call
+ * arrives, `of`, `kind`, `rank` and `found_at` are written under twill_mpi.self.lock. */
 struct twill_mpi_refusal {
     int number; /* equal on all its ranks and unique among the communicators of each */
     /* Set by the thread that is in a call, and read by any thread that looks for refused calls. */
@@ -129,8 +130,8 @@ struct twill_mpi_refusal {
     _Atomic int waits_in; /* kind of the blocking call under way, or -1 */
     _Atomic int own;      /* index of the last call that was refused on this rank, or 0 */
     _Atomic int of;       /* index of the last call refused on another rank, by its notice, or 0 */
-    int kind, rank;       /* of that call: enum twill_mpi_kind, and the rank in MPI_COMM_WORLD */
-    uint64_t found_at;    /* twill_now() when the notice was found */
+    int kind, rank; /* kind of the call `of`, and the rank in MPI_COMM_WORLD that was refused it */
+    uint64_t found_at;              /* twill_now() when the notice was found */
     struct twill_mpi_notice notice; /* sent by this rank */
     _Atomic bool given_up;          /* a call and its twill communicator were given up */
 };
@@ -140,10 +141,13 @@ struct twill_mpi_comm;
 void twill_mpi_refused(const struct twill_mpi_call *call);
 /* Receive the notices of refused calls that have arrived, and note them in communicators. */
 void twill_mpi_refusals_read(void);
-/* Revoke twill communicators where this rank waited too long in a call refused to another. */
+/* Revoke each twill communicator on which this rank has long waited in a call that the MPI refused
+ * to another rank. The call then fails on all ranks. */
 void twill_mpi_refusals_check(void);
-/* Return whether a call that ended with `status` failed because the ranks gave it up, as the MPI
- * had refused it to one of them. Such a call must not be passed on. Reads notices. */
+/* Return whether ranks gave up a call on `comm` that ended with `status`. They do if the MPI
+ * refused that call to one of them, and then revoke the twill communicator. If so, the call must
+ * return an error, and the MPI must not run it. May receive notices of refused calls. Once true, it
+ * stays true for `comm`. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
 /* Set ranks[size] to the world ranks of `handle`. Returns false if one has none or MPI fails. */
 bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
@@ -244,9 +248,9 @@ struct twill_mpi_comms {
     /* protects the members below and insertion into buckets; never held in an MPI call */
     pthread_mutex_t lock;
     struct twill_mpi_comm *deferred;      /* last in the ring of those freed but not released */
-    uint64_t fates[TWILL_MPI_FATE_COUNT]; /* counted by rank 0 of each communicator */
+    uint64_t fates[TWILL_MPI_FATE_COUNT]; /* communicators of each fate, on their rank 0 */
     char failure[256];                    /* message of the first failure here */
-    int keyval;          /* of the attribute whose callback reports a freed communicator */
+    int keyval;          /* of the attribute whose delete callback releases a freed communicator */
     MPI_Group world;     /* group of `shadow`, whose ranks are those of twill's world */
     _Atomic int numbers; /* lowest communicator number that is free on this rank */
 };
@@ -317,20 +321,23 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
 #define TWILL_MPI_OPERATIONS_KEPT 192u  /* most for persistent calls; others keep the rest */
 #define TWILL_MPI_ELEMENT_MOST    4096u /* most bytes of an element */
 enum twill_mpi_handle { TWILL_MPI_ITS_OP, TWILL_MPI_ITS_TYPE, TWILL_MPI_ITS };
-/* A slot of the table below, under its lock. Its operation calls PMPI_Reduce_local(). */
+/* A slot of struct twill_mpi_operations, whose lock protects it. Its twill operation, if made,
+ * calls PMPI_Reduce_local() with an MPI operation and type. It stays for later calls. */
 struct twill_mpi_operation {
     uintptr_t handle[TWILL_MPI_ITS]; /* pointers or integers, depending on the MPI */
     bool freed[TWILL_MPI_ITS];       /* the program has freed it, and the last user must free it */
     size_t element;
-    bool commutative, made;  /* made: made_op exists */
-    unsigned users, keepers; /* calls under way plus persistent requests; only the latter */
+    bool commutative, made; /* made: made_op exists */
+    /* calls under way plus persistent requests that use it, and persistent requests alone */
+    unsigned users, keepers;
     twill_op made_op;
 };
-/* All operations that were made for MPI operations and types. */
+/* All twill operations that were made for pairs of an MPI operation and an MPI type. A process has
+ * one, in twill_mpi. */
 struct twill_mpi_operations {
     pthread_mutex_t lock;
     _Atomic unsigned users; /* sum over all, so that MPI_Type_free() needs no search if it is 0 */
-    unsigned kept;          /* number of slots that have keepers */
+    unsigned kept;          /* number of slots that persistent requests use */
     struct twill_mpi_operation slot[TWILL_MPI_OPERATIONS];
 };
 /* The twill equivalent of an MPI type and operation, which the function that binds a call finds. */
@@ -343,13 +350,15 @@ struct twill_mpi_reduction {
     /* NULL if native; otherwise the caller releases it when the call is complete */
     struct twill_mpi_operation *made;
 };
-/* Set *found to the equivalent of call->op and call->recv.type, whose properties are `type`.
- * Returns TAKEN, also if found->lacks, or why the call is passed on, with *found undefined. */
+/* Set *found to twill's equivalent of call->op and call->recv.type, whose properties are `type`.
+ * Returns TAKEN, or why the call is passed on to the MPI, with *found undefined. If no slot is left
+ * for the operation, also returns TAKEN, with found->lacks set, and the call must fail. */
 enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
                                             const struct twill_mpi_type *type,
                                             struct twill_mpi_reduction *found);
-/* End one use of an operation, for a persistent call if `kept`. The last user also frees the MPI
- * operation or type if the program has freed it in the meantime. */
+/* Drop a call's reference to an operation, or that of a persistent request if `kept`. The last of
+ * both kinds also frees the MPI operation or type, if the program has freed it meanwhile and no
+ * other slot uses it. */
 void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept);
 
 /* --- running calls (mpi_run.c) and errors (mpi_errors.c) -------------------------------------- */
@@ -426,21 +435,24 @@ static inline bool twill_mpi_request_is_ours(MPI_Request handle)
 }
 
 struct twill_mpi_request;
-/* All requests of the process that twill runs, in slabs that never move. Part of twill_mpi. */
+/* All requests of the process that twill runs, in slabs that never move, with lists of free ones.
+ * Part of twill_mpi. */
 struct twill_mpi_requests {
-    pthread_mutex_t lock; /* with MPI_THREAD_MULTIPLE: protects all but made, passes, contention */
-    unsigned slabs;
-    _Atomic uint32_t made;
+    pthread_mutex_t lock;  /* with MPI_THREAD_MULTIPLE: protects all but made, passes, contention */
+    unsigned slabs;        /* allocated so far */
+    _Atomic uint32_t made; /* requests in all slabs, used or not */
     struct twill_mpi_request *slab[TWILL_MPI_REQUEST_SLABS];
-    struct twill_mpi_request *_Atomic spare;
+    struct twill_mpi_request *_Atomic spare;    /* list of unused ones */
     struct twill_mpi_request *_Atomic deferred; /* freed by the program while under way */
-    _Atomic uint64_t passes;
+    _Atomic uint64_t passes;       /* last number that twill_mpi_request_next_pass() returned */
     _Atomic unsigned contention;   /* 0 to SPINS_LOG: how strongly others compete for this core */
     struct twill_mpi_comm wrapped; /* pseudo communicator of requests that wrap the MPI's */
 };
 
-/* Start a nonblocking or initialise a persistent call on an adopted communicator. Returns TAKEN,
- * with *request set if it succeeds and *code if it is nonblocking, or why it is passed on. */
+/* Start a nonblocking or initialise a persistent call on an adopted communicator. Returns TAKEN if
+ * twill has done so, or why the call is passed on to the MPI. If taken, *code is MPI's code for a
+ * nonblocking call, and is left alone for a persistent one, which has succeeded. *request is set if
+ * the call has succeeded. */
 enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
                                          struct twill_mpi_comm *comm, MPI_Request *request,
                                          int *code);
@@ -481,7 +493,8 @@ void twill_mpi_started(void);
 void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
 /* --- erroneous calls (mpi_refused.c) -------------------------------------------------------- */
-/* Find out whether the MPI below checks arguments, and set twill_mpi.checks. Needs `shadow`. */
+/* Find out whether the program's MPI checks arguments, and set twill_mpi.checks. Called at the
+ * start, once twill_mpi.shadow exists. */
 void twill_mpi_checks_find(void);
 
 /* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */

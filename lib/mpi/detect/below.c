@@ -91,7 +91,9 @@ static void each_mpi(bool (*visit)(const void *init, void *user), void *user)
         dlclose(self);
 }
 
-/* Describe the MPI, or set `trouble` if it is the second. Returns whether `trouble` is set. */
+/* Describe in *user, a struct twill_below, the MPI library with the function `init`. If *user
+ * describes another one already, set its `trouble`. Returns whether `trouble` is set, which ends
+ * each_mpi(). */
 static bool take_only(const void *init, void *user)
 {
     struct twill_below *below = user;

@@ -86,13 +86,14 @@ TWILL_MPI_NAMES(ENTRY_POINT)
 typedef _Atomic(void *) entry_slot;
 extern entry_slot slots[] __asm__("twill_slots_begin") __attribute__((visibility("hidden")));
 
-/* The result of the search for the MPI. A process has one. Constant after the search. */
+/* Which MPI library the process uses, and which library of twill takes its calls. A process has
+ * one, found at its first MPI call and constant afterwards. */
 struct twill_mpi_detected {
     pthread_once_t once;
-    pthread_mutex_t lock; /* protects `caller` until the search is over */
-    const void *caller;
-    struct twill_below below;
-    void *library; /* NULL if calls go to the MPI */
+    pthread_mutex_t lock;     /* protects `caller` until the search is over */
+    const void *caller;       /* code address of the first MPI call */
+    struct twill_below below; /* the MPI library */
+    void *library; /* library of twill that takes the calls, or NULL if the MPI itself does */
 };
 extern struct twill_mpi_detected twill_mpi_detected;
 struct twill_mpi_detected twill_mpi_detected = {.once = PTHREAD_ONCE_INIT,
