@@ -112,7 +112,9 @@ struct twill_elsewhere {
     uint32_t comm;                 /* number of that communicator */
 };
 
-/* Publish where this rank waits. Call it again while it waits, as readers ignore old records. */
+/* Publish *at, the collective or message of communicator at->comm that this rank waits for. `node`
+ * is the node memory of any communicator, whose ranks then can read it. Call this again with a new
+ * time while the rank waits, as readers ignore records that are some seconds old. */
 static inline void twill_node_be_elsewhere(struct twill_node *node,
                                            const struct twill_elsewhere *at)
 {
@@ -139,11 +141,12 @@ static inline struct twill_elsewhere twill_node_elsewhere(const struct twill_nod
     return at;
 }
 
-/* The addresses of a rank's buffers in one call, with the members of struct twill_address_line. */
+/* The addresses of a rank's buffers in one call. A copy of its struct twill_address_line, owned by
+ * whoever holds it. */
 struct twill_buffer_addresses {
-    uint64_t src, dst;
-    uint64_t src_at, dst_at;
-    uint32_t signature;
+    uint64_t src, dst;       /* offset in the rank's heap region, UINT64_MAX if outside */
+    uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
+    uint32_t signature;      /* call hash */
 };
 
 /* Publish this rank's addresses for call number `sequence`, and wake the node's other ranks. */

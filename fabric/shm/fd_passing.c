@@ -21,12 +21,13 @@
 #define MAX_OPEN    32 /* connections to peers, and accepted ones, each at a time */
 #define LEFT_FREE   8  /* descriptors left for files that arrive, and for others */
 
-/* Message by which a rank authenticates itself. It sends the files with a second one. */
+/* Message between two ranks that exchange files. The rank that connects authenticates itself with a
+ * first hello. Then each of the two sends its files with a hello. */
 struct hello {
     uint8_t nonce[TWILL_NONCE_BYTES];
-    uint64_t key;
-    uint32_t rank;
-    uint32_t version;
+    uint64_t key;      /* secret of the sender (struct twill_fd_passing) */
+    uint32_t rank;     /* the sender */
+    uint32_t version;  /* HELLO_VERSION */
     uint64_t token_at; /* offset of the token in the file */
     uint64_t asks;     /* 1 if the sender asks for the second file */
 };

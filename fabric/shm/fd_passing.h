@@ -31,9 +31,9 @@ struct twill_fd_passing_peer {
     uint64_t name;     /* last part of its socket's name */
     uint64_t key;      /* secret that it must present, never visible in a name */
     int socket;        /* connected to it, or -1 */
-    uint64_t token_at; /* result: offset of the token in its file */
+    uint64_t token_at; /* result: offset of the token in the file that it sends */
     bool identified;   /* it has authenticated itself */
-    bool asks;         /* it has asked for `second` */
+    bool asks;         /* it has asked for our second file */
     bool sent;         /* our file was sent */
     bool received;     /* its file has arrived */
 };

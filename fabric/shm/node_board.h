@@ -14,12 +14,14 @@
 #define TWILL_BOARD_WORDS 12
 
 enum twill_board_state { TWILL_BOARD_COMPUTING, TWILL_BOARD_POSTED, TWILL_BOARD_ABANDONED };
-/* One entry, in node memory. Only the rank that has set `key` writes the other members. */
+/* An entry of the board, in node memory: a key and the words that each rank of the node would
+ * compute for it. It lives as long as that memory. Only the rank that has set `key` writes the
+ * other members. */
 struct twill_board_entry {
     _Atomic uint64_t key;             /* 0 if free */
     _Atomic uint32_t state;           /* enum twill_board_state, a futex word */
     _Atomic uint32_t rank;            /* 1 + the local rank that computes it, 0 if not known yet */
-    uint64_t word[TWILL_BOARD_WORDS]; /* constant once posted */
+    uint64_t word[TWILL_BOARD_WORDS]; /* the result, constant once posted */
 } TWILL_ALIGNED(128);
 
 /* Return the entry of `key` (not 0) on the board of results that the node shares, or NULL if it is

@@ -77,8 +77,8 @@ struct twill_started_line {
 #define TWILL_PAST 32u
 /* One of a rank's last TWILL_PAST calls, including the current one. Its owner alone writes it. */
 struct twill_past {
-    _Atomic uint64_t sequence, count; /* sequence is 0 while it is being written */
-    _Atomic uint32_t what, root;      /* as twill_call_what() returns it */
+    _Atomic uint64_t sequence, count; /* call number, 0 while being written; elements */
+    _Atomic uint32_t what, root;      /* twill_call_what() of the call; root rank */
 };
 
 /* The last entry that a rank knows of into one of its last TWILL_PAST calls. This is its own when
@@ -157,7 +157,7 @@ struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                      /* own local rank */
     uint32_t size;                    /* ranks on this node */
-    uint32_t alternate;               /* 1 if there are two, else 0 (twill_node_area_index()) */
+    uint32_t alternate;               /* 1 if the node has two ranks, which swap areas, else 0 */
     struct twill_node_area **area;    /* [size] */
     unsigned char **shared;           /* [size] first copy of SHARED */
     size_t shared_bytes;              /* bytes of one copy */
@@ -167,7 +167,7 @@ struct twill_node {
     size_t pair_bytes;                /* of each of these, laid out by the shm transport */
     size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
-    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, until concluded */
+    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, NULL once concluded */
 };
 
 /* Create *node, in three steps with an exchange of `batch` after each of the first two, as for a
@@ -188,14 +188,17 @@ twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob
                                  uint32_t *label, const char **why, struct twill_error *error);
 /* Free the node memory in any state. `node` may be NULL. */
 void twill_node_close(struct twill_node *node);
-/* Return how many bytes a process with `threads` of a node's `ranks` maps for their node memory. */
+/* Return how many bytes a process maps for the node memory of one communicator. The node has
+ * `ranks` ranks, `threads` of which are threads of this process. The sizes are as in
+ * twill_node_attach(). */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
 /* Copy *owner into this rank's area, between twill_node_attach() and twill_node_conclude(). */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
-/* Set node->trace_at by what another process has written into the area of the only rank. Returns
- * false if another build has laid it out, or if it does not fit `bytes`, else true. */
+/* In a view of one rank's memory (node_view.h), `bytes` bytes of another process, set
+ * node->trace_at from the layout that this process has written there. Returns false if another
+ * build has laid it out, or if the memory for events does not fit `bytes`, else true. */
 bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 /* At the end of the memory for events is the rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
@@ -263,9 +266,10 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
 {
     return l ^ ((uint32_t)round & node->alternate);
 }
-/* Return local rank l's copy of SHARED in an epoch. With `alternates` two ranks alternate it as in
- * twill_node_area_index(). With `small` it is one of the copies for small messages, which lie no
- * power of two apart, as they would then compete for one set of a cache. */
+/* Return the address of local rank l's copy of SHARED in an epoch. With `alternates` the two ranks
+ * of a node swap areas each time all copies were used, as twill_node_area_index() says. With
+ * `small` it is one of the copies for small messages. These lie no power of two apart, as they
+ * would then compete for one set of a cache. */
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
                                                uint64_t epoch, bool alternates, bool small)
 {
@@ -275,14 +279,18 @@ static inline unsigned char *twill_node_shared(const struct twill_node *node, ui
                  : node->shared[area] + epoch % copies * node->shared_bytes;
 }
 
-/* Publish this rank's cost, in ticks, as cost[kind][way] of struct twill_staging_line. */
+/* Publish the ticks that copying 64 KiB through SHARED takes this rank, as cost[kind][way] of
+ * struct twill_staging_line. `kind` is 0 for segments and 1 for exchanges, and `way` is 0 for
+ * cached stores and 1 for streamed ones. */
 static inline void twill_node_put_staging_cost(struct twill_node *node, unsigned kind, unsigned way,
                                                uint32_t cost)
 {
     atomic_store_explicit(&node->area[node->me]->staging.cost[kind][way], cost,
                           memory_order_relaxed);
 }
-/* Return the ticks that local rank l has published as cost[kind][way] of copying, or 0 if none. */
+/* Return the ticks that local rank l has published for copying 64 KiB through SHARED, or 0 if none.
+ * `kind` is 0 for segments and 1 for exchanges, and `way` is 0 for cached stores and 1 for streamed
+ * ones. */
 static inline uint32_t twill_node_staging_cost(const struct twill_node *node, uint32_t l,
                                                unsigned kind, unsigned way)
 {
@@ -359,7 +367,8 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
 /* Mark local rank l, which is silent, as shut out. The others continue without it. */
 void twill_node_exclude(struct twill_node *node, uint32_t l);
-/* Return whether local rank l has been shut out. */
+/* Return whether a rank has called twill_node_exclude() for local rank l, which was silent, so that
+ * the other ranks continue without it. */
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);
 
 #endif

@@ -27,10 +27,11 @@ struct share_result {
     uint64_t mapping; /* address of its struct twill_mapping, valid in its process */
     uint64_t bytes;
     int32_t cause; /* enum twill_share_cause */
-    int32_t late;
-    int32_t phase; /* enum twill_fd_passing_phase of the rank that timed out */
-    uint32_t lost;
-    uint64_t life;  /* of the first rank of a process: as `mapping`, of its life file */
+    int32_t late;  /* 1 if it waited until the deadline for the files of `lost` */
+    int32_t phase; /* enum twill_fd_passing_phase, how far it had come with `lost` */
+    uint32_t lost; /* the rank that hung up or timed out, UINT32_MAX if none */
+    /* Address of the struct twill_mapping of the life file, if this is a process's first rank. */
+    uint64_t life;
     int32_t locked; /* of the first rank of a process: it has locked its ranks' bytes there */
     uint32_t first; /* first rank of its process and label */
 };
@@ -98,7 +99,8 @@ static enum twill_share_cause make_memory(struct twill_shm_region *region, const
     return cause;
 }
 
-/* Clear the token. A page of new memory is given back, to be placed on any NUMA node later. */
+/* Clear the token in this rank's memory. If that memory is new, not given by the caller, return the
+ * token's page to the kernel. The page can then be placed on any NUMA node later. */
 static void hide_token(const struct twill_shm_region *region)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -107,7 +109,8 @@ static void hide_token(const struct twill_shm_region *region)
         show_token(region, 0);
 }
 
-/* Drop users of the own memory, unless it was given. The last one unmaps it. */
+/* Drop `users` users of the mapping of this rank's memory, the last of which unmaps it. Does
+ * nothing if the caller of twill_shm_region_attach() gave the memory. */
 static void drop_mine(const struct twill_shm_region *region, int64_t users)
 {
     if (!region->given)
@@ -307,7 +310,9 @@ static void record_cause(struct share *share, uint32_t rank, int32_t cause)
              twill_share_cause_text(cause));
 }
 
-/* Set the size of this rank's memory: the part that all ranks of the label map, and the pairs'. */
+/* Set the sizes of a rank's memory in bytes, rounded up to pages. All ranks of the label map
+ * region->bytes, and each of them alone maps pair_bytes more. Their total is own_bytes. Also number
+ * the ranks of the label in view[].local. */
 static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
 {
     struct twill_shm_region *region = share->region;
@@ -321,7 +326,9 @@ static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
     region->own_bytes = region->bytes + ranks * region->pair_bytes;
 }
 
-/* Group the ranks by label, and find the labels that span processes. Threads need no file. */
+/* Group the ranks by label[], and set crosses[] for labels whose ranks are in several processes.
+ * Only these pass files, so they cannot share if one of their ranks has reported a cause against
+ * it. Also find the threads of this process and the first of its ranks. */
 static void group_ranks(struct share *share, const uint32_t *label)
 {
     const struct share_info *info = share->info;
@@ -405,7 +412,8 @@ static twill_status check_results(struct share *share, struct twill_error *error
     return TWILL_OK;
 }
 
-/* Close the views of all other ranks, and the descriptor of the next one. */
+/* Unmap the memory of all other ranks, and close region->next, the memfd of another rank that is
+ * kept for readers outside the job. */
 static void close_peers(struct twill_shm_region *region)
 {
     if (region->next >= 0)
@@ -416,7 +424,9 @@ static void close_peers(struct twill_shm_region *region)
             close_view(region, (uint32_t)r);
 }
 
-/* Unlock this rank's byte in the life file, which shows who lives, and drop users of the file. */
+/* Unlock this rank's byte in the life file, which shows which ranks live. Then drop `users` users
+ * of this process's mapping of that file, the last of which closes it. Does nothing without a life
+ * file. */
 static void leave_life(struct twill_shm_region *region, int64_t users)
 {
     if (region->life == NULL)
@@ -426,8 +436,10 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* Set label[r] = r for ranks that cannot share, and *why to the reason or NULL. Also clear the
- * token, close files no longer needed, and leave the peers if our label cannot share. */
+/* If a label cannot share, set *why to the reason, label[r] to r for its ranks, and label[r] of all
+ * others to the lowest rank of their label. Otherwise set *why to NULL and keep label[]. Also clear
+ * the token and close files no longer needed. If our own label cannot share, unmap the memory of
+ * all other ranks. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;
@@ -466,7 +478,7 @@ static void share_destroy(struct share *share)
     free(share);
 }
 
-/* Return a new state, or NULL if out of memory. */
+/* Return the state of creating `region`, which share_destroy() frees, or NULL if out of memory. */
 static struct share *share_create(struct twill_shm_region *region, struct twill_oob *oob)
 {
     struct share *share = calloc(1, sizeof(*share));
@@ -526,8 +538,9 @@ twill_status twill_shm_region_offer(struct twill_shm_region **made, struct twill
     return TWILL_OK;
 }
 
-/* Create this rank's memory, share it if its label can, and fill in own_result. Fails only with
- * TWILL_ERR_MEMORY. */
+/* Create this rank's memory or use `given`. If our label spans processes and can share, exchange
+ * the memory with its other processes. Fill in own_result, which all ranks get in the second
+ * exchange. Fails only with TWILL_ERR_MEMORY. */
 static twill_status attach(struct share *share, const char *name,
                            const struct twill_shm_region_given *given, struct twill_error *error)
 {

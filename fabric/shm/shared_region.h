@@ -23,26 +23,30 @@ struct twill_shm_region_placer {
     bool visible; /* in a file even if no other rank maps it, for readers outside the job */
 };
 
-/* Existing memory to share: the heap of twill_alloc(), which places its memory later. It outlives
- * every region, and the users of its mapping are never dropped. Several threads of a process may
- * share it at a time, each with its own token. The region may be smaller than the memory. */
+/* Existing memory to share, the heap of twill_alloc(), which places its memory later. The caller
+ * owns it and keeps it until every region is closed. No region unmaps it. Several threads of a
+ * process may share it at a time, each with its own token. The region may be smaller than the
+ * memory. */
 struct twill_shm_region_given {
-    int fd;
-    struct twill_mapping *mapping;
-    size_t token_at; /* offset where this caller may write 8 bytes */
+    int fd;                        /* its memfd */
+    struct twill_mapping *mapping; /* as this process maps it */
+    size_t token_at;               /* offset where this caller may write 8 bytes */
 };
 
-/* Create *region, in three steps around two exchanges (fabric/bootstrap/oob_batch.h), collective
- * over `oob`, which stays valid until the last one. This first step listens for descriptors and
- * adds this rank's host and socket to `batch`. Fails with TWILL_ERR_MEMORY and *region NULL. A rank
- * that has failed already passes `region` NULL to add an empty part. */
+/* Create *region in three steps: this one, twill_shm_region_attach() and
+ * twill_shm_region_conclude(). All ranks of `oob`, which stays valid until the last step, take each
+ * of them. After the first two, the caller exchanges `batch` between all ranks (oob_batch.h). This
+ * step opens a socket on which peers pass descriptors, and adds this rank's host and socket to
+ * `batch`. Fails with TWILL_ERR_MEMORY and *region NULL. A rank that has failed already passes
+ * `region` NULL to add an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_oob_batch *batch, struct twill_error *error);
 /* Create this rank's memory, `bytes` of zeros, pass it to the ranks whose label[] equals its own,
  * and map theirs. Share with each of them `pair_bytes` more that no third rank maps. Untouched
  * pages cost nothing. label[] has oob->size entries. `name` is the memory's name in /proc/PID/maps.
  * If `given` is not NULL, it is shared instead of new memory. The placer is copied, and NULL leaves
- * placement to the system. Waits for the ranks of the label. Fails only with TWILL_ERR_MEMORY. */
+ * placement to the system. Waits for the ranks of the label. Adds the result to `batch`, so the
+ * region can be used after twill_shm_region_conclude(). Fails only with TWILL_ERR_MEMORY. */
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,

@@ -17,17 +17,17 @@ struct twill_rank_view {
 
 /* One region of one thread, made by twill_shm_region_offer(), freed by twill_shm_region_close(). */
 struct twill_shm_region {
-    size_t bytes;      /* that all ranks of the label map, 0 if not attached */
-    size_t pair_bytes; /* behind them for each rank of the label */
-    size_t own_bytes;  /* of this rank's memory, which is both */
+    size_t bytes;      /* of a rank's memory that all ranks of the label map, 0 if not attached */
+    size_t pair_bytes; /* behind these for each rank of the label, mapped by it and the owner */
+    size_t own_bytes;  /* all bytes of this rank's memory */
     int rank, size;
     int fd;     /* own memfd, or -1 (closing any duplicate in this process drops the lock) */
-    int next;   /* that of the next rank if memory is visible, where readers outside the job find it
-                   after that rank has died, else -1 */
-    bool given; /* fd and mine belong to the caller */
+    int next;   /* memfd of the next rank of another process if memory is visible, else -1.
+                   Readers outside the job find that memory here after that rank has died. */
+    bool given; /* fd and mine belong to the caller of twill_shm_region_attach() */
     char why[TWILL_RANK_TEXT + 96]; /* why memory is not shared */
     struct twill_mapping *mine;
-    size_t token_at;                       /* offset of the token in `mine` */
+    size_t token_at;                       /* offset in `mine` of the token */
     struct twill_shm_region_placer placer; /* placer of `mine`, all NULL if there is none */
     bool placed;                           /* result of its place() */
     struct twill_rank_view *view;          /* [size] */
@@ -35,7 +35,7 @@ struct twill_shm_region {
      * label creates it. Every process has one descriptor of it and locks the bytes of its ranks.
      * All threads of the process share that descriptor, as closing any of them drops all locks. */
     struct twill_mapping *life;
-    struct share *share; /* until it is concluded */
+    struct share *share; /* state of creation, NULL after twill_shm_region_conclude() */
 };
 
 #endif

@@ -89,7 +89,8 @@ struct shm {
     char text[128];
 };
 
-/* Return the number of channels of one direction. */
+/* Return on how many channels a rank sends to the ranks of a node of `node_size` ranks, counting
+ * one for itself. It receives on the same number of other channels. */
 static size_t channels_of(uint32_t node_size)
 {
     return (size_t)node_size * TWILL_LANES;
@@ -127,7 +128,8 @@ static void offer_message(struct shm_channel *channel, const struct twill_transf
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Withdraw the offer. A receiver that still reads the message will not complete it. */
+/* Withdraw the message that the receiver may read from the sender's buffer, without waiting. A
+ * receiver that is reading it finds out afterwards and does not complete its request. */
 static void withdraw_offer(struct shm_channel *channel)
 {
     struct twill_line *line = &channel->line[(channel->offered - 1) % SLOTS];
@@ -326,7 +328,9 @@ static bool is_intact(struct shm_channel *channel, const struct twill_line *line
     return false;
 }
 
-/* Consume one slot, for the first request or to discard it. Returns false if it is invalid. */
+/* Consume the next slot, which has arrived. Its data goes to the first request, or is discarded if
+ * it belongs to a message that did not match. Returns false, with the slot not consumed, if its
+ * sizes are impossible or its checksum is wrong. */
 static bool receive_slot(struct shm_channel *channel)
 {
     uint64_t slot = channel->index % SLOTS;

@@ -102,7 +102,9 @@ static int describe_closed(const struct probe_result *results, uint32_t size, un
                     results[r].denied[method], cause);
 }
 
-/* Keep the first methods that worked on all ranks, close the others, and describe each in how[]. */
+/* Keep the first method that copies and the first that maps of those that worked on all `size`
+ * ranks. Close those that failed on a rank. Write to how[], of how_bytes, "NAME: yes" for each
+ * method that worked on all, or why it did not. */
 static void agree_access(struct twill_single_copy *single_copy, const struct probe_result *results,
                          uint32_t size, char *how, size_t how_bytes)
 {

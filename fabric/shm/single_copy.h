@@ -41,8 +41,9 @@ void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
  * *single_copy to NULL. Write to how[] for each method whether it is used, or why not. */
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
-/* Return whether it is known, without asking other ranks, which methods work in any subset of these
- * ranks. The answer is equal on all of them, and false if `of` is NULL. */
+/* Return whether the methods that work in any subset of the ranks that created `of` are known
+ * without asking them. That is so if cma alone works. The answer is equal on all these ranks, and
+ * false if `of` is NULL. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
 /* Create the object of a subset from `of`, which is_known(), without communication. Rank r of the
  * subset's `world`, where this is rank `me`, is rank ranks[r] of of_world. Sets *single_copy to

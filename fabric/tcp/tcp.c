@@ -193,7 +193,8 @@ static void apply_channels(struct twill_tcp *t, channel_fn act, void *with)
             act(&t->peers[r]->channels[l], with);
 }
 
-/* Reset a channel's connection and drop its requests. */
+/* Reset a channel's connection, and forget its requests without completing them. `with` is not
+ * used. */
 static void drop_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;

@@ -122,13 +122,16 @@ struct twill_tcp_address {
     socklen_t length;
 };
 
-/* An accepted connection that no transport has claimed, in a list of the common state. */
+/* An accepted connection that no transport has claimed, in common->incoming_list, or a spare record
+ * in common->spare. The lock of the common state protects it. */
 struct twill_tcp_incoming {
     struct twill_tcp_incoming *next;
     int fd;
     bool whole; /* authenticated, so that its communicator and channel are known */
     struct twill_session session;
-    uint64_t until; /* not evicted before this time, unless silent while descriptors are short */
+    /* Before this time it is closed to make room only if it has sent nothing and descriptors are
+     * short. */
+    uint64_t until;
     struct twill_hello hello;
 };
 
@@ -185,8 +188,9 @@ static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
 
-/* Set t->common to the context's common state. The first communicator creates it, collectively.
- * That fails if a rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
+/* Set t->common to the common state of the context. The first communicator creates it,
+ * collectively, and later ones only use it. Creation fails on all ranks, with t->common NULL, if a
+ * rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Accept connections, progress their handshakes and attach those of this transport to their
  * channels. Returns how many progressed, or a negative status. */
@@ -213,8 +217,10 @@ enum twill_tcp_control {
 enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params *params, int fd);
 /* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);
-/* Return whether all hosts are in one network, by the ranks' networks[] (0 if unknown), and need
- * not pace. Sets *paced to whether a rank, by its controls[], still does. Equal on all ranks. */
+/* Return whether all ranks are in one network, so that their connections need no pacing. networks[]
+ * has each rank's network, 0 if unknown. Sets *paced to whether some rank's connections are paced
+ * nevertheless. By controls[], that is one that is paced for good, or by the system if the ranks
+ * are not in one network. Equal on all ranks. */
 bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
                              uint32_t ranks, bool *paced);
 /* Set *peer to the peer of a rank. The first call creates it, with all memory that it will need.
@@ -228,8 +234,11 @@ void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Connect a channel, or wait until its peer of a lower rank does, and also the one that the next
- * call will use. Does nothing to a channel that is not closed. Fails as twill_tcp_lost() does. */
+/* Open a closed channel, and also the peer's channel that this lane uses in the next call. A peer
+ * of a lower rank connects them itself, so they become WAITING. Otherwise this begins to connect
+ * them. It does not block. Does nothing to a channel that is not closed. Fails as twill_tcp_lost(),
+ * or with TWILL_ERR_CONFIG for a bad congestion control. A failure of the second channel is
+ * ignored. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error);
 /* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a negative status.
@@ -269,8 +278,9 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, 
  * refusal was read, 0 if there is none or twill_tcp_recv() will find it, or a negative status. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
-/* Call visit() for the first message of each channel that has arrived, if no RECV waits for it. It
- * stays where it is. Accepts connections first. Ignores `all`. Does nothing after a failure. */
+/* Accept connections, then call visit() for the first message that has arrived on each channel if
+ * no RECV is posted there. The message stays unread. `all` has no effect, as only the first message
+ * of a channel can be seen. Does nothing after a failure. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 /* Return whether the channel has something to send. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
@@ -294,7 +304,9 @@ twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        struct twill_error *error);
 /* Return this rank's protection as one number, which ranks exchange to compare it. */
 uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
-/* Adapt to another rank's number. Fails with TWILL_ERR_CONFIG if more than the cipher differs. */
+/* Compare *protection with `guard`, the result of twill_tcp_guard() on rank `rank`, and use AES
+ * only if both have it. Fails with TWILL_ERR_CONFIG if only one of the two encrypts or has
+ * checksums. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
 /* Put bytes into records of a channel and send those. Returns how many of the bytes were taken, or

@@ -91,9 +91,10 @@ ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struc
     return taken > 0 ? (ssize_t)taken : -1;
 }
 
-/* Handle the end of a connection, by errno, that is not read for data now. Returns TWILL_ERR_FABRIC
- * for a bad record, and as twill_tcp_send_lost() if the channel sends. Otherwise drops the records
- * that the receiver has not acknowledged, and returns 0. */
+/* Handle the failure to read acknowledgements from a connection, with errno set by
+ * twill_tcp_records_look(). Returns TWILL_ERR_FABRIC for a bad record. If the channel still sends,
+ * returns the result of twill_tcp_send_lost(). Otherwise forgets the records that the receiver has
+ * not acknowledged, and returns 0. */
 static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
@@ -105,7 +106,8 @@ static int end_keeping(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return 0;
 }
 
-/* Return whether the kernel has all of the current message, whose end receiving may have sent. */
+/* Return whether the kernel has taken all of the current message. Its last records may have been
+ * sent by a call that reads, as that sends what is due. */
 static bool is_given(const struct twill_tcp_channel *channel)
 {
     const struct twill_transfer *first = channel->out.queue.head;

@@ -59,7 +59,8 @@ static uint32_t crc_of_head(const struct twill_tcp_records *r,
     return r->how->crc32c(0, head, offsetof(struct twill_tcp_record_head, head));
 }
 
-/* Return the number of used records, for a record that reports it to the sender, and note that. */
+/* Return how many records have been read to their end, for the member `seen` of a record to the
+ * sender. Also set in.acknowledged to that number. */
 static uint32_t acknowledge(struct twill_tcp_records *r)
 {
     r->in.acknowledged = r->in.expected - r->in.held;
@@ -204,7 +205,8 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
 /* Results of a step of receiving, besides -1 with errno. */
 enum { NOTHING = 0, PROGRESSED = 1, REFUSED = 2 };
 
-/* Fail for good, for the reason `what`, and return REFUSED. What was verified can still be read. */
+/* Fail receiving for good and return REFUSED. The failure says that `bytes` bytes arrived `what`,
+ * such as "damaged". Bytes that were verified before can still be read. */
 static int refuse_record(struct twill_tcp_records *r, size_t bytes, const char *what)
 {
     (void)TWILL_FAIL_RANK(&r->in.refusal, TWILL_ERR_FABRIC, r->rank,
@@ -237,7 +239,8 @@ static void note_seen(struct twill_tcp_records *r, uint32_t number)
         r->out.seen = seen;
 }
 
-/* Append a verified body to the bytes in[begin, ready) that can be read, and expect the next. */
+/* Append a verified body to the bytes in[begin, ready) that can be read, and expect the record
+ * after it. */
 static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t bytes)
 {
     if (r->in.begin == r->in.ready)
@@ -274,8 +277,9 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
-/* Verify a record by its checksum, and do what it acknowledges or asks for. Returns PROGRESSED, or
- * REFUSED if the channel fails. */
+/* Note what a record acknowledges or asks for. Verify the checksum of data and append it to what
+ * can be read. Damaged data are asked for again and PROGRESSED returned, or REFUSED if that is the
+ * second time or a record is out of order. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {

@@ -27,14 +27,16 @@
 #define TWILL_TCP_ARRIVED (128u << 10) /* most bytes read by one system call */
 
 enum twill_tcp_record_kind { TWILL_TCP_DATA = 1, TWILL_TCP_SEEN, TWILL_TCP_AGAIN };
-/* The head of every record, in host byte order, as all of this transport. */
+/* The head of every record, in host byte order, as all of this transport. Its kind is an enum
+ * twill_tcp_record_kind. A record has data, acknowledges (SEEN) or asks for a damaged record
+ * (AGAIN). The last three members are 0 in encrypted records, which have no checksums. */
 struct twill_tcp_record_head {
     uint32_t bytes : 24; /* of the body, without the tag */
     uint32_t kind : 8;
-    uint32_t number; /* of this record, in AGAIN of the wanted one */
-    uint32_t seen;   /* checksums: records of the other direction that were used */
-    uint32_t body;   /* checksums: CRC32C of the body */
-    uint32_t head;   /* checksums: CRC32C of the fields above */
+    uint32_t number; /* of a data record, or of the record that AGAIN asks for */
+    uint32_t seen;   /* how many records of the other direction were read to their end */
+    uint32_t body;   /* CRC32C of the body */
+    uint32_t head;   /* CRC32C of the fields above */
 };
 _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on all machines");
 #define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
@@ -100,7 +102,8 @@ size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct i
 /* Send what was built, and control records that are due. Returns the bytes that the kernel took, 0
  * if it is full, or -1 with errno. */
 ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
-/* Return whether the kernel has not taken all records that were made, or must get some again. */
+/* Return whether the kernel has not taken all records that were made, or must be given some again
+ * that the receiver asked for. */
 static inline bool twill_tcp_records_unsent(const struct twill_tcp_records *r)
 {
     return r->out.gone < r->out.made || r->out.goes_back;
@@ -115,7 +118,8 @@ static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
 {
     return !r->how->encrypts && r->out.seen < r->out.made;
 }
-/* Forget records that are not sent, or kept for the receiver, which has closed the connection. */
+/* Forget all records that were made, sent or not, and what is due to the receiver, which has closed
+ * the connection. */
 static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
 {
     r->out.gone = r->out.seen = r->out.made;

@@ -49,7 +49,8 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-/* Return the network of one of this host's addresses, or 0 if it is not found. */
+/* Return the network of one of this host's addresses, a hash of its prefix that is equal on all
+ * hosts in it. Returns 0 if this host does not have the address. */
 static uint64_t network_at(const char *address)
 {
     struct twill_link *links = NULL;
@@ -180,7 +181,9 @@ static bool give_reserve(struct twill_tcp_common *c)
     return had;
 }
 
-/* Unlink the connection *at, close it unless it was claimed, and keep its record for later ones. */
+/* Unlink the connection *at from the list and close it, unless a channel has taken it (fd -1).
+ * Count it in c->rejected if `rejected`. Wipe its record and keep it in c->spare for a later
+ * connection. */
 static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming **at, bool rejected)
 {
     struct twill_tcp_incoming *incoming = *at;
@@ -423,7 +426,8 @@ static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct
     return free ? channel : NULL;
 }
 
-/* Do the work of twill_tcp_common_adopt(), with the lock held, and return its result. */
+/* With the lock held, accept connections, progress their handshakes and attach those of this
+ * transport to their channels. Returns how many progressed, or a negative status. */
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;

@@ -51,8 +51,9 @@ static int write_channel(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return 1;
 }
 
-/* Read what the peer sent before it closed, until a refusal of the current SEND is found. Returns
- * TWILL_OK also if there is none, and then out.refused is false. */
+/* Receive what the peer sent before it closed, messages into their RECVs, until a refusal of the
+ * current SEND sets out.refused. Returns TWILL_OK also if there is none, or the error of
+ * receiving. */
 static twill_status find_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                  struct twill_error *error)
 {
@@ -268,7 +269,8 @@ static int channel_take_header(const struct twill_tcp *t, struct twill_tcp_chann
     return 1;
 }
 
-/* Discard payload of a refused message. Returns EMPTY, SHORT or FULL by the bytes read, or < 0. */
+/* Discard payload of a refused message. Returns EMPTY if nothing was read, SHORT if the socket was
+ * emptied, FULL if it may have more, or a negative status. */
 static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                         struct twill_error *error)
 {
@@ -284,7 +286,8 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the RECV's buffer. Returns EMPTY, SHORT or FULL by the bytes read, or fails. */
+/* Store payload in the RECV's buffer. Returns EMPTY if nothing was read, SHORT if the socket was
+ * emptied, FULL if it may have more, or a negative status. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          struct twill_error *error)
 {
@@ -305,7 +308,9 @@ static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Reduce whole grains of `data`, or all of it at the end of the message. Returns the bytes used. */
+/* Reduce `data` into the request's buffer, behind what was reduced before. Until the data reaches
+ * the end of the message, only multiples of TWILL_TCP_GRAIN bytes are used. Returns the bytes
+ * used. */
 static size_t reduce_buffered(struct twill_transfer *request, const unsigned char *data,
                               size_t bytes)
 {
@@ -328,8 +333,9 @@ static void align_rx(struct twill_tcp_channel *channel)
     channel->in.end = have;
 }
 
-/* Reduce payload from the receive buffer, then through the scratch buffer. A remainder smaller than
- * a grain stays in the receive buffer. Returns EMPTY, SHORT, FULL, or a negative status. */
+/* Reduce payload from the receive buffer, then read more into the scratch buffer and reduce that.
+ * Less than TWILL_TCP_GRAIN bytes may stay in the receive buffer. Returns EMPTY if nothing was
+ * read, SHORT if the socket was emptied, FULL if it may have more, or a negative status. */
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                           struct twill_error *error)
 {
@@ -354,7 +360,8 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel
 }
 
 /* Do the next step of receiving on a channel, and add the RECVs that it completes to *finished.
- * Returns EMPTY, SHORT, FULL, or a negative status. */
+ * Returns EMPTY if nothing was read, SHORT if the socket was emptied, FULL if it may have more, or
+ * a negative status. */
 static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, int *finished,
                         struct twill_error *error)
 {
