@@ -22,7 +22,7 @@ enum twill_mpi_request_state {
 struct twill_mpi_request {
     struct twill_mpi_bound bound;
     twill_request *request; /* NULL once a nonblocking request is complete */
-    twill_request *instead; /* barrier that runs in place of a persistent call that must fail, or NULL */
+    twill_request *instead; /* barrier in place of a persistent call that must fail, or NULL */
     bool wraps;             /* it wraps the MPI's request `below`, without a call of twill */
     MPI_Request below;
     int below_code; /* result of the MPI once it was complete */

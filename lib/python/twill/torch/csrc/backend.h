@@ -53,6 +53,7 @@ class Backend : public Base
     WorkRef recv(Tensors &tensors, int from, int tag) override;
     WorkRef recvAnysource(Tensors &tensors, int tag) override;
 
+    /* Do nothing, because each rank counts its own calls from the first on. */
     void setSequenceNumberForGroup() override
     {
     }
@@ -112,6 +113,8 @@ class Backend : public Base
                                             const c10::intrusive_ptr<Options> &options,
                                             const int &rank, const int &size) override;
     c10::intrusive_ptr<Options> getBackendOptions() override;
+    /* Return COMM_ERROR once a call of this group has failed in twill on this rank, else
+     * SUCCESS. */
     c10d::ErrorType getError() override
     {
         return calls_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;

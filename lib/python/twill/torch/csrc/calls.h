@@ -39,6 +39,8 @@ class Call : public Pending
     std::weak_ptr<CallQueue> queue;            /* not set if it ran at once */
 
   protected:
+    /* Wait until the call is complete. Throws if it is not within `timeout`, which kNoTimeout makes
+     * unlimited. */
     void block(Milliseconds timeout) override
     {
         block_in(queue, this, timeout);
@@ -68,10 +70,13 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     template <class Run, class After>
     bool run_unseen(double seconds, Run &&run, const After &after);
 
-    /* Wait for a call, and run calls before it unless there is a timeout, after which it throws. */
+    /* Wait until a submitted call is complete. With kNoTimeout, this thread runs the calls that are
+     * next, this one included, unless another thread runs one. Otherwise it only waits, and throws
+     * after `timeout`. */
     void finish(Call *call, Milliseconds timeout);
 
-    /* End all calls of the group on all ranks. Any thread may call this at any time. */
+    /* Revoke the group's communicator, so that its calls in progress and all later ones fail on all
+     * ranks. Any thread may call this at any time. */
     void abort()
     {
         twill_comm *comm = group_.comm;
@@ -116,7 +121,9 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     static constexpr Milliseconds KEEP_THREAD{2000}; /* time without calls before the end */
     static constexpr Milliseconds END_THREADS{5000}; /* time for callbacks of futures */
 
-    /* Run a function within `seconds`, and `after` on success. Returns its exception or nullptr. */
+    /* Run a function that makes twill calls, each limited to `seconds` by twill, and `after` if it
+     * succeeds. Returns the exception of a failed or late call, or one that either function throws,
+     * or nullptr. */
     template <class Run, class After>
     std::exception_ptr attempt(double seconds, Run &&run, After &&after);
 
@@ -140,7 +147,9 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
                twill_comm_message(group_.comm) + " (" + twill_strerror(status) + ")";
     }
 
-    /* Run a call without the lock. Returns a future that the caller must resolve, or nullptr. */
+    /* Run a call and mark it as complete, without the lock, which is held again at the return.
+     * Returns the call's future, whose callbacks the caller must then run with resolve(). If the
+     * program has asked for no future, returns nullptr. */
     FutureRef run(std::unique_lock<std::mutex> &lock, const CallRef &call);
 
     /* Run and complete a call in this thread, which releases the lock meanwhile. */

@@ -61,20 +61,22 @@ inline std::exception_ptr failure(const std::string &sentence)
     std::rethrow_exception(failure(sentence));
 }
 
-/* Return whether the caller has said that it waits at once, which options can say since 2.7. */
+/* Return whether the caller of a collective waits for it at once. It does if asyncOp in `options`
+ * is false, a member that options have since PyTorch 2.7. */
 template <class Options>
 auto waits_at_once(const Options &options, int) -> decltype(!options.asyncOp)
 {
     return !options.asyncOp;
 }
-/* Return false for options that cannot say it. */
+/* Return false, because options without asyncOp do not say whether the caller waits at once. Called
+ * with 0, which prefers the overload for int if options have asyncOp. */
 template <class Options> bool waits_at_once(const Options &, long)
 {
     return false;
 }
 
-/* Return whether a blocking call that is complete may return no Work, as NCCL's backend does. If
- * collectives become inputs of graphs, PyTorch registers their Works and needs them. */
+/* Return whether PyTorch accepts no Work from a blocking call that is complete, as it does from
+ * NCCL's backend. It does since 2.8, unless it is set to use Works as inputs of graphs. */
 inline bool takes_nothing()
 {
 #if TWILL_TORCH_VERSION >= 208

@@ -73,8 +73,9 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     return c10::make_intrusive<Backend>(store_, std::move(group), rank, size, timeout_.load());
 }
 
-/* Return the backend of a group without some ranks, which may be dead. If `aborts`, its calls end.
- * If the group has failed, its job ends, and the remaining ranks get a new one. */
+/* Return the backend of a new group without the ranks `excluded`, which may be dead. All other
+ * ranks call it. If `aborts`, this group's calls first fail on all ranks. If so, or if a call of
+ * this group has failed on any of these ranks, they form a new job in place of the old one. */
 inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool aborts)
 {
     job()->check_forked();
@@ -115,6 +116,9 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
 }
 
 #if TWILL_TORCH_VERSION >= 209
+/* Return the backend of a new group without the ranks `excluded`. All other ranks must call this.
+ * If `flags` has SHRINK_ABORT, calls of this group fail on all ranks. Throws on an excluded
+ * rank. */
 inline c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64_t> &excluded,
                                                          int flags,
                                                          const c10::intrusive_ptr<Options> &)

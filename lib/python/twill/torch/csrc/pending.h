@@ -75,7 +75,8 @@ class Pending : public c10d::Work
         resolve(seal(std::move(error)));
     }
 
-    /* Do the first half of complete(), before callbacks. Returns the future, or nullptr. */
+    /* Store the error, which is nullptr on success, and mark this as complete. Returns the future,
+     * to be completed by resolve(), or nullptr if getFuture() has not been called. */
     FutureRef seal(std::exception_ptr error);
 
     /* Do the second half of complete(), which runs the callbacks of the future. */
@@ -110,7 +111,9 @@ class Pending : public c10d::Work
     /* Return when this is complete, or throw after the timeout. kNoTimeout means no limit. */
     virtual void block(Milliseconds timeout) = 0;
 
-    /* Wait for this work (`self`), with finish() of the object that runs it while that exists. */
+    /* Wait until this work (`self`) is complete. The object that runs it (`in`) waits by its
+     * finish(), which throws after `timeout`. If that object is gone or not set, wait without a
+     * limit. */
     template <class Owner, class Self>
     void block_in(const std::weak_ptr<Owner> &in, Self *self, Milliseconds timeout)
     {
@@ -196,6 +199,7 @@ inline FutureRef Pending::seal(std::exception_ptr error)
 class Joined : public Pending
 {
   public:
+    /* Make a work that is complete when all of `works` are, once watch() has been called. */
     Joined(int rank, std::vector<WorkRef> works)
         : Pending(rank, c10d::OpType::UNKNOWN, nullptr, 0), works_(std::move(works)),
           left_(works_.size())
@@ -219,6 +223,8 @@ class Joined : public Pending
     }
 
   protected:
+    /* Wait for each of the joined works, for up to `timeout` each, and then until this is complete.
+     * Throws the first error of a work or timeout. */
     void block(Milliseconds timeout) override
     {
         for (const WorkRef &work : works_)

@@ -35,6 +35,8 @@ class Message : public Pending
   public:
     using Pending::Pending;
 
+    /* Return the rank in the group that a received message came from. It is -1 before the message
+     * is complete, and for a sent one. */
     int sourceRank() const override
     {
         return source;
@@ -179,8 +181,11 @@ class Messages : public std::enable_shared_from_this<Messages>
     /* Make progress for as long as there are messages, then sleep, until the end. */
     void thread_main();
 
-    /* Holds the mutex, then completes messages that ended meanwhile. Callbacks may do anything. */
+    /* Holds the mutex of Messages in a scope. At the end of the scope, or in release(), unlocks it
+     * and completes the messages in ended_, which have ended meanwhile. That may run callbacks,
+     * which may do anything. */
     struct Hold {
+        /* Lock the mutex of `messages`. */
         explicit Hold(Messages &messages) : of(&messages), lock(messages.mutex_)
         {
         }
@@ -273,7 +278,9 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
     end(message, error);
 }
 
-/* Find the message of a frame, and receive its contents or keep them. Returns TWILL_OK or not. */
+/* Find the message that waits for the frame from rank `from` of the job. Give it the contents if
+ * they are in the frame, otherwise start to receive them. If none waits, contents go to kept_ until
+ * a message asks for them. Returns TWILL_OK, or why that start failed. */
 inline twill_status Messages::begin_contents(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -324,7 +331,8 @@ inline bool Messages::take_kept(const MessageRef &message)
     return false;
 }
 
-/* Receive all that has arrived from a rank while any is wanted. Returns TWILL_OK or a failure. */
+/* Receive what has arrived from rank `from` of the job, without waiting. Starts a new frame only
+ * while a message in wanted_ may come from that rank. Returns TWILL_OK or a failure of twill. */
 inline twill_status Messages::advance_peer(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];
@@ -416,7 +424,8 @@ inline void Messages::end_all(const std::exception_ptr &error)
     kept_.remove_if([](const Kept &kept) { return kept.complete; });
 }
 
-/* Fail messages whose time is over. Transfers that have begun continue and keep their memory. */
+/* Fail all messages whose time is over, including those whose transfer has begun. The transfer
+ * continues and keeps its memory. */
 inline void Messages::expire()
 {
     auto now = Clock::now();

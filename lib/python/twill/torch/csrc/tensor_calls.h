@@ -92,8 +92,8 @@ inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
         refuse(call, "requires non-empty tensor list");
     /* One tensor of the call, with its type and operation. */
     struct Item {
-        Flat flat;
-        Elements elements;
+        Flat flat;         /* its memory as one block, or a copy */
+        Elements elements; /* their type and number for twill */
         Operation operation;
     };
     auto items = std::make_shared<std::vector<Item>>();
@@ -286,7 +286,8 @@ struct SparseSum {
     at::Tensor all_indices, all_values;
     int size;
 
-    /* Gather the entries of all ranks. Returns TWILL_OK or the first failure. */
+    /* Gather `indices` and `values` of all ranks, in rank order, in new tensors all_indices and
+     * all_values. Returns TWILL_OK or the first failure. */
     twill_status gather(twill_comm *comm)
     {
         int64_t mine = values.size(0);

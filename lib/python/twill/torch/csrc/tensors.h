@@ -68,7 +68,9 @@ class Operation
     /* Find the operation for a tensor. Throws for one that has no meaning for its type. */
     Operation(const char *call, const c10d::ReduceOp &op, const at::Tensor &tensor);
 
-    /* Run a function with the operation. Returns its status, or why there is no operation. */
+    /* Call function(op), where `op` is the twill operation for this object. For PREMUL_SUM it is
+     * created here for elements of `type`, and destroyed afterwards. Returns the function's status,
+     * or why the operation could not be created. */
     template <class Function>
     twill_status with(twill_comm *comm, twill_type type, Function &&function) const
     {
@@ -85,7 +87,7 @@ class Operation
     }
 
   private:
-    /* Return the operation on bools, or refuse one that they do not have. */
+    /* Return twill's operation on bools, or throw an error that names `call` if bools have none. */
     static twill_op of_bool(const char *call, c10d::ReduceOp::RedOpType which);
 
     /* Return the operation on numbers, or refuse one that the tensor's type does not have. */
@@ -257,7 +259,8 @@ class Flat
         return bytes_of(flat());
     }
 
-    /* Return whether there is a copy. */
+    /* Return whether data() is a copy, because the tensor's own memory does not hold its values as
+     * one block in order. */
     bool copied() const
     {
         return copy_.defined();
@@ -388,7 +391,9 @@ inline void copy_each(const Tensors &from, const Tensors &to)
         at::Tensor(to[i]).copy_(from[i].reshape(to[i].sizes()));
 }
 
-/* Return a function that copies the result to all tensors of a list, or nullptr if none is due. */
+/* Return a function that copies the result of a call, in `flat`, to all of `tensors`. Returns
+ * nullptr if there is only one tensor, and `flat` is its own memory. Throws for a tensor that
+ * cannot take a result. */
 inline std::function<void()> stored_in_all(const Flat &flat, const Tensors &tensors)
 {
     for (size_t i = 0; tensors.size() > 1 && i < tensors.size(); i++)
