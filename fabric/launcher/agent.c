@@ -46,9 +46,9 @@ static size_t add_ssh(const char **word, size_t used, char timeout[32],
     return used;
 }
 
-/* In a child process, exec the agent program (ssh) that runs the host agent on another host. If the
- * site is this host, exec the host agent itself. files[] become its standard input, output and
- * error, and `mask` its signal mask. */
+/* In a child process, exec options->agent, such as ssh, which runs the host agent on another host.
+ * If the site is this host, exec the host agent itself. files[] become its standard input, output
+ * and error, and `mask` its signal mask. */
 static _Noreturn void be_agent(const struct twill_options *options, const struct twill_site *site,
                                const sigset_t *mask, const int files[3])
 {

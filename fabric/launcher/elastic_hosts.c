@@ -72,9 +72,9 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
     return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
 
-/* Return TWILL_LEFT_SOME if a job continues after a rank or a host has failed. Returns _NONE if no
- * rank is replaced, too few processes remain, or all of them only wait to join the job. Returns
- * _UNKNOWN while the hosts are asked whether all only wait. */
+/* Return TWILL_LEFT_SOME if a job continues after a rank or a host has failed. Returns _NONE if
+ * ranks are not replaced now, all processes only wait to join, or too few remain. These few then
+ * also give up. Returns _UNKNOWN while the hosts are asked whether all only wait. */
 static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||

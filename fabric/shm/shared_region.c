@@ -436,10 +436,10 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* If a label cannot share, set *why to the reason, label[r] to r for its ranks, and label[r] of all
- * others to the lowest rank of their label. Otherwise set *why to NULL and keep label[]. Also clear
- * the token and close files no longer needed. If our own label cannot share, unmap the memory of
- * all other ranks. */
+/* If a label cannot share, set *why to the reason and label[r] to r for its ranks. Then label[r] of
+ * all others becomes the lowest rank of their label. Else set *why to NULL. Also clear the token
+ * and close files no longer needed. If our own label cannot share, unmap the memory of all other
+ * ranks. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;

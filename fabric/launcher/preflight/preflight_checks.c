@@ -639,16 +639,16 @@ static bool report_outliers(const struct look *look, bool bandwidth)
     return judged;
 }
 
-/* Add a warning about each pair of ranks whose round trip is far above the median. Returns whether
- * there are enough pairs to judge, also if none is slow. */
+/* Add warnings about pairs of ranks whose round trip is far above the median. Returns whether there
+ * are enough pairs to judge, also if none is slow. */
 static bool look_at_round_trip(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
     return report_outliers(look, false);
 }
 
-/* Add a warning about each pair of ranks whose bandwidth is far below the median. Returns whether
- * there are enough pairs to judge, also if none is slow. */
+/* Add warnings about pairs of ranks whose bandwidth is far below the median. Returns whether there
+ * are enough pairs to judge, also if none is slow. */
 static bool look_at_bandwidth(const struct look *look, const struct preflight_facts *facts)
 {
     (void)facts;
