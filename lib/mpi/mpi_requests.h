@@ -55,10 +55,10 @@ bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void 
 
 /* Make progress without waiting. Returns true if the request is not or no longer under way. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
-/* Return whether the request is not under way, because it is complete or was never started. A
- * caller that polls many requests gets a `pass` from twill_mpi_request_next_pass() for each round.
- * The first call in a round for a communicator makes progress on all its requests. Others only look
- * at the state. Does not wait. */
+/* Return whether the request is not under way, because it is complete or is not started. A caller
+ * that polls many requests gets a `pass` from twill_mpi_request_next_pass() for each round. The
+ * first call in a round for a communicator makes progress on that. Others only look at the state.
+ * Does not wait, and returns false if another thread works on the communicator. */
 bool twill_mpi_request_poll_pass(struct twill_mpi_request *request, uint64_t pass);
 /* Return a new number for one round of polling over many requests, for
  * twill_mpi_request_poll_pass(). Numbers count the rounds of the process from 1. */

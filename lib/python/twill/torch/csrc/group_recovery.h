@@ -74,8 +74,8 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
 }
 
 /* Return the backend of a new group without the ranks `excluded`, which may be dead. All other
- * ranks call it. If `aborts`, this group's calls first fail on all ranks. If so, or if a call of
- * this group has failed on any of these ranks, they form a new job in place of the old one. */
+ * ranks call it. If `aborts`, this group's calls first fail on all ranks. If so, or if a call has
+ * failed on any of these ranks, they form a new job in place of the old one. */
 inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool aborts)
 {
     job()->check_forked();
