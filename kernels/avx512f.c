@@ -117,7 +117,8 @@ TWILL_INLINE vector_pair canonical_pair(vector_pair v)
 
 #define UPPER_HALVES _mm512_set1_epi32(-0x10000)
 
-/* Widen 32 bf16, those at even positions to one register of floats and the others to another. */
+/* Widen 32 bf16 to floats. In the result, `even` has those at positions 0, 2, 4 and so on, and
+ * `odd` has the others. */
 TWILL_INLINE vector_pair pair_of(__m512i v)
 {
     return (vector_pair){(__m512)_mm512_slli_epi32(v, 16),

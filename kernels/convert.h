@@ -50,7 +50,10 @@ static inline float twill_widen_magnitude(uint32_t rest, unsigned mantissa, unsi
     return (float)rest * twill_f32_from_bits((128 - bias - mantissa) << 23); /* denormal: exact */
 }
 
-/* Round bits of an f32 magnitude, not NaN, to this format's code, past its largest if too large. */
+/* Round a magnitude to the nearest number, ties to even, of a format with `mantissa` bits of
+ * mantissa and this bias of the exponent. `rest` has the bits of an f32 without its sign, not a
+ * NaN. Returns the number's code without a sign. If the magnitude is too large for the format, the
+ * code is above that of its largest number. */
 static inline uint32_t twill_narrow_magnitude(uint32_t rest, unsigned mantissa, unsigned bias)
 {
     uint32_t digits = rest & 0x7fffffu, shift = 23 - mantissa, exponent = rest >> 23;

@@ -70,7 +70,8 @@ const struct twill_kernels *twill_kernels_at(size_t index)
     return index < TWILL_ARRAY_LENGTH(tables) ? tables[index] : NULL;
 }
 
-/* Write the names of all tables to text[size], and which ones this machine does not run. */
+/* Write to text[size] the names of all tables of kernels, after "auto", for an error message. A
+ * table whose instructions this machine lacks is marked. */
 static void list_tables(char *text, size_t size)
 {
     int used = snprintf(text, size, "auto");

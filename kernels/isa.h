@@ -15,7 +15,8 @@ extern const struct twill_kernels twill_kernels_avx2;
 extern const struct twill_kernels twill_kernels_avx512f;
 #endif
 
-/* Return whether this machine runs the instructions of a table, which for scalar it always does. */
+/* Return whether this machine can run the kernels that are compiled for a set of instructions. The
+ * baseline is plain C, which every machine can run, so the first function always returns true. */
 bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
@@ -89,7 +90,8 @@ static inline void twill_environment_leave(unsigned modes)
         __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | modes);
 }
 #else
-/* Return 0. Where this is used, reductions have the caller's floating-point environment. */
+/* Do nothing, as this machine is not x86-64, and return 0 for twill_environment_leave(). Here
+ * reductions use the caller's floating-point environment, and `floats` is not used. */
 static inline unsigned twill_environment_enter(bool floats)
 {
     (void)floats;

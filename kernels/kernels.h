@@ -75,12 +75,13 @@ struct twill_reduction {
     twill_type type;
     twill_op op;
     uint32_t divisor;         /* at least 1, read by TWILL_AVG when the result is final */
-    uint32_t partial_sources; /* bit i is set if src[i] is a partial, others are raw */
-    bool partial_result;      /* dst becomes a partial, else it is final: divided and rounded */
-    const float *after; /* for 8- and 16-bit floats: factor of a final result before it is rounded,
-                           or NULL */
-    unsigned flags;     /* enum twill_kernel_flags */
-    int threads;        /* most OpenMP threads to use (TWILL_THREADS) */
+    uint32_t partial_sources; /* bit i is set if src[i] is a partial. If not, it has type `type` */
+    bool partial_result;      /* whether dst becomes a partial. If not, the result is divided for
+                                 TWILL_AVG, rounded to `type` and called final */
+    const float *after;       /* NULL, or points to a factor by which a final result of 8- or 16-bit
+                                 floats is multiplied before it is rounded */
+    unsigned flags;           /* enum twill_kernel_flags */
+    int threads;              /* most OpenMP threads to use (TWILL_THREADS) */
 };
 
 /* Compute dst[i] = ((src[0][i] op src[1][i]) op ...) from nsrc (1 to 8) sources, any mix of raw and
@@ -91,7 +92,8 @@ struct twill_reduction {
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
-/* Do what twill_kernels_reduce() does, in one pass to ndst (1 to 8) destinations, maybe sources. */
+/* Reduce as twill_kernels_reduce() does, but store the result to each of ndst (1 to 8) destinations
+ * in one pass. A destination may also be a source, if the elements of both are equally wide. */
 void twill_kernels_spread(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *const *dst, unsigned ndst,
                           const void *const *src, unsigned nsrc, size_t count);
@@ -104,7 +106,9 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
 /* Copy bytes that do not overlap, unless dst is src. See twill_reduction for the last two. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
-/* Do what twill_kernels_reduce() does, from raw sources to a final result. */
+/* Reduce nsrc sources whose elements have type `type` to dst, divided for TWILL_AVG and rounded.
+ * This is twill_kernels_reduce() without partials. The arguments are as in struct
+ * twill_reduction. */
 static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
                                             twill_op op, void *dst, const void *const *src,
                                             unsigned nsrc, size_t count, uint32_t divisor,

@@ -32,7 +32,9 @@ enum {
 #define TWILL_STREAM_REGISTERS 1u
 #define stream_end()           ((void)0)
 
-/* A register is one element, so the tails are never called. */
+/* Define the functions that load a register of type `math` from memory of type `type`, converted by
+ * widen(), and store it, converted by narrow(). A register is one element, so the functions for
+ * tails are never called. */
 #define MEMORY(type, math, widen, narrow)                                                          \
     TWILL_INLINE vector_##math load_##type(const element_##type *p)                                \
     {                                                                                              \
@@ -71,6 +73,7 @@ MEMORY(bf16, f32, twill_f32_from_bf16, twill_bf16_from_f32)
 MEMORY(f8e4m3, f32, twill_f32_from_f8e4m3, twill_f8e4m3_from_f32)
 MEMORY(f8e5m2, f32, twill_f32_from_f8e5m2, twill_f8e5m2_from_f32)
 
+/* Define stem_type(a, b) for registers of this type, which returns the value of `expression`. */
 #define ARITHMETIC(type, stem, expression)                                                         \
     TWILL_INLINE vector_##type stem##_##type(vector_##type a, vector_##type b)                     \
     {                                                                                              \

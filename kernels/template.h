@@ -40,7 +40,8 @@
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
 #ifdef LOGIC
-/* Combine two registers. A logical AND is a minimum, and OR a bitwise one, until finish(). */
+/* Return `a op b` for two registers. Logical AND and OR only give zero or nonzero here, by a
+ * minimum and by a bitwise OR. NAME(finish)() later makes that 0 or 1. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -125,7 +126,8 @@ TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const
     }
 }
 
-/* Reduce the batches from `at` that fit before `end`. Returns the index of the next element. */
+/* Reduce the elements from index `at` on in batches, which have `vectors` registers of each source,
+ * while a whole batch ends before index `end`. Returns the index of the next element. */
 TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *const *src,
                                   unsigned nsrc, size_t at, size_t end, unsigned vectors,
                                   twill_op op, uint32_t divisor, bool stream)
@@ -195,7 +197,9 @@ TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, 
     return NAME(batches)(dst, 1, src, nsrc, at, count, vectors, op, divisor, false);
 }
 
-/* Reduce the elements after the bulk, which are all of them if count is small. */
+/* Reduce elements `at` to count-1 of the sources, and store the result to each of ndst
+ * destinations. These are the elements that the loop over large batches has left, or all of them if
+ * count is small. Only TWILL_AVG reads the divisor. */
 TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t count, twill_op op, uint32_t divisor)
 {
@@ -227,8 +231,9 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
 OPS(REDUCE, )
 
 #ifdef HOT
-/* Store the result to several destinations, most often two, from two sources. Streamed stores must
- * be aligned, so the caller clears `stream` unless all destinations are aligned alike. */
+/* Reduce nsrc (1 to 8) sources and store the result to each of ndst (1 to 8) destinations. Both are
+ * most often two. Streamed stores must be aligned, so the caller clears `stream` unless all
+ * destinations are aligned alike. Only TWILL_AVG reads the divisor. */
 TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *const *src,
                                unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
                                bool stream)

@@ -38,7 +38,9 @@ static int work_threads(size_t bytes, int threads)
 #endif
 }
 
-/* Split `count` elements, which write `bytes` bytes in all, into ranges of whole lines. */
+/* Call apply(job, first, n) for ranges that together are the elements 0 to count-1, each range in
+ * its own thread. `bytes`, the size of all that is written, and `threads` bound the number of
+ * threads. All ranges begin at a multiple of `line` elements. */
 static void split_lines(twill_range_fn apply, const void *job, size_t count, size_t line,
                         size_t bytes, int threads)
 {

@@ -108,8 +108,9 @@ TWILL_INLINE vector_f32 widen_bits_f8e5m2(__m128i v)
     return MM(cvtph_ps)(HALF(slli_epi16)(HALF(cvtepu8_epi16)(v), 8));
 }
 
-/* Widen f8e4m3 numbers to floats. Shifted to the exponent and mantissa of an f16, they are 2^8 too
- * small, also if denormal. All ones are NaN, so they get an exponent of all ones. */
+/* Widen the first numbers of v, as many f8e4m3 as vector_f32 has elements, to floats. Shifted to
+ * the exponent and mantissa of an f16, they are 2^8 too small. That holds for denormals as well, so
+ * all are multiplied by 2^8. All ones are NaN, so they get an exponent of all ones. */
 TWILL_INLINE vector_f32 widen_bits_f8e4m3(__m128i v)
 {
     half wide = HALF(cvtepi8_epi16)(v), all = HALF(set1_epi16)(0x7f);
@@ -175,7 +176,9 @@ TWILL_INLINE vector_f64 min_f64(vector_f64 a, vector_f64 b)
     return (vector_f64)BITS(or)((vector_i64)MM(min_pd)(a, b), (vector_i64)MM(min_pd)(b, a));
 }
 
-/* Return the maximum, or NaN, as min_f32() does. AND the sign (+0 wins) and OR the other bits. */
+/* Return the maximum, or NaN if an element is NaN. The instruction returns its second operand for
+ * two zeros and for NaN, so take both orders. Combine their results by AND of the signs, so that +0
+ * wins, and by OR of the other bits. */
 TWILL_INLINE vector_f32 max_f32(vector_f32 a, vector_f32 b)
 {
     return (vector_f32)or_but_and((vector_i32)MM(max_ps)(a, b), (vector_i32)MM(max_ps)(b, a),

@@ -52,8 +52,10 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
 /* Do what twill_comm_dup() does and return its status, but give the new communicator network
  * endpoints and completion queues that no other uses, so that a thread may have them to itself. */
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
-/* Create *chooser, which selects algorithms by prices that the ranks of a node compute together.
- * Free it before the communicator, which must be in no call. Returns TWILL_OK or the error. */
+/* Create *chooser, which selects algorithms for the ranks of `comm`. It is not collective. Ranks of
+ * a node that need the same prices share them. Use the chooser, and free it by
+ * twill_chooser_destroy(), only while `comm` exists and no call is on it. Returns TWILL_OK or the
+ * error. */
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,
                                   struct twill_error *error);
 
@@ -67,12 +69,14 @@ bool twill_extend_has_ended(twill_request *request);
  * once if the communicator is broken already, or the error, which has broken it. */
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),
                                const void *of, uint64_t *since);
-/* Wait for something other than the communicator until `deadline` (a twill_now()). Its sleeps also
- * end when a rank of the node calls twill_extend_ring(). Neither of the two claims the
- * communicator. Returns TWILL_OK, TWILL_ERR_TIMEOUT or the error that ended the wait. */
+/* Wait until `waitable`, which is not the communicator, is done, or until `deadline` (a
+ * twill_now()). Its sleeps also end when a rank of the node calls twill_extend_ring(). Does not
+ * claim the communicator, so that may be in a call. Returns TWILL_OK, TWILL_ERR_TIMEOUT at the
+ * deadline, or the error of the waitable's own functions. */
 twill_status twill_extend_await(twill_comm *comm, struct twill_waitable waitable,
                                 uint64_t deadline);
-/* Wake a rank that sleeps in a wait, or do nothing if the rank is on another node. */
+/* Wake a rank that sleeps in a wait, or do nothing if the rank is on another node. Does not claim
+ * the communicator. */
 void twill_extend_ring(twill_comm *comm, uint32_t rank);
 
 /* --- failures --------------------------------------------------------------------------------- */
@@ -84,8 +88,10 @@ enum twill_extend_failure {
     TWILL_EXTEND_ENDS     /* it breaks on all ranks, unless it is broken already, because its user
                              has failed with a known cause */
 };
-/* Fail the public function `call` with `status` and a formatted message, with the effect of `what`.
- * Returns the status that it has failed with, also if another rank's failure was the cause. */
+/* Fail the public function `call` with `status` and a formatted message. `what` says whether the
+ * communicator stays usable or breaks on all ranks. Returns the status with which the function has
+ * failed. It is not `status` if another rank's failure was the cause, or if a thread is in another
+ * call on the communicator. */
 twill_status twill_extend_fail(twill_comm *comm, enum twill_extend_failure what, const char *call,
                                twill_status status, const char *format, ...) TWILL_PRINTF(5, 6);
 /* Copy the failure that has broken the communicator to *failure, and return true. If `polls`, first
@@ -100,7 +106,9 @@ enum twill_extend_noun {
     TWILL_EXTEND_DEAD_RANK, /* the same, and how its death is known */
     TWILL_EXTEND_ENDPOINTS  /* for each transport, whether it has an endpoint to itself */
 };
-/* Write the `noun` to text[bytes], for a message. Returns `text`. `rank` is of the communicator. */
+/* Write a text for a message to text[bytes], and return `text`. Of the enumerators of `noun`, the
+ * first two name `rank`, which is a rank of the communicator. TWILL_EXTEND_ENDPOINTS does not read
+ * it. Does not claim the communicator. */
 const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun, uint32_t rank,
                                   char *text, size_t bytes);
 /* Shorten the deadlines of a communicator that is about to be destroyed, if a wait for one of its
@@ -120,8 +128,9 @@ struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t 
 /* --- timelines and reports -------------------------------------------------------------------- */
 /* Set the name of tensor `index` in later events of timelines. Does not claim the communicator. */
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name);
-/* Print where the time of the communicator's calls went, after the text `what`. It counts since the
- * last report, or since the communicator's creation if `all`. */
+/* Log one line after the text `what`, with the shares of the time of the communicator's calls since
+ * the last report, or since its creation if `all`. `call` is the public function that does so. Does
+ * nothing if the communicator is in another call. */
 void twill_extend_report(twill_comm *comm, const char *call, const char *what, bool all);
 
 #endif

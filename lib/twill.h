@@ -537,7 +537,8 @@ typedef struct twill_counters {
     uint64_t bytes_wire;       /**< payload and headers sent to other nodes */
     uint64_t bytes_copied;     /**< payload copied through bounce buffers or read from peers */
     uint64_t memory_fallbacks; /**< allocations, of the whole context, not placed as requested */
-    double seconds; /**< time in collectives and groups with waits; not starts below 4 KiB */
+    double seconds; /**< time in blocking calls, groups and waits. The start of a nonblocking call
+                         counts if its buffers have 4 KiB or more */
     uint64_t registrations;     /**< memory registrations with the network */
     uint64_t deregistrations;   /**< registrations released */
     uint64_t registration_hits; /**< uses of memory that was registered already */
@@ -557,7 +558,9 @@ TWILL_API const char *twill_comm_times(twill_comm *comm, size_t index);
 /** \brief Begin a period of twill_comm_times(), such as an epoch. Counters are not reset. \return
  * ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if \p comm has ended or is in another call. */
 TWILL_API twill_status twill_comm_times_reset(twill_comm *comm);
-/** \brief Return the line of NIC \p index between nodes (TWILL_RAILS), and its bytes, or NULL. */
+/** \brief Return a line on NIC \p index between nodes (TWILL_RAILS), valid until the next call. It
+ * has the name, and the messages, bytes of data and bytes of headers sent. \return NULL past the
+ * last one. */
 TWILL_API const char *twill_comm_rail(twill_comm *comm, size_t index);
 /** \brief Return variable \p index, or NULL: name, value, default, source and help, with tabs. */
 TWILL_API const char *twill_context_variable(twill_context *context, size_t index);

@@ -179,8 +179,8 @@ typedef struct twill_outcome {
     int survivors;          /**< number of the others */
     uint64_t complete;      /**< collectives that are complete on all survivors, counted from the
                                communicator's start */
-    uint64_t complete_some; /**< collectives that are complete on some survivor. If it is the same
-                               number, the last one is complete on all survivors or on none */
+    uint64_t complete_some; /**< collectives that are complete on at least one survivor. If it is
+                               equal to `complete`, none is complete on only some of them */
 } twill_outcome;
 /** \brief Store the findings of the last agreement in *outcome. Local. \return ::TWILL_OK, or
  * ::TWILL_ERR_ARGUMENT if there was none. */
@@ -214,19 +214,22 @@ typedef struct twill_bounds {
                       `silent` if other programs there take both ports of its failure detector in
                       that time, and keep connections open that do not show the key */
     double host;   /**< the awaited rank's host does not answer; 0 if the job has one host */
-    double agree;  /**< twill_comm_agree(). A silent rank takes it as long as `silent`. A rank that
-                      is heard but makes no progress takes at most eight times that. The bound is
-                      the latter for every rank, one after the other */
+    double agree;  /**< twill_comm_agree(). It waits for a silent rank as long as `silent`, and for
+                      one that is heard but makes no progress at most eight times that. The bound
+                      is the latter for each rank of the communicator, added up */
     double meet;   /**< one step of twill_comm_shrink(), which agrees, lets the survivors connect,
                       and agrees again, in at most eight steps. If a rank fails meanwhile it begins
                       anew, at most as often as there are ranks plus four. Without such a rank
                       there are at most five attempts */
     double grow;   /**< twill_comm_grow() and twill_comm_admit(), if a rank makes no progress while
                       the new processes connect. They have three quarters of the timeout for that,
-                      or 10 s in twill_comm_admit() if that is less. The others wait half as long
-                      for the reason of rank 0, at most 2 s, and 0.1 s more. Then all agree */
+                      or 10 s in twill_comm_admit() if that is less. Ranks other than rank 0 then
+                      wait for its reason half as long again, at most 2 s, and 0.1 s more. Then
+                      all agree */
 } twill_bounds;
-/** \brief Store in *bounds the bounds, in seconds, that hold for the communicator now. Local. */
+/** \brief Store in *bounds how long, in seconds, calls on the communicator may wait, by its present
+ * timeout. Local. \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if \p comm has ended or \p bounds is
+ * NULL. */
 TWILL_API twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds);
 /** @} */
 

@@ -86,15 +86,17 @@ typedef struct twill_server_options {
     const int *ranks;                 /**< the ranks that serve, as many as the layout has, or NULL
                                            for the lowest; copied */
     twill_server_mode mode;           /**< ::TWILL_SERVER_SYNC by default */
-    int k;                            /**< K, n or the bound of the mode, at least 1 (a bound 0), 1
-                                           by default */
+    int k;                            /**< K or n of the mode, at least 1, or its bound, at least
+                                           0. The default is 1 */
     twill_op op;                      /**< ::TWILL_AVG (default) or ::TWILL_SUM of the gradients */
     const twill_optimizer *optimizer; /**< rule of the update, for ::TWILL_F32: SGD, Adagrad, Adam
                                            or AdamW. With NULL, parameters become the result of op.
                                            Copied */
     twill_server_rate rate;           /**< ::TWILL_SERVER_RATE_FIXED by default */
-    double distance_c;                /**< of ::TWILL_SERVER_RATE_DISTANCE, above 0, 1 by default */
-    double distance_most;             /**< the same */
+    double distance_c;                /**< numerator in ::TWILL_SERVER_RATE_DISTANCE, above 0, 1 by
+                                           default */
+    double distance_most;             /**< most that a gradient is multiplied by in
+                                           ::TWILL_SERVER_RATE_DISTANCE, above 0, 1 by default */
     size_t chunk_bytes;               /**< tensors are cut into chunks of this size, a multiple of 1
                                            KiB, or ::TWILL_SERVER_WHOLE_TENSORS. With 0, the
                                            default, the commit finds out which of 32 to 256 KiB is

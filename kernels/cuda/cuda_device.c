@@ -60,7 +60,8 @@ static const char *resolve(struct twill_device *device)
     return NULL;
 }
 
-/* Return whether the driver works, and write what it is, or why not, to how[how_bytes]. */
+/* Return whether the CUDA driver works. Write its library's `name` and its CUDA version to
+ * how[how_bytes] or, if it does not work, the reason. */
 static bool usable(struct twill_device *device, const char *name, char *how, size_t how_bytes)
 {
     int version = 0;
@@ -120,7 +121,9 @@ struct pointer_info {
     bool is_uninitialised; /* the process has not initialised CUDA, or is at its end */
 };
 
-/* Get all attributes of a pointer in one call. Memory that CUDA does not know is a success. */
+/* Get all attributes of a pointer in one call of the driver, whose result is returned. If CUDA does
+ * not know the memory, set *info to zeros and return success. If CUDA is not initialised, set only
+ * info->is_uninitialised and return success. */
 static enum twill_cuda_result look_up_pointer(const struct twill_device *device,
                                               const void *pointer, struct pointer_info *info)
 {

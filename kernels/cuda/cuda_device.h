@@ -37,7 +37,9 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const struct twill_device_memory *memory, size_t bytes,
                                   struct twill_error *error);
-/* Copy to memory that twill_device_find() found, as twill_device_to_host() does. */
+/* Copy from host memory to memory that twill_device_find() found, and return when the copy is
+ * complete. The calling thread needs no current context. Work on non-blocking streams is not
+ * awaited. Returns TWILL_OK, or TWILL_ERR_SYSTEM if the driver reports an error. */
 twill_status twill_device_from_host(const struct twill_device *device,
                                     const struct twill_device_memory *memory, const void *host,
                                     size_t bytes, struct twill_error *error);

@@ -20,7 +20,8 @@ struct factors_job {
     size_t first;
 };
 
-/* Compute a range of rows of `data`, a struct factors_job. */
+/* Compute `count` rows, from row job->first + first on, of job->gradient. `data` is the job, a
+ * struct factors_job. Threads of twill_factors_multiply() call it, each for other rows. */
 static void multiply_rows(const void *data, size_t first, size_t count)
 {
     const struct factors_job *job = data;

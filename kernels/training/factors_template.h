@@ -8,7 +8,9 @@
 
 typedef float factor_vector __attribute__((vector_size(4 * FACTOR_LANES), aligned(1), may_alias));
 
-/* Compute `rows` rows (1 to FACTOR_ROWS, a constant) of FACTOR_TILE columns. */
+/* Set a tile of the gradient to the sum over all samples of error times activation, times f->scale.
+ * The tile has `rows` rows (1 to FACTOR_ROWS, a constant) from `row` on, and FACTOR_TILE columns
+ * from `column` on. */
 TWILL_INLINE void multiply_tile(const struct twill_factors *f, element_f32 *gradient, size_t row,
                                 size_t column, unsigned rows)
 {

@@ -14,7 +14,8 @@
 #define SAMPLE_FROM ((size_t)1 << 16)
 #define SAMPLES     ((size_t)4096)
 
-/* Magnitudes that are chosen: those above `bits`, and the first `equals` that have them. */
+/* The bound between chosen magnitudes and the others. Those above `bits`, which are the bits of a
+ * float without its sign, are chosen, and the first `equals` of those equal to it. */
 struct cut {
     uint32_t bits;
     size_t equals;
@@ -30,7 +31,9 @@ static size_t bin_of(const uint32_t *bins, size_t *k)
     return BINS;
 }
 
-/* Return the bits of a magnitude that somewhat more than k elements reach in a sample, or 0. */
+/* Return a magnitude that probably somewhat more than k of the values reach, as a sample shows. It
+ * is the bits of a float without its sign. Return 0 if the values are too few, or k is too large,
+ * for a sample to pay. bins[BINS] is scratch. */
 static uint32_t sampled_bound(const float *values, size_t count, size_t k, uint32_t *bins)
 {
     if (count < SAMPLE_FROM)

@@ -138,7 +138,8 @@ static struct twill_update_job job_of(const struct twill_kernels *kernels,
     return job;
 }
 
-/* Update a range of elements of `data`, a struct twill_update_job. */
+/* Update parameters `first` to `first` + `count` - 1 of `data`, a struct twill_update_job, by the
+ * optimizer's rule. Called by several threads. */
 static void update_range(const void *data, size_t first, size_t count)
 {
     const struct twill_update_job *job = data;
@@ -163,7 +164,8 @@ struct stretches {
     struct twill_optimizer_norms *sums;
 };
 
-/* Sum the squares of stretches `first` to `first` + `count` - 1 of `data`, a struct stretches. */
+/* Sum the squares in stretches number `first` to `first` + `count` - 1 of `data`, a struct
+ * stretches. Store the sum of stretch i in sums[i]. A stretch is `each` elements in a row. */
 static void sum_stretches(const void *data, size_t first, size_t count)
 {
     const struct stretches *job = data;

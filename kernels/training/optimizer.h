@@ -62,7 +62,9 @@ struct twill_optimizer_step {
     int threads; /* most OpenMP threads to use (TWILL_THREADS) */
 };
 
-/* Update `count` parameters and states. For LAMB, twill_optimizer_norms() has used the gradient. */
+/* Update `count` parameters and their states by the gradient of the step. For LARS and LAMB, call
+ * twill_optimizer_norms() first and set step->trust. With LAMB that has already updated the states,
+ * and the gradient is no longer read. */
 void twill_optimizer_update(const struct twill_kernels *kernels,
                             const struct twill_optimizer_step *step, size_t count);
 

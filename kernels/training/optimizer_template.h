@@ -7,7 +7,9 @@
         for (unsigned s = 1; s < step->sources; s++)                                               \
             EACH(v) g[v] = g[v] + fetch_##type(step->gradient[s], at + v * STEP_LANES, n);         \
     }
-/* Load to g the scaled sum of the sources at `at`, for registers or, unless n is 0, n elements. */
+/* Load to g[registers] the sum of the step's gradient sources, times step->scale, from element `at`
+ * on. If n is 0, all registers are filled. Otherwise there is one register, and only n elements are
+ * read. */
 TWILL_INLINE void load_gradient(const struct twill_optimizer_step *step, vector_f32 *g, size_t at,
                                 unsigned registers, size_t n)
 {

@@ -40,9 +40,10 @@ size_t twill_block_bytes(struct twill_block_format format);
 /* Return how many blocks `count` elements take. The codes behind the last element are zeros. */
 size_t twill_block_count(struct twill_block_format format, size_t count);
 
-/* Encode `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 in one pass over memory.
- * `residual` has `count` elements, or is NULL for no error feedback. `blocks` needs an alignment of
- * 4. Nothing overlaps. At most `threads` OpenMP threads are used. */
+/* Encode prescale * gradient + residual, `count` elements of type TWILL_F32, TWILL_F16 or
+ * TWILL_BF16, in one pass over memory. residual[count] then becomes what the codes have lost, for
+ * the next call. It is NULL for no error feedback. `blocks` needs an alignment of 4. Nothing
+ * overlaps. At most `threads` OpenMP threads are used. */
 void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
                     float prescale, size_t count, int threads);
@@ -78,8 +79,9 @@ struct twill_sparse {
  * as a sample gives a bound, and elements above it are counted by their bits. Returns k. */
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
                             size_t k, struct twill_sparse chosen);
-/* Move the elements whose magnitude is at least `threshold` (>= 0), NaN included, or if they are
- * more than `most`, the largest `most` of them. Returns how many. */
+/* Move the elements whose magnitude is at least `threshold` (>= 0), and NaNs, from `values` to
+ * `chosen`, and set them to zero in `values`. If they are more than `most`, move only the `most`
+ * largest of them. Returns how many were moved. */
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
                           float threshold, size_t most, struct twill_sparse chosen);
 /* Compute dst[index[i]] += scale * value[i] for n elements of f32, in their order. Returns false,

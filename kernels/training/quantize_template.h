@@ -29,7 +29,8 @@ TWILL_INLINE void put_code_i8(unsigned char *codes, size_t at, vector_f32 v)
 #define put_code_f8e5m2(codes, at, v) put_f8e5m2(codes, at, v, 0)
 #define fetch_code_f8e5m2(codes, at)  fetch_f8e5m2(codes, at, 0)
 
-/* Collect a block's values, with zeros behind them. Returns the bits of the largest magnitude. */
+/* Store prescale * src + residual of `count` elements to value[], and zeros behind them up to the
+ * size of a block. Returns the bits of the largest magnitude. `residual` may be NULL. */
 TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, float *value,
                                      const void *src, const float *residual, size_t count)
 {
@@ -49,7 +50,9 @@ TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, floa
     return most;
 }
 
-/* Write a block without codes: of tiny values, which all go to the residual, or not `finite`. */
+/* Write a block with zeros as its `elements` codes. If `finite`, value[count] is tiny, so the scale
+ * is 0 and all of value[] becomes the residual, unless that is NULL. Otherwise a value is NaN or
+ * infinite, so the scale is NaN and the residual stays. */
 static void encode_none(unsigned char *block, const float *value, float *residual, size_t count,
                         size_t elements, bool finite)
 {
@@ -104,6 +107,8 @@ BLOCKS(f8e4m3, 448.0f)
 BLOCKS(f8e5m2, 57344.0f)
 #undef BLOCKS
 
+/* Define feedback_type(), which rounds prescale * src + residual to dst[count]. residual[], unless
+ * it is NULL, becomes what was lost. Where dst is not finite, it stays. */
 #define FEEDBACK(type)                                                                             \
     static void feedback_##type(const struct twill_encoding *encoding, void *dst, const void *src, \
                                 float *residual, size_t count)                                     \
@@ -126,7 +131,8 @@ FEEDBACK(f8e4m3)
 FEEDBACK(f8e5m2)
 #undef FEEDBACK
 
-/* Compute residual += prescale * src, where the code is the residual itself. */
+/* Compute residual += prescale * src for `count` elements. This is the function for f32, where
+ * nothing is rounded and the residual itself is what will be sent. `dst` is not written. */
 static void feedback_f32(const struct twill_encoding *encoding, void *dst, const void *src,
                          float *residual, size_t count)
 {
@@ -149,6 +155,7 @@ TWILL_INLINE unsigned hits_at(const float *values, size_t at, size_t count, uint
     return n ? hits & ((1u << n) - 1) : hits;
 }
 
+/* Return the bits of values[i] without its sign. */
 static uint32_t magnitude_at(const float *values, size_t i)
 {
     return twill_f32_bits(values[i]) & MAGNITUDE;

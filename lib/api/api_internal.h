@@ -29,7 +29,10 @@ twill_status twill_call_check_buffers(const struct twill_request *run);
 /* Set *request to NULL. Returns TWILL_OK if a nonblocking or persistent call may be made now, or
  * the error if the communicator is broken, `request` is NULL, or a group is open. */
 twill_status twill_request_admit(struct twill_comm *comm, struct twill_request **request);
-/* Let other threads advance a queued request, and advance once. Returns TWILL_OK or the failure. */
+/* Count a queued request as pending, so that other threads that wait in the context, and the
+ * progress thread, advance it as well. Then advance its communicator once, without waiting. Returns
+ * TWILL_OK, also if the request is not complete, or the error with which the communicator has
+ * broken. */
 twill_status twill_request_launch(struct twill_request *request);
 /* Copy the call into the request, check and hash it. Returns TWILL_OK or the error. */
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call);
@@ -107,9 +110,11 @@ bool twill_elastic_joins(void);
 bool twill_elastic_is_over(void *user, uint32_t rank);
 /* Mark the new process as a rank of the job for twillrun, by removing its file "joining". */
 void twill_elastic_joined(void);
-/* In a new process, wait for the handle by which it joins, and write it to
- * handle[TWILL_HANDLE_BYTES]. *deadline is a twill_now(), or 0 for TWILL_TIMEOUT from now. Returns
- * TWILL_OK, TWILL_ERR_PEER if all ranks have failed, TWILL_ERR_TIMEOUT, or another error. */
+/* In a new process of twillrun --elastic, wait for the handle by which it joins, and write it to
+ * handle[TWILL_HANDLE_BYTES]. `settings` are "NAME=value" strings, NULL-terminated, or NULL. They
+ * may set TWILL_TIMEOUT. *deadline is a twill_now(). If it is 0, it is first set to TWILL_TIMEOUT
+ * from now. Returns TWILL_OK, TWILL_ERR_PEER if all ranks have failed, TWILL_ERR_TIMEOUT at the
+ * deadline, or another error. */
 twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline, char *handle,
                                  struct twill_error *error);
 /* In a job of twillrun --elastic, write the file by which twillrun knows that the job has started.

@@ -72,14 +72,18 @@ static twill_status copy_counts(struct twill_request *request, unsigned side)
     return TWILL_OK;
 }
 
-/* Return whether this rank's buffer has all shards, where `holder` says which ranks' buffers do. */
+/* Return whether this rank's buffer contains the shards of all ranks. `holder` says which ranks
+ * have shards in that buffer. The result is true for TWILL_HOLDS_ALL, and on the root for
+ * TWILL_HOLDS_ROOT. */
 static bool has_shards(const struct twill_request *run, enum twill_holder holder)
 {
     return holder == TWILL_HOLDS_ALL ||
            (holder == TWILL_HOLDS_ROOT && run->engine->rank == run->call.root);
 }
 
-/* Copy a vector call's counts, and set its count if they have it. Returns TWILL_OK or the error. */
+/* Copy the counts and offsets of all ranks' shards, as far as this rank has them, into the request.
+ * For allgather and reduce-scatter, set the call's count to this rank's. Returns TWILL_OK or the
+ * error, TWILL_ERR_ARGUMENT if this rank sends itself another count than it receives. */
 static twill_status take_counts(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);

@@ -307,7 +307,8 @@ static twill_status exchange_addresses(struct twill_request *request)
     return call_run(comm, &barrier);
 }
 
-/* Check and plan a persistent collective, once no call is queued. Returns TWILL_OK or the error. */
+/* Wait until the communicator has no call under way. Then check a persistent collective and choose
+ * its plan, for which its buffers' addresses may be exchanged. Returns TWILL_OK or the error. */
 static twill_status prepare_request(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);

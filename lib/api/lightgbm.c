@@ -8,8 +8,10 @@
 
 #define BLOCKS_ON_STACK 64 /* blocks of a call that need no malloc() */
 
-/* Sizes and first elements of the blocks of a call, in elements. Calls with many blocks allocate
- * them. open_blocks() fills it, and close_blocks() frees it. */
+/* The blocks of a call, one for each rank, in elements, which in an allgather are bytes. Block i
+ * has bytes[i] elements, and start[i] is the index of its first one. Both arrays lie in stack[] or,
+ * if there are many blocks, in one allocation. open_blocks() fills it, and close_blocks() frees
+ * it. */
 struct lightgbm_blocks {
     size_t *bytes, *start;
     size_t stack[2 * BLOCKS_ON_STACK];

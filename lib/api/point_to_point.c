@@ -71,7 +71,9 @@ static twill_status connect(struct twill_comm *comm, uint32_t peer)
     return twill_engine_connect(&comm->engine, peer);
 }
 
-/* Return the transfer of a request's send or receive (TWILL_OUT, _IN), complete if it has none. */
+/* Return a new transfer with the arguments of a request's send, if `way` is TWILL_OUT, or of its
+ * receive, if that is TWILL_IN. It is pending, or complete if the request has none in that
+ * direction. */
 static struct twill_transfer transfer_of(const struct twill_request *request, int way)
 {
     const struct twill_point *p = &request->point;

@@ -94,9 +94,10 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* List the handles in the order of ranks in *list, and describe their meeting in *meeting. Its
- * epoch is after all of theirs, and its origin is a digest of the list. Returns TWILL_OK, or
- * TWILL_ERR_ARGUMENT if the list is not valid or lacks the handle `own`. */
+/* Write the handles of `how` to *list, in the order of ranks. Describe in *meeting how they
+ * connect, with the first one's address, an epoch above all of theirs and a digest of the list.
+ * Returns TWILL_OK, or TWILL_ERR_ARGUMENT if one is invalid or `own`, this process's, is not in it
+ * once. */
 static twill_status read_list(const twill_reconfiguration *how, const struct twill_handle *own,
                               struct handle_list *list, struct twill_join_handle *meeting,
                               struct twill_error *error)

@@ -45,7 +45,8 @@ double twill_read_real(const char *text, char **end)
     return strtod_l(text, end, c_locale());
 }
 
-/* Return the factor of a suffix K, M, G or T with optional B or iB, or 0 for any other. */
+/* Return the factor of a size's suffix. It is 1 for "" and "B". For K, M, G and T, in either case
+ * and with B or iB behind or nothing, it is 2^10, 2^20, 2^30 and 2^40. Return 0 for any other. */
 static int64_t suffix_factor(const char *suffix)
 {
     static const char letters[] = "KMGT";

@@ -88,10 +88,12 @@ struct twill_trace_slot {
 _Static_assert(sizeof(struct twill_trace_slot) == 32, "two events a cache line");
 #define TWILL_TRACE_UNFINISHED UINT64_C(1) /* the tag of a slot while it is written */
 
-/* The last events of a rank on one communicator, in its part of the node's shared memory. */
+/* The last events of a rank on one communicator, in its part of the node's shared memory, where all
+ * ranks of the node may read them. slot[] has the events of the communicator's holder, and other[]
+ * those of other threads. Event i is in element i modulo the array's length. */
 struct twill_trace_ring {
-    _Atomic uint64_t written TWILL_ALIGNED(64);  /* events ever written to slot[] */
-    _Atomic uint64_t reserved TWILL_ALIGNED(64); /* events ever begun in other[] */
+    _Atomic uint64_t written TWILL_ALIGNED(64);  /* number of events ever written to slot[] */
+    _Atomic uint64_t reserved TWILL_ALIGNED(64); /* the same for other[], with unfinished ones */
     struct twill_trace_slot slot[TWILL_TRACE_EVENTS] TWILL_ALIGNED(64);
     struct twill_trace_slot other[TWILL_TRACE_OTHERS];
 };
@@ -121,7 +123,9 @@ static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event
     };
 }
 
-/* Return the bits that a complete slot has in its tag, for event `index` of a ring of `slots`. */
+/* Return bits 48 to 63 of the tag of a slot in which event number `index` is complete. They are the
+ * top bit, which is set, and below it how often a ring of `slots` slots was full before that
+ * event. */
 static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
 {
     return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;
@@ -138,7 +142,9 @@ static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t tur
     atomic_store_explicit(&slot->tag, words.tag | turn, memory_order_release);
 }
 
-/* Pass the event of these words to the consumer. Out of line, so that events stay in registers. */
+/* Pass an event to the consumer. The arguments are its four words as twill_trace_pack() makes them,
+ * of which `of` contains the sequence and the peer. The function is out of line, so that events
+ * stay in registers. */
 void twill_trace_consume(const struct twill_trace *trace, uint64_t tick, uint64_t bytes,
                          uint64_t of, uint64_t tag);
 
@@ -171,7 +177,9 @@ void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_
  * Any process that maps the ring may call it. Returns false if it is overwritten or unfinished. */
 bool twill_trace_read(const struct twill_trace_ring *ring, bool others, uint64_t index,
                       struct twill_trace_event *event);
-/* Return how many events were ever written. Sets *first to the oldest that may be in the ring. */
+/* Return how many events were ever written to the ring by threads other than the holder if
+ * `others`, or else by the holder. Set *first to the number, from 0, of the oldest that may still
+ * be in the ring. */
 uint64_t twill_trace_written(const struct twill_trace_ring *ring, bool others, uint64_t *first);
 
 #endif

@@ -33,9 +33,9 @@ struct twill_recovery {
  * answer late ranks. Under detector_lock, and freed with the context. */
 struct twill_departed_comms {
     size_t next;
-    struct twill_departed { /* that of one communicator */
-        uint32_t number;
-        size_t bytes; /* 0 if unused */
+    struct twill_departed { /* the last decision of one communicator */
+        uint32_t number;    /* of the communicator in its context */
+        size_t bytes;       /* of the message, or 0 if the element is unused */
         unsigned char *message;
     } comm[DEPARTED_KEPT];
 };
@@ -114,8 +114,9 @@ void twill_agree_receive(struct twill_context *context, const struct twill_notic
     twill_consensus_receive(recovery->consensus, from, notice->data, notice->bytes);
 }
 
-/* Shut out a silent rank if it is on this node, before the others continue, so that it cannot shut
- * them out. Returns false if this rank has been shut out itself, and true otherwise. */
+/* If a silent rank is on this node, mark it as excluded in the node memory before other ranks
+ * continue without it. It then cannot exclude other ranks. Returns false if this rank itself was
+ * already excluded there by another one, and true otherwise. */
 static bool shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     if (comm->world->node[rank] != comm->world->node[comm->rank])

@@ -140,7 +140,8 @@ static int break_if_free(void *of)
     return 0;
 }
 
-/* Return whether `awaited`, a struct tearing, is over. */
+/* Return whether the wait of break_torn(), `awaited`, is over, because the communicator is broken
+ * or its holder is about to break it. */
 static bool is_over(const void *awaited)
 {
     return ((const struct tearing *)awaited)->over;
@@ -156,8 +157,9 @@ static twill_status wake_holder(void *of, struct twill_waiting *state)
                                                                          : TWILL_OK;
 }
 
-/* Wait until a torn communicator is broken, for little more than TWILL_BREAK_NS. The thread in a
- * call on it breaks it, or this one if that is past its last check and makes no other call. */
+/* Wait until a torn communicator is broken, for little more than TWILL_BREAK_NS. The thread that is
+ * in a call on it breaks it at its next check. If no thread is in a call, this one breaks it. When
+ * the time has passed, it may still be unbroken. */
 static void break_torn(struct twill_comm *comm)
 {
     struct tearing tearing = {.comm = comm, .until = twill_now() + TWILL_BREAK_NS};
@@ -205,8 +207,9 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* Mark the communicator `of` as ended (GONE) unless a thread is in twill_comm_revoke(). A thread
- * that enters it now finds that the handle has ended, or is counted. Returns 0. */
+/* Mark the communicator `of` as ended (TWILL_GONE), or do nothing if another thread is in
+ * twill_comm_revoke() on it. A thread that enters that at the same time is either noticed here or
+ * sees the mark. Always returns 0, so the caller looks for the mark by has_ended(). */
 static int end_if_alone(void *of)
 {
     struct twill_comm *comm = of;
@@ -228,8 +231,9 @@ static bool has_ended(const void *awaited)
     return !twill_comm_is_live(awaited);
 }
 
-/* Mark a held communicator as ended (GONE), once a revocation that has begun has notified all.
- * Returns true, or false after a warning and the release if a thread revokes for TWILL_TIMEOUT. */
+/* Mark a held communicator as ended (TWILL_GONE), once no thread is in twill_comm_revoke() on it,
+ * and return true. If a thread is still in it after TWILL_TIMEOUT, log a warning, release the
+ * communicator, which does not end, and return false. */
 static bool end_handle(struct twill_comm *comm, const char *call)
 {
     const struct twill_waitable waitable = {

@@ -24,7 +24,8 @@
 
 #define YIELDS 200u /* of a wait before it sleeps */
 
-/* Map the heaps of the ranks of this node. Returns TWILL_OK, or the error. */
+/* Set up this communicator's views, in comm->links.view[], of the heaps of all ranks of this node,
+ * which are mapped already. Returns TWILL_OK or, if out of memory, the error. */
 static twill_status open_views(struct twill_comm *comm)
 {
     for (uint32_t l = 0; l < comm->local_size; l++)
@@ -347,8 +348,8 @@ static twill_status attach_members(struct opening *o)
     return status;
 }
 
-/* Note the result of single-copy access, for the context's own communicator only, as it covers all
- * ranks. Warn if the kind that was asked for does not work. */
+/* In the context's notes, say whether single copy works, and warn if the kind that TWILL_TUNE=reach
+ * asks for does not. Do so only for the context's own communicator, which has all ranks. */
 static void note_single_copy(const struct opening *o)
 {
     struct twill_context *context = o->comm->context;
@@ -364,7 +365,8 @@ static void note_single_copy(const struct opening *o)
                   twill_config_text(context->config, TWILL_VARIABLE_REACH), o->how);
 }
 
-/* Evaluate node memory, single-copy access and heaps. Returns TWILL_OK or the error. */
+/* Complete the node memory, single copy and the views of heaps by what the ranks have said in the
+ * second exchange. Returns TWILL_OK, or the error if a part that must work does not. */
 static twill_status conclude_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

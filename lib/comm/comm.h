@@ -28,7 +28,8 @@ struct twill_comm_claim {
 struct twill_call_group;  /* lib/api/group.c */
 struct twill_comm_health; /* lib/comm/comm_internal.h */
 
-/* Functions of a layer above, called for each communicator (struct twill_context_source). */
+/* Functions of a layer above, called for each communicator of a context. The layer has one constant
+ * table, passed as twill_context_source.observer. All three must be set. */
 struct twill_comm_observer {
     /* A communicator is about to be made and no other rank has been contacted. */
     twill_status (*opening)(struct twill_context *context, struct twill_error *error);
@@ -130,7 +131,9 @@ static inline bool twill_comm_is_forked(const struct twill_comm *comm)
 {
     return comm->fork_guard != NULL && *comm->fork_guard == 0;
 }
-/* Hold for `call` a communicator with an open request. Returns as twill_comm_acquire() does. */
+/* Hold a communicator for the public function `call`, without a check that it is usable. The caller
+ * knows that it has not ended, as a request on it is open. Returns TWILL_OK, TWILL_ERR_ARGUMENT if
+ * a call is on it already, TWILL_ERR_TIMEOUT, or TWILL_ERR_FORKED in a forked child. */
 static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, const char *call)
 {
     const char *expected = NULL;
@@ -160,8 +163,9 @@ static inline void twill_comm_release(struct twill_comm *comm)
 }
 /* comm->claim.held while a thread advances the communicator, or breaks it in a revocation. */
 extern const char twill_held_by_progress[];
-/* Hold the communicator to advance it, until twill_comm_release(). Returns whether it was free. A
- * thread other than the owner must then check comm->pending and release it if that is 0. */
+/* Hold the communicator to advance it, until twill_comm_release(). Returns false, at once, if it is
+ * held already. A thread that does not make its calls must then check comm->pending, and release it
+ * if that is 0, as nothing is to be advanced. */
 static inline bool twill_comm_try_hold(struct twill_comm *comm)
 {
     const char *expected = NULL;
@@ -189,7 +193,8 @@ static inline bool twill_comm_is_live(const struct twill_comm *comm)
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
     return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
-/* Return TWILL_ERR_BROKEN if the communicator is broken, else clear its error, for TWILL_OK. */
+/* Return TWILL_ERR_BROKEN if the communicator is broken. Otherwise clear comm->error, the error of
+ * an earlier call, and return TWILL_OK. */
 twill_status twill_comm_usable_again(struct twill_comm *comm);
 /* Check that a call may begin, and clear the error of an earlier one. Returns TWILL_ERR_BROKEN if
  * the communicator is broken, and TWILL_OK otherwise. */

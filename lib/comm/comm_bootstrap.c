@@ -99,8 +99,9 @@ static twill_status exchange_round(struct oob_comm *self, uint32_t to, uint32_t 
     return twill_comm_fail(self->over, status, TWILL_CAUSE_ASKED); /* the round is used no more */
 }
 
-/* Run all rounds of one all-gather of `bytes` bytes. rotated[] begins with this rank's shard, and
- * gets those of the ranks after it, in order. Returns TWILL_OK or the error. */
+/* Gather `bytes` bytes of each rank of the group. rotated[] has room for all of them and begins
+ * with this rank's. Those of the ranks behind it are received in order, after the last rank those
+ * from rank 0 on. Returns TWILL_OK or the error. */
 static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, size_t bytes)
 {
     uint32_t n = (uint32_t)self->oob.size, me = (uint32_t)self->oob.rank;

@@ -42,7 +42,8 @@ void twill_context_remove(struct twill_context *context, struct twill_comm *comm
 /* Return the status with which the holder must break `comm`, with comm->error set, or TWILL_OK. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 /* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
- * uses it any more. Does nothing in a context at its end, where ranks have merely ended earlier. */
+ * uses it any more. If the context has no open communicator and no newer context replaces it, do
+ * nothing. The job then ends, and a rank that ended a little earlier has not failed. */
 void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
@@ -64,7 +65,9 @@ void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_interno
  * are none or they are known, leave *opening NULL. Returns TWILL_OK or the error. */
 twill_status twill_comm_offer_rails(struct twill_comm *comm, struct twill_rails_opening **opening,
                                     struct twill_oob_batch *batch);
-/* Set the rails after the exchange, unless `opening` is NULL. Returns TWILL_OK or the error. */
+/* After the exchange, store the rails of the job as the transport between nodes. `opening` is what
+ * twill_comm_offer_rails() stored, and remains the caller's. If it is NULL, do nothing. Returns
+ * TWILL_OK, or an error that is the same on all ranks, except out of memory. */
 twill_status twill_comm_conclude_rails(struct twill_comm *comm,
                                        const struct twill_rails_opening *opening);
 /* Note in the context that the communicator has its own endpoints. */
@@ -82,7 +85,9 @@ void twill_comm_note_rails(struct twill_comm *comm);
 twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over,
                                  const uint32_t *ranks, uint32_t size, uint32_t rank,
                                  struct twill_error *error);
-/* End set-up. The exchange no longer uses `over`, which may be destroyed. Later exchanges fail. */
+/* End the set-up for which twill_oob_comm_open() has opened the exchange. It no longer uses the
+ * communicator that it was opened over, which may then be destroyed. Later exchanges return
+ * TWILL_ERR_INTERNAL. */
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
@@ -119,8 +124,10 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
  * Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if this rank's is not known. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
-/* Compare the calls of messages that have arrived too early, as a rank that does not answer may
- * have sent one. Passes `all` to twill_transport_ops.early. Returns TWILL_OK or the first error. */
+/* Compare the call of each message that arrived before its receive was posted with this rank's call
+ * of the same number. A rank that does not answer may have sent one. With `all`, include ranks that
+ * this rank has not connected to, which may cost memory. Returns TWILL_OK or the first error,
+ * TWILL_ERR_MISMATCH. */
 twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
 /* Compare a peer's call number `sequence`, which may have ended there, with this rank's of that
  * number. Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if it is not known. */
@@ -140,7 +147,8 @@ void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notic
 /* Return whether a rank's process has ended or destroyed its context. detector_lock is held. */
 bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer);
 /* Return whether a rank is dead and all that it sent before has arrived (twill_detector_is_sure()).
- * Nothing has arrived since `quiet`, a twill_now(). Sets *doubt if the rank seems dead now. */
+ * The caller has received nothing since `quiet`, a twill_now(). *doubt becomes whether the rank
+ * seems to be dead now, even if that is not sure yet and the result is false. */
 bool twill_comm_is_surely_dead(struct twill_comm *comm, uint32_t peer, uint64_t quiet, bool *doubt);
 /* Deliver the notices that the detector has received. The caller holds detector_lock. */
 void twill_context_receive_notices(struct twill_context *context);
@@ -182,8 +190,9 @@ void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);
 /* --- lib/comm/agree.c --- */
 /* Handle a notice that carries a message of an agreement. The caller holds detector_lock. */
 void twill_agree_receive(struct twill_context *context, const struct twill_notice *notice);
-/* Receive messages while the survivors of a shrink connect, and answer ranks without the last
- * decision. Returns whether a rank that could not connect has begun the next agreement. */
+/* While the survivors of a shrink connect, receive messages, and send the last decision to ranks
+ * that lack it. Returns true if a survivor, which could not connect, has already begun the next
+ * agreement, so that connecting is in vain. */
 bool twill_agree_is_over(struct twill_comm *comm);
 /* Free the agreements of a communicator that ends, but keep its last decision for late ranks. */
 void twill_agree_close(struct twill_comm *comm);

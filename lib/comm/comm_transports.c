@@ -45,7 +45,8 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
 }
 
 /* Return the transports that the world needs, as a bit set of registry indices. As opening them is
- * collective, all ranks must get the same result. Neighbours cover all kinds of pairs. */
+ * collective, all ranks must get the same result. It is enough to look at each rank and the next
+ * one, node by node. They are pairs of all kinds, within nodes and between them. */
 static uint32_t transports_needed(const struct twill_transport_params *params)
 {
     const struct twill_world *world = params->world;
@@ -189,8 +190,9 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Unless TWILL_TUNE=segment_net is set, limit segments to the transport's best message size in a
- * ring over the nodes. Where messages do not wait for others, allow longer ones. */
+/* Unless TWILL_TUNE=segment_net is set, limit segment_net, so that a ring over the nodes sends no
+ * message above the transport's best size. Messages of an alltoall between nodes do not wait for
+ * others, so their segment_exchange may be longer (twill_exchange_segment()). */
 static void suit_segments(struct twill_comm *comm)
 {
     comm->tuning.segment_exchange = comm->tuning.segment_net;

@@ -50,7 +50,8 @@ static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
     return -1;
 }
 
-/* Return whether the communicator has a rank of the last timeout. The context is locked. */
+/* Return whether the communicator contains a rank that was recorded at the context's last timeout,
+ * as its cause or as one that was waited for. The context is locked. */
 static bool has_timed_out_rank(const struct twill_comm *comm)
 {
     uint32_t rank;
@@ -178,8 +179,9 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
     return TWILL_OK;
 }
 
-/* Return an error if this process lacks a descriptor for a connection from an awaited rank and the
- * transport would hide that. Otherwise return TWILL_OK. */
+/* Return TWILL_ERR_SYSTEM if a connection from one of ranks[n], which are awaited, is missing for
+ * lack of a descriptor in this process. That is checked only for a transport that does not report
+ * it itself (hides_shortage). Otherwise return TWILL_OK. */
 static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
 {
     char connection[160];
@@ -236,7 +238,8 @@ int twill_comm_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
-/* Advance this communicator or, if nothing moves, others. Returns its steps or a negative error. */
+/* Advance this communicator and, if nothing moves, the others of its context. Returns the steps
+ * made on this one alone, or its error, which is negative. */
 static int advance_comms(struct twill_comm *comm)
 {
     int moved = twill_engine_advance(&comm->engine);
@@ -404,7 +407,8 @@ twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *o
     return twill_await(&waitable, &comm->pace, UINT64_MAX);
 }
 
-/* Begin a new series of tests of twill_comm_progress(), after progress or a failure. */
+/* Reset the state in which twill_comm_progress() counts its calls without progress, to check now
+ * and then for a timeout. Called after progress or a failure. */
 static void restart_tests(struct twill_comm *comm)
 {
     note_moved(comm, &comm->waits.test_wait);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Return the number of 64-bit words in a set of the communicator's ranks. */
 static size_t words_of(const struct twill_consensus *c)
 {
     return twill_consensus_words(c->size);
@@ -100,8 +101,9 @@ static bool may_go_on(const struct twill_consensus *c)
            (2 * live == c->size && !twill_rank_set_has(failed, 0));
 }
 
-/* End the agreement without a decision for this rank, and send all ranks that refusal. All live
- * ranks do so. Ranks that are only silent may still decide. */
+/* End the agreement on this rank without a decision, as too few ranks are left to continue, and
+ * send that refusal to all ranks. A live rank that receives it also ends the agreement. Ranks that
+ * are only silent may still decide without this one. */
 static void refuse(struct twill_consensus *c)
 {
     memcpy(c->proposal->set, c->own->set, 2 * words_of(c) * sizeof(uint64_t));
@@ -110,7 +112,8 @@ static void refuse(struct twill_consensus *c)
     decide(c, c->instance, c->proposal, true);
 }
 
-/* As coordinator, decide on the proposal, or refuse, once all live ranks have accepted it. */
+/* As coordinator, do nothing until all live ranks have accepted the proposal. Then decide on it or,
+ * if too few ranks are left to continue (may_go_on()), refuse the agreement. */
 static void check_accepted(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->answered, 0) < c->size)
@@ -121,7 +124,8 @@ static void check_accepted(struct twill_consensus *c)
         refuse(c);
 }
 
-/* As coordinator, send all live ranks a proposal, or refuse, once all of them have joined. */
+/* As coordinator, do nothing until all live ranks have joined. Then send them a proposal or, if too
+ * few ranks are left to continue (may_go_on()), refuse the agreement. */
 static void check_joined(struct twill_consensus *c)
 {
     if (first_outside(c, c->own->set, c->joined, 0) < c->size)
@@ -146,8 +150,9 @@ static void check_joined(struct twill_consensus *c)
     check_accepted(c);
 }
 
-/* Add the JOIN of rank `from` to c->sum, or replace the sum by `value` if that is a proposal of a
- * higher ballot. Begins a new sum if `instance` is a new agreement. */
+/* Add `value` from the JOIN of rank `from` to c->sum. If `accepted` is 0 it is a contribution. Else
+ * it is a proposal of ballot `accepted` - 1, which replaces the sum if no joined rank has accepted
+ * a higher ballot. A new sum begins if `instance` is a new agreement. */
 static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, uint32_t accepted,
                    const struct twill_decision *value)
 {
@@ -228,7 +233,9 @@ void twill_consensus_fail(struct twill_consensus *c, uint32_t rank, bool silent)
         elect(c);
 }
 
-/* Take another rank's JOIN, if this rank is the coordinator that it is for. */
+/* Handle a JOIN, by which rank `from` joins a coordinator and sends it `value`, its contribution or
+ * a proposal that it has accepted. Ignore it if it is for another coordinator or agreement. If this
+ * rank has proposed already, it only learns which ranks have failed. */
 static void receive_join(struct twill_consensus *c, uint32_t from,
                          const struct twill_consensus_header *header,
                          const struct twill_decision *value)
@@ -243,8 +250,9 @@ static void receive_join(struct twill_consensus *c, uint32_t from,
     elect(c);
 }
 
-/* Join the coordinator of a higher ballot, unless it is above this rank. A coordinator regards all
- * ranks below itself as failed. Returns whether `coordinator` is now this rank's coordinator. */
+/* If this rank waits for a coordinator, join rank `coordinator`, unless that is below the one
+ * joined so far (c->ballot) or above this rank. A coordinator regards all ranks below itself as
+ * failed. Returns whether `coordinator` is now this rank's coordinator. */
 static bool follow(struct twill_consensus *c, uint32_t coordinator)
 {
     if (c->state != TWILL_CONSENSUS_JOINED || coordinator < c->ballot || coordinator >= c->rank)
@@ -315,7 +323,9 @@ static void handle(struct twill_consensus *c, uint32_t from,
     }
 }
 
-/* Leave all agreements if a decision of a later one than this rank can be in excludes this rank. */
+/* Handle a decision of an agreement that is too late for this rank to be in. If it says that this
+ * rank has failed, leave all agreements and keep `value` as the last decision. Otherwise do
+ * nothing. */
 static void learn_exclusion(struct twill_consensus *c, const struct twill_decision *value)
 {
     if (!twill_rank_set_has(value->set, c->rank))
@@ -325,7 +335,9 @@ static void learn_exclusion(struct twill_consensus *c, const struct twill_decisi
     c->state = TWILL_CONSENSUS_OUT;
 }
 
-/* Answer a message of an agreement that is over here with its decision, or with the last one. */
+/* Answer rank `from`, which has sent a message of agreement number `instance`, with the decision of
+ * that. It is over here. If its decision is not kept any more, send the last one, if there is
+ * any. */
 static void answer_late(struct twill_consensus *c, uint32_t from, uint32_t instance)
 {
     if (c->decided[instance % 2] != instance)

@@ -117,7 +117,10 @@ static inline void twill_rank_set_add(uint64_t *set, uint32_t rank)
     set[rank / 64] |= UINT64_C(1) << rank % 64;
 }
 
-/* Create the state of a rank. Returns NULL if out of memory. `near` is borrowed and may be NULL. */
+/* Create the state of rank `rank` of `size`. near[size], which is borrowed, is nonzero for ranks
+ * that surely cannot continue once they are silent. It may be NULL. The other functions here call
+ * send(user, ...) to send a message to rank `to` without blocking. If `last`, it may wait a moment
+ * until the message is out. Returns NULL if out of memory. */
 struct twill_consensus *twill_consensus_open(uint32_t size, uint32_t rank, const uint8_t *near,
                                              void (*send)(void *user, uint32_t to,
                                                           const void *message, size_t bytes,

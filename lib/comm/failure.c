@@ -209,11 +209,9 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
     return own->status;
 }
 
-/* If a transport or a peer has failed or calls differ, wait for a notice of the root cause, as a
- * rank that fails closes its connections, and its own notice says more. If a rank has left, a third
- * one may know why. A notice that a rank has left overrides this rank's finding only if both are
- * about that rank and it is not a mismatch, since leaving may look like a closed connection from
- * here. Returns the status to fail with and leaves its sentence in comm->error. */
+/* If a transport or peer has failed or calls differ, wait for another rank's notice of the cause.
+ * It replaces the error, except if it only says that a rank has left and the error is a mismatch or
+ * is about another rank. Returns the status to fail with. Its message is in comm->error. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -308,7 +306,9 @@ twill_status twill_comm_usable_again(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Return the public call's name for a message, or NULL to name the collective by its number. */
+/* Return the name of the public call for an error message, or NULL if the message should name the
+ * collective by its number. It is NULL only if `numbered`, a collective was called before, and no
+ * communicator is being made. */
 static const char *call_of_error(const struct twill_engine *engine, bool numbered)
 {
     const struct twill_comm *comm = twill_comm_of(engine);
@@ -320,7 +320,8 @@ static const char *call_of_error(const struct twill_engine *engine, bool numbere
     return comm->issue.sequence == 0 ? caller : NULL; /* 0: no collective so far */
 }
 
-/* The poll_failures() of twill_comm_ports. Returns an error for calls up to this rank's. */
+/* The poll_failures() of twill_comm_ports. Returns TWILL_OK, or the error if another rank has
+ * failed in the call that this rank is in or in an earlier one. */
 static twill_status poll_failures(struct twill_engine *engine)
 {
     return twill_comm_poll_failures(twill_comm_of(engine), false);

@@ -106,7 +106,9 @@ void twill_growth_close(struct twill_comm *comm)
     comm->health->growth = NULL;
 }
 
-/* Return whether an old rank has died or, for a new `rank`, any new process. For the bootstrap. */
+/* Return whether a rank that the bootstrap waits for has died, for `user`, a struct growing. If
+ * `rank` is below the size of the old communicator, it is an old rank. For any higher one, which is
+ * new, return whether any of the new processes has died (limits->lacks()). */
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct growing *g = user;

@@ -57,8 +57,9 @@ struct twill_comm *twill_context_comm_of(struct twill_context *context,
     return NULL;
 }
 
-/* Put a notice into the mailbox of its communicator, which another thread may be using. Answer at
- * once if it asks and no thread does, or if the communicator has ended. */
+/* Put a notice into the mailbox of the communicator that it names, which another thread may be
+ * using. If the notice asks where this rank is, answer at once if that communicator is in no call
+ * here or has ended. */
 static void deliver_notice(struct twill_context *context, struct twill_notice *notice)
 {
     uint32_t from;
@@ -120,9 +121,9 @@ static twill_status empty_mailbox(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Deliver all that the detector has received, for all communicators of the context, and handle this
- * one's mailbox before it overflows. After a timeout all ranks that wait for this one ask at once,
- * and each would take a missing answer for the cause. Returns TWILL_OK or the mailbox's error. */
+/* Deliver all notices that the detector has received for the context's communicators. Handle those
+ * for `comm` after every few, before they are too many to be kept. They may ask this rank, which is
+ * blamed for a timeout unless it answers. Returns TWILL_OK or the error of a notice. */
 static twill_status poll_detector(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

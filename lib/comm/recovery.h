@@ -53,8 +53,10 @@ struct twill_growth_limits {
  * Returns TWILL_OK on all ranks of `comm`, or an error on all. */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
-/* In a new process, make *made, the communicator of all ranks of its context, if the old ranks have
- * made it. Returns TWILL_OK, or the error in the context, with *made NULL or unchanged. */
+/* In a new process, make *made, the communicator of all ranks of its context, together with the old
+ * ranks and the other new processes. Returns TWILL_OK if all of them have made it. Otherwise
+ * returns the error, with its message in the context. *made is then NULL, or unchanged if it could
+ * not be opened here. */
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context);
 /* Return the decision of the last agreement on a communicator, or NULL if there is none. */
 const struct twill_decision *twill_agree_last(const struct twill_comm *comm);

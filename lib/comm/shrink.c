@@ -81,8 +81,9 @@ static bool has_ended(void *user, uint32_t rank)
     return twill_agree_is_over(a->comm) || twill_comm_is_dead(a->comm, a->rank[rank]);
 }
 
-/* Describe in *job the rendezvous of the survivors, whose port has been agreed on. If this rank
- * serves it, the job takes over the listener. */
+/* Fill *job for the rendezvous of the survivors of `a`. The lowest survivor serves it, on its
+ * agreed port. If that is this rank, a->listener moves into *job, and the bootstrap will close it.
+ * *job refers to `a`, which must outlive it. */
 static void describe_rendezvous(struct attempt *a, const struct twill_decision *decision,
                                 struct twill_job *job)
 {
@@ -116,7 +117,8 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     return TWILL_OK;
 }
 
-/* Keep ranks of this node that are left behind alive out of this memory. Returns the status. */
+/* If a rank of this node is alive but not among the survivors, make the heap private memory, to
+ * which that rank cannot write. Otherwise do nothing. Returns TWILL_OK or the error. */
 static twill_status fence_memory(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -178,6 +180,7 @@ static void find_survivors(struct attempt *a, const struct twill_decision *decis
            twill_consensus_words(a->comm->world->size) * sizeof(*a->failed));
 }
 
+/* Close the communicator a->made that an attempt has made, if there is one, and forget it. */
 static void drop_made(struct attempt *a)
 {
     if (a->made != NULL)

@@ -143,8 +143,9 @@ static twill_status gather_entries(struct twill_comm *comm, const struct split_e
     return status;
 }
 
-/* Make the communicator of this rank's colour, if it has one. The arrays have comm->world->size
- * elements and are overwritten. Returns TWILL_OK or the error. */
+/* Learn what all ranks ask for, and make *made of those with this rank's colour, unless that is
+ * TWILL_COLOUR_NONE. entry[] and rank[] are scratch of comm->world->size elements. Returns TWILL_OK
+ * or the error. */
 static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
                                 const struct split_entry *mine, struct split_entry *entry,
                                 uint32_t *rank, struct twill_error *error)
@@ -168,8 +169,9 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
     return make_child(made, comm, rank, size, self, error);
 }
 
-/* Make a communicator by colour for a held parent, and release that. The call has a number and is
- * published like a collective, so that different calls are detected. Returns the status. */
+/* Make a communicator by colour for a held parent, and release the parent, after an error as well.
+ * `kind` says which public call this is, and must be the same on all ranks. The call has a number
+ * and is published like a collective, so that different calls are detected. Returns the status. */
 static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, int32_t kind,
                              int32_t colour, int32_t key)
 {

@@ -82,7 +82,9 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
-/* Send rank `to` a call of this rank. Returns whether it was sent. detector_lock is held. */
+/* Fill in *notice, except its message, which the caller has set, and send it to rank `to`. It says
+ * which call this rank is or was in. `flags` are its state[3], a rank and IS_ANSWER or IS_PAST.
+ * Returns whether it was sent. detector_lock is held. */
 static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
                       const struct twill_call_record *call, uint64_t flags)
 {

@@ -30,20 +30,23 @@ struct twill_arena {
     size_t dirty, taken; /* bytes of dirty extents, and of taken ones */
 };
 
-/* Return the bytes of records for a range of `bytes`. */
+/* Return the bytes of the page records that an arena of `bytes` bytes needs. */
 size_t twill_arena_record_bytes(size_t bytes);
-/* Initialise an arena whose memory is all clean. `base` and `bytes` are multiples of the page size.
- * `records` is zeroed memory of twill_arena_record_bytes(), which the caller frees. */
+/* Initialise an arena of `bytes` bytes from `base` on, both multiples of the page size. Its memory
+ * must be clean, that is all zeros. `records` is zeroed memory of twill_arena_record_bytes(), which
+ * the caller frees. */
 void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void *records);
 /* Allocate an aligned block. *zero becomes whether it is all zeros. Returns NULL if none fits. */
 void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignment, bool *zero);
 /* Return the bytes of the block that starts here, or 0 if none does. */
 size_t twill_arena_size(const struct twill_arena *arena, const void *block);
-/* Free a block, whose memory becomes dirty. Does nothing if no block starts here. */
+/* Free a block. Its pages stay resident with what they contain (dirty), and are allocated again
+ * before clean ones. Does nothing if no block starts here. */
 void twill_arena_free(struct twill_arena *arena, void *block);
 /* Resize a block in place. Returns false if none starts here or the next pages do not suffice. */
 bool twill_arena_resize(struct twill_arena *arena, void *block, size_t bytes);
-/* Take one of the longest dirty extents, of *bytes bytes, as a block. Returns NULL without one. */
+/* Allocate one of the longest free extents that are dirty, that is resident, as a block. Sets
+ * *bytes to its size. Returns NULL, with *bytes unchanged, if there is none. */
 void *twill_arena_pick(struct twill_arena *arena, size_t *bytes);
 /* Free a block, as clean if its pages were freed, else dirty. Does nothing if none starts here. */
 void twill_arena_return(struct twill_arena *arena, void *extent, bool clean);

@@ -177,13 +177,16 @@ TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
     return NULL;
 }
 
-/* Return an aligned block of the region, or NULL if it is not large or none fits. */
+/* Return an aligned block of the region of TWILL_HEAP=shared, which free() gives back to that.
+ * Return NULL if the size is not large, the alignment no power of two, or no room left. The caller
+ * then asks the next malloc. */
 static void *large_aligned(size_t alignment, size_t bytes)
 {
     bool power = alignment > 0 && (alignment & (alignment - 1)) == 0;
     return power && size_is_large(bytes) ? twill_block_alloc(bytes, alignment, false) : NULL;
 }
 
+/* Do what libc's function does. A large block comes from the region of TWILL_HEAP=shared. */
 TWILL_EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
 {
     void *large = alignment % sizeof(void *) == 0 ? large_aligned(alignment, bytes) : NULL;

@@ -55,7 +55,7 @@ extern struct twill_preload_state twill_preload_state;
 
 /* lib/heap/malloc_region.c: blocks of the region. Any thread may call these functions. */
 
-/* Return whether an address lies in the region. */
+/* Return whether an address lies in the one region from which this process serves large blocks. */
 static inline bool twill_is_ours(const void *block)
 {
     uintptr_t bytes = atomic_load_explicit(&twill_preload_state.bytes, memory_order_acquire);

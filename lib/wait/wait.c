@@ -78,7 +78,9 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
     return moved;
 }
 
-/* Yield, or sleep once the yields are used up. Returns the steps made, or a negative status. */
+/* Yield the core, or sleep once the yields are used up. Before a sleep with a doorbell the waitable
+ * is advanced once more. Returns the number of steps that it made then, else 0, or a negative
+ * status. */
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {
