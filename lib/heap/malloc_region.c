@@ -51,9 +51,9 @@ size_t twill_block_size(const void *block)
     return bytes;
 }
 
-/* Give pages of the largest free extents back to the system until at most keep / 2 bytes of free
- * extents stay resident, with `keep` of twill_preload_state. If it stopped at `keep` bytes, the
- * next free() would have to repeat it. Peers that have mapped these pages then read zeros there. */
+/* Give pages of the largest free extents back to the system until at most half of
+ * twill_preload_state.keep bytes of them stay resident. If it stopped at `keep` bytes, the next
+ * free() would have to repeat it. Peers that have mapped these pages then read zeros there. */
 static void give_back_extents(void)
 {
     size_t keep = atomic_load_explicit(&twill_preload_state.keep, memory_order_relaxed), bytes;
