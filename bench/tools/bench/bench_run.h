@@ -105,7 +105,8 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
 /* Fill the buffers for a check with the values of this round, which must be unique. */
 void twill_bench_prepare(const struct twill_bench_run *run,
                          const struct twill_bench_subject *subject, unsigned round);
-/* After the call, add the wrong elements of all ranks to timing->wrong. Collective. */
+/* Count the wrong elements of a result after a call whose buffers twill_bench_prepare() filled for
+ * `round`. Adds those of all ranks to timing->wrong. Collective. */
 twill_status twill_bench_count(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject, unsigned round,
                                struct twill_bench_timing *timing);
@@ -121,7 +122,9 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
 /* Measure the barrier, whose only row is *row. Collective. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 
-/* Read the list on rank 0 and broadcast it. *outcome is an exit status, equal on all ranks. */
+/* Read the file of --list on rank 0 and broadcast it, so that run->list has its tensors on every
+ * rank. Sets the sizes in the options to the bytes of a buffer for all of them. If the file cannot
+ * be used, rank 0 prints why, and *outcome is set to exit status 2 on all ranks. Collective. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
 /* Measure a step, which is all keys of the list, in place, last first. Results are in run->step. */
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
@@ -150,7 +153,8 @@ void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);
 /* Add a row to the JSON, if there is one. */
 void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row);
-/* Add a step of --list and its keys, as reduced, to the JSON, if there is one. */
+/* Add the results of a step of --list to the JSON, if one is written. The object has those of each
+ * tensor in the order in which they are reduced. */
 void twill_bench_json_step(struct twill_bench_run *run);
 /* Write and close the JSON, if there is one. Returns false after a message on failure. */
 bool twill_bench_json_close(struct twill_bench_run *run);

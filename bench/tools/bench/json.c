@@ -127,6 +127,8 @@ static void put_sizes(struct json_object *object, const struct twill_bench_run *
         twill_json_count(object, "step_bytes", options->sizes.step_bytes);
 }
 
+/* Return an object with what this run measures, how often, in which memory, and where its ranks
+ * are. */
 static struct json_object *config(const struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -204,7 +206,9 @@ static struct json_object *energy_json(const struct twill_bench_energy *energy)
     return object;
 }
 
-/* Return an object with the results of half a row, or NULL if there is no such half. */
+/* Return an object with the results of one measurement of a row, out of place or in place. With
+ * `each` it also has statistics of single iterations. Returns NULL if there is no such
+ * measurement. */
 static struct json_object *half(const struct twill_bench_timing *timing, bool each)
 {
     if (timing->missing)
@@ -261,6 +265,7 @@ static struct json_object *subject(const struct twill_bench_run *run,
     return object;
 }
 
+/* Append an object, which has the results of a row of the table, to "results" of the run's JSON. */
 static void add_result(struct twill_bench_run *run, struct json_object *object)
 {
     json_object_array_add(json_object_object_get(run->results.json, "results"), object);

@@ -8,7 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Return the address of a buffer, shifted in each iteration so that caches and TLBs do not help. */
+/* Return the address of a call's data in run->memory.buffers[buffer], 0 or 1. It is shifted in each
+ * iteration so that caches and TLBs do not help. */
 static char *place_buffer(const struct twill_bench_run *run,
                           const struct twill_bench_subject *subject, int buffer, size_t iteration)
 {
@@ -125,7 +126,8 @@ static twill_status time_calls(struct twill_bench_run *run,
     return twill_request_free(&run->persistent);
 }
 
-/* Add all ranks' wrong elements to timing->wrong, at least `mine`, as the tested library sums. */
+/* Add the wrong elements of all ranks to timing->wrong, where `mine` is the number on this rank.
+ * Adds at least `mine`, because the library that is tested makes the sum. Collective. */
 static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
                               struct twill_bench_timing *timing)
 {
@@ -168,7 +170,8 @@ static twill_status check_form(struct twill_bench_run *run,
     return twill_bench_count(run, subject, run->round, timing);
 }
 
-/* Check a call as often as -c says, until it is wrong. Zeroes the buffers. */
+/* Make calls with known values as often as -c says, but stop after one with wrong elements.
+ * timing->wrong is then their number on all ranks. Zeroes the buffers at the end. Collective. */
 static twill_status check_result(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
@@ -238,7 +241,8 @@ static twill_status time_strict(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Set *bytes to what all ranks send in a call, or copy if there are no messages. Collective. */
+/* Make a call and set *bytes to what all ranks together send in it. If they send no messages, it is
+ * what they copy. Collective. */
 static twill_status count_bytes(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject, double *bytes)
 {
@@ -253,7 +257,8 @@ static twill_status count_bytes(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Time the call and a narrow sum of the same number of elements, and compare their bytes. */
+/* Time the call, and a sum of as many elements of the type of --narrow. Stores the seconds of both,
+ * and the bytes sent by the latter divided by those of the former. */
 static twill_status time_narrow(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -287,7 +292,8 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
     return TWILL_OK;
 }
 
-/* Start a call, compute for `turns`, testing the call if asked to, and wait for it. */
+/* Start a nonblocking call with the buffers of `iteration`, compute for `turns` rounds of
+ * played_turns(), and wait for the call. Tests it in between if the options say so. */
 static twill_status overlap_once(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject, size_t iteration,
                                  size_t turns)
@@ -305,7 +311,8 @@ static twill_status overlap_once(struct twill_bench_run *run,
     return twill_wait(&request);
 }
 
-/* Set *seconds to the time of a call with `turns` of computing, combined over the ranks. */
+/* Set *seconds to the mean time of an overlap_once() with `turns` rounds of computing, combined
+ * over the ranks as -a says. Collective. */
 static twill_status time_overlapped(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject, size_t turns,
                                     double *seconds)
@@ -409,7 +416,9 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
     return facts->out_of_place ? TWILL_OK : measure_half(run, &subject, &row->in_place);
 }
 
-/* Count in timing->wrong ranks that leave a barrier before a late one. They need a common clock. */
+/* Let one rank enter a barrier late, as often as -c says, and set timing->wrong to the number of
+ * ranks that leave before it enters. Stops when there are some. All ranks must have the same clock
+ * (run->one_clock). */
 static twill_status check_barrier(struct twill_bench_run *run, struct twill_bench_timing *timing)
 {
     timing->wrong = 0;

@@ -67,7 +67,9 @@ static bool first_of_machine(const struct twill_bench_run *run, int rank)
     return true;
 }
 
-/* Allocate and open the meter. Without counters there is none, and meters.says has the reason. */
+/* Find the energy counters of this machine and allocate run->meters.own for them. If there are
+ * none, own is NULL and meters.says has the reason, which is no failure. Returns TWILL_OK or
+ * TWILL_ERR_MEMORY. */
 static twill_status open_meter(struct twill_bench_run *run)
 {
     const char *sysfs = run->options.measures.sysfs != NULL ? run->options.measures.sysfs : "/sys";

@@ -102,13 +102,15 @@ static void name_case(const struct kernel_case *one, char *name, size_t bytes)
     snprintf(name, bytes, "%s %s x%u", stem, types[one->type], one->sources);
 }
 
-/* An array of a case, with the bytes of an element and how often it is moved. */
+/* An array that a kernel uses in a case (struct kernel_case). `bytes` is the size of an element,
+ * and `moves` is how many times the kernel loads or stores each. */
 struct array_use {
     double bytes;
     unsigned moves;
 };
 
-/* Append `count` arrays to the first `used` ones. Returns the new number of arrays. */
+/* Append `count` arrays with elements of `bytes` bytes, each loaded or stored `moves` times, to the
+ * `used` entries of `uses`. Returns the new number of entries. */
 static unsigned add_arrays(struct array_use *uses, unsigned used, unsigned count, double bytes,
                            unsigned moves)
 {
@@ -510,7 +512,8 @@ static void time_contenders(struct kernel_run *run, const struct contender *cont
         medians[i] = twill_bench_statistics(run->samples[i], turn).median;
 }
 
-/* Return a hash (FNV-1a) of the arrays after a pass with these kernels, 0 if they do not fit. */
+/* Run a case once with these kernels on `count` elements in run->memory. Returns a hash (FNV-1a) of
+ * that memory afterwards, or 0 if the arrays of the case do not fit into it. */
 static uint64_t hash_of_pass(const struct kernel_run *run, const struct kernel_case *one,
                              const struct twill_kernels *kernels, size_t count)
 {

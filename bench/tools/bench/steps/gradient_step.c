@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Broadcast *keys and the list from rank 0, and allocate it elsewhere. *keys is 0 without one. */
+/* Broadcast the number of tensors *keys and the tensors in run->list from rank 0. Allocates them on
+ * the other ranks, and run->step on all. *keys is 0 if rank 0 could not read the list, and then
+ * that is all. */
 static twill_status share_keys(struct twill_bench_run *run, uint64_t *keys)
 {
     TWILL_BENCH_TRY(twill_broadcast(run->world, keys, keys, 1, TWILL_I64, 0));
@@ -92,7 +94,8 @@ static twill_status time_steps(struct twill_bench_run *run, const struct twill_b
     return twill_bench_combine(run, seconds, keys + 1);
 }
 
-/* Time the steps of the list, and store the times of its keys and of a step in run->step. */
+/* Time steps in which all tensors of --list are reduced. Stores the time of each tensor and that of
+ * a step in run->step. `like` has the type, operation and root of the calls. Collective. */
 static twill_status time_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     const struct twill_bench_options *options = &run->options;
@@ -123,7 +126,9 @@ static twill_status time_list(struct twill_bench_run *run, const struct twill_be
     return TWILL_OK;
 }
 
-/* Fill all keys before the first is reduced, so that a key that overwrites another is detected. */
+/* Reduce all tensors of --list once, as calls like `like`, and add the wrong elements of each to
+ * run->step. All are filled before the first is reduced, so that a tensor that overwrites another
+ * is detected. Collective. */
 static twill_status check_once(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;

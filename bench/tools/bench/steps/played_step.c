@@ -83,7 +83,9 @@ static int test_set(void *of)
     return play->status != TWILL_OK;
 }
 
-/* Note the time hidden until the device has done the backward pass, less what this rank is late. */
+/* Note in play->hidden how long the set had waited (seconds_exposed) when the device finished the
+ * backward pass. By how much this rank notices that too late is subtracted. Fails if the set has
+ * failed. */
 static twill_status note_hidden(struct twill_bench_step *play)
 {
     twill_gradients_counters counters;
@@ -154,7 +156,8 @@ static twill_status take_median(struct twill_bench_step *play, int way, double *
     return TWILL_OK;
 }
 
-/* Make an overlapped step, and store in the row what it reduces and copies. */
+/* Make a step in the way TWILL_BENCH_OVERLAPPED. Store in the row the number of buckets, and the
+ * reductions, reduced bytes and copied bytes of the step on this rank. */
 static twill_status count_step(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     twill_gradients_counters before, after;
@@ -169,7 +172,8 @@ static twill_status count_step(struct twill_bench_step *play, struct twill_bench
     return TWILL_OK;
 }
 
-/* Time steps in all ways, alternately, and store the medians in the row. */
+/* Time steps in each way of enum twill_bench_way, alternately, and store the median seconds of each
+ * in the row. Collective. */
 static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_played *row)
 {
     struct twill_bench_run *run = play->run;
@@ -227,6 +231,8 @@ static void print_way(FILE *out, const struct twill_bench_played *row, double st
     fprintf(out, " %9.3f %9.3f", step * 1e3, (step - row->compute) * 1e3);
 }
 
+/* Print the row of one bucket size in the table of --list with --overlap. Times are in
+ * milliseconds. */
 static void print_played(FILE *out, const struct twill_bench_played *row)
 {
     char bucket[24] = "default";

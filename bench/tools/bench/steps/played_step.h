@@ -18,15 +18,16 @@ enum twill_bench_way {
     TWILL_BENCH_WAYS
 };
 
-/* A step of a model over the ranks of run->comm. Used by the thread that has it on its stack. */
+/* The state with which a rank makes training steps of a model, whose computing is played, on the
+ * ranks of run->comm. The thread that has it on its stack uses it. */
 struct twill_bench_step {
     struct twill_bench_run *run;
     twill_gradients *set;
     struct played_compute compute;
     double *forward;                   /* [keys] seconds; the backward pass takes twice as long */
     double *samples[TWILL_BENCH_WAYS]; /* [iterations] seconds of a step */
-    double hidden;       /* seconds_exposed of the set when a device had done the backward pass */
-    twill_status status; /* of the last test */
+    double hidden;       /* the set's seconds_exposed when a device ended the backward pass */
+    twill_status status; /* of the last test of the set */
 };
 
 /* The results for one bucket size, in seconds of a step, medians of the slowest ranks. */

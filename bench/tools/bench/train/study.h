@@ -31,14 +31,16 @@ size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
 double twill_study_throughput(const struct twill_study_step *step);
 /* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false without T(1). */
 bool twill_study_speedup(const struct twill_study_step *step, double *speedup, double *efficiency);
-/* Compute the time of a step beyond that of one rank. In weak scaling it is T(n) - T(1), in strong
- * scaling T(n) - T(1) b / batch with b samples of the rank. Returns false without T(1). */
+/* Set *seconds to the time of a step beyond that of one rank, step->seconds - step->alone. In
+ * strong scaling step->alone is first multiplied by the share of the batch that a rank has. Returns
+ * false if step->alone is unknown. */
 bool twill_study_overhead(const struct twill_study_step *step, double *seconds);
 /* Return the difference of two times in percent of the larger one, or 0 if both are 0. */
 double twill_study_apart(double one, double other);
 /* Return the share of a step that is exposed communication, or 0 if `seconds` is 0. */
 double twill_study_share(double exposed, double seconds);
-/* Return how many times faster a step is without exposed communication, 0 if it is no more. */
+/* Return how many times faster a step of `seconds` is without its `exposed` communication, or 0 if
+ * it is nothing else. */
 double twill_study_limit(double exposed, double seconds);
 
 /* A predicted bucket, ready at this time of the backward pass, and its seconds of reduction. */
@@ -50,10 +52,11 @@ struct twill_study_bucket {
 double twill_study_predict_exposed(const struct twill_study_bucket *buckets, size_t n,
                                    double backward);
 
-/* Return the bytes that a root sends and receives in a step, 2 bytes (P - 1), if it sends all
- * parameters to each rank and receives their gradients of `bytes`. */
+/* Return the bytes that a root sends and receives in a step, 2 * bytes * (ranks - 1). It sends
+ * parameters of `bytes` bytes to each other rank and receives their gradients. */
 double twill_study_root_bytes(double bytes, size_t ranks);
-/* Return what a rank sends and receives in the cheapest allreduce, 2 bytes (P - 1) / P. */
+/* Return the bytes that a rank sends and receives in the cheapest allreduce of `bytes` bytes, 2 *
+ * bytes * (ranks - 1) / ranks. */
 double twill_study_ring_bytes(double bytes, size_t ranks);
 
 enum { TWILL_STUDY_MOST = 32 }; /* values of an option */
@@ -109,12 +112,12 @@ struct twill_study_row {
 struct twill_study {
     struct twill_study_options options;
     struct twill_bench_run run;   /* job, list and meters; run.comm has the measured ranks */
-    struct twill_bench_step play; /* the step of the measured ranks */
-    void *model;        /* memory of the pattern with a root, for parameters, then gradients */
-    bool linear;        /* its root exchanges with each rank directly */
-    double *samples[2]; /* [iterations] seconds of steps, and exposed seconds */
-    struct twill_json_file json;        /* of -J, on rank 0, path is NULL without it */
-    size_t fullest;                     /* ranks of the fullest node of the job */
+    struct twill_bench_step play; /* the training step of the measured ranks */
+    void *model;                  /* for TWILL_STUDY_ROOT, memory for parameters, then gradients */
+    bool linear;                 /* in TWILL_STUDY_ROOT, rank 0 exchanges with each rank directly */
+    double *samples[2];          /* [iterations] seconds of steps, and exposed seconds */
+    struct twill_json_file json; /* of -J, on rank 0, path is NULL without it */
+    size_t fullest;              /* ranks of the fullest node of the job */
     struct twill_study_bucket *buckets; /* [keys] of the prediction in progress */
     struct twill_study_row *rows;
     size_t n_rows;
@@ -127,15 +130,20 @@ int twill_study_train(int argc, char **argv, bool speak);
 enum twill_parsed twill_study_parse(struct twill_study_options *options, int argc, char **argv,
                                     bool speak);
 
-/* Make the first `ranks` ranks of the job study->run.comm, with a set, and close those before. */
+/* Select the first `ranks` ranks of the job for the next rows. study->run.comm is then their
+ * communicator, and study->play.set their gradient set. Other ranks get a communicator of the rest
+ * and no set. Begins with twill_study_close(). Collective over the job. */
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
-/* Destroy the set, memory and communicator of the open ranks, if there are any. */
+/* Destroy the set, memory and communicator that twill_study_open() made, if there are any. */
 void twill_study_close(struct twill_study *study);
-/* Measure all rows of the open ranks, or predict them if `ranks` is beyond the job. Collective. */
+/* Measure a row for each pattern, scaling, batch and computing time of the options, on the ranks
+ * that twill_study_open() selected. Predict them instead if `ranks` is more than the job has. Rank
+ * 0 keeps them in study->rows. Collective over the job. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
 
-/* Set row->model by the price model and, if the row is predicted, what follows from it, on one
- * rank. Uses the buckets of study->play.set and the times of study->play.forward. */
+/* Set row->model to the time of a step by the price model. If row->predicted, also set the nodes
+ * and times of the row by it. For rank 0 only, which keeps the rows. Uses the buckets of
+ * study->play.set and the times of study->play.forward. */
 void twill_study_predict(struct twill_study *study, struct twill_study_row *row);
 /* Return the ranks per node of jobs larger than this one. */
 size_t twill_study_per_node(const struct twill_study *study);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return whether this rank is one of the open ranks. */
+/* Return whether this rank is one of those that twill_study_open() selected. */
 static bool takes_part(const struct twill_study *study)
 {
     return study->play.set != NULL;
@@ -92,12 +92,14 @@ static twill_status call_root(struct twill_study *study, bool reduces, struct ro
     return TWILL_OK;
 }
 
-/* The figures of a rank's step. bytes[0] are of broadcasts, or of all, bytes[1] of reductions. */
+/* What a step took and sent on this rank. Of TWILL_STUDY_ROOT, bytes[0] is sent in the broadcast
+ * and bytes[1] in the reduction. With a gradient set, bytes[0] has all. */
 struct made {
-    double seconds, exposed, bytes[2];
+    double seconds, exposed, bytes[2]; /* exposed are seconds that computing does not hide */
 };
 
-/* Broadcast, compute if `computes`, and reduce, and set *made to it. */
+/* Make a step of TWILL_STUDY_ROOT, which broadcasts parameters from rank 0, computes if `computes`
+ * is true, and reduces gradients to it. Stores its times and bytes in *made. Collective. */
 static twill_status make_root_step(struct twill_study *study, bool computes, struct made *made)
 {
     struct root_call calls[2] = {{0}};
@@ -113,7 +115,8 @@ static twill_status make_root_step(struct twill_study *study, bool computes, str
     return TWILL_OK;
 }
 
-/* Make a step with the set, without computing unless `computes`, and set *made to it. */
+/* Make a step whose gradients are reduced by the set, with computing only if `computes` is true.
+ * Stores its times and bytes in *made. Collective. */
 static twill_status make_set_step(struct twill_study *study, bool computes, struct made *made)
 {
     twill_gradients_counters before, after;
@@ -132,7 +135,9 @@ static twill_status make_set_step(struct twill_study *study, bool computes, stru
     return TWILL_OK;
 }
 
-/* Set row->root to the bytes at the root in a step, or -1 unless all ranks send to it directly. */
+/* Set row->root from `bytes`, which this rank sent in a step. With a gradient set it is what rank 0
+ * sends. With a root it is what the root sends and receives, or -1 unless it exchanges with each
+ * rank directly. Collective. */
 static twill_status find_root_bytes(struct twill_study *study, struct twill_study_row *row,
                                     const double bytes[2])
 {
@@ -144,7 +149,8 @@ static twill_status find_root_bytes(struct twill_study *study, struct twill_stud
     return TWILL_OK;
 }
 
-/* Make a step, or only a phase of it, and set *made to it. */
+/* Make a step, or only its computing or communication, as `phase` says. Stores its times and bytes
+ * in *made. */
 static twill_status make_phase(struct twill_study *study, const struct twill_study_row *row,
                                enum twill_study_phase phase, struct made *made)
 {

@@ -119,7 +119,9 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
-/* Return RUN, or USAGE, with a message if `speak`, if a list is missing or a word too many. */
+/* Check the options together. Returns TWILL_PARSED_USAGE without --list, for --sysfs without
+ * --energy and for a word that is left over, after a message if `speak`. Otherwise returns
+ * TWILL_PARSED_RUN. */
 static enum twill_parsed check_options(const struct twill_study_options *options, int argc,
                                        char **argv, bool speak)
 {

@@ -34,7 +34,8 @@ static void add_value(struct study_values *values, const char *name, const char 
         (struct study_value){name, key, known ? value : NAN, scale, decimals};
 }
 
-/* Add throughput, speed-up, efficiency, overhead, and computing against communication. */
+/* Append a row's times, throughput, and speed-up, efficiency and overhead against one rank. Then
+ * follow the ratio of computing to communication and what the price model expects. */
 static void add_comparison(struct study_values *values, const struct twill_study_row *row)
 {
     const struct twill_study_step *step = &row->step;
@@ -324,6 +325,7 @@ static void write_panel(const struct twill_study *study, int column, FILE *out)
     fprintf(out, "\n");
 }
 
+/* Write a gnuplot script to `out` that draws speed-ups and efficiencies as the SVG file `path`. */
 static void write_script(const struct twill_study *study, const char *path, FILE *out)
 {
     fprintf(out,

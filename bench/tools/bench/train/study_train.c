@@ -41,7 +41,7 @@ static twill_status connect_study(struct twill_study *study)
     return options->energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
-/* Allocate what release_study() frees, and prepare the played step. */
+/* Allocate what release_study() frees, and prepare study->play, whose computing is only played. */
 static twill_status allocate_study(struct twill_study *study)
 {
     size_t keys = study->run.list.keys, n = study->options.iterations;
@@ -96,14 +96,16 @@ static bool check_ranks(const struct twill_study *study)
     return mistake == NULL;
 }
 
-/* Give a row the time and exposed time of `one`, its row of one rank, predicted if the row is. */
+/* Store in a row what one rank alone takes, from `one`, the row of one rank with the same settings.
+ * If the row is predicted, that is the time that the price model expects for one rank. */
 static void relate(struct twill_study_row *row, const struct twill_study_row *one)
 {
     row->step.alone = row->predicted ? one->model : one->step.seconds;
     row->exposed_alone = row->predicted ? 0 : one->exposed;
 }
 
-/* Give each row the time of one rank with its batch and computing, predicted if the row is. */
+/* Store in each row what one rank alone takes, as far as there are rows of one rank with the same
+ * settings. */
 static void relate_rows(struct twill_study *study)
 {
     for (size_t i = 0; i < study->n_rows; i++)
@@ -133,7 +135,9 @@ static twill_status measure_all(struct twill_study *study)
     return TWILL_OK;
 }
 
-/* Create the file of -J on rank 0. *outcome is an exit status, equal on all ranks. Collective. */
+/* Create the file of -J, if given, on rank 0. *outcome is STATUS_FAILED on all ranks if it cannot
+ * be created, after a message, otherwise STATUS_GOOD. Returns the status of an allreduce.
+ * Collective. */
 static twill_status create_json(struct twill_study *study, int32_t *outcome)
 {
     const char *path = study->options.output;

@@ -26,20 +26,21 @@ struct peer_shared {
     uint64_t calls, batches;
 };
 
-/* The state of a program on one rank, in peer_main(). */
+/* The state of a rank of a program that twill-compare measures, in peer_main(). Only its one thread
+ * uses it. */
 struct peer {
     int rank, size;
     struct peer_link link;
     struct twill_compare_welcome welcome;
-    struct twill_compare_order order;
-    struct twill_compare_model *model;  /* of an order of steps */
-    struct twill_compare_result result; /* of the order */
+    struct twill_compare_order order;   /* what the driver wants measured in this turn */
+    struct twill_compare_model *model;  /* whose training steps are played, if the order says so */
+    struct twill_compare_result result; /* what the driver gets after this turn */
     struct peer_shared *shared;         /* NULL between hosts */
-    uint64_t pings;                     /* writes to the line so far */
-    const char *memory;
-    char **arguments; /* those of the program, NULL-terminated */
-    void *own;        /* state of the program */
-    float *buffer[2]; /* current buffers, or NULL */
+    uint64_t pings;                     /* writes to shared->ping so far */
+    const char *memory;                 /* MEMORY, how buffers are allocated */
+    char **arguments;                   /* those of the program, NULL-terminated */
+    void *own;                          /* state of the program */
+    float *buffer[2];                   /* current buffers, or NULL */
     size_t bytes[2];
 };
 
@@ -85,7 +86,8 @@ static inline int twill_compare_is_self(enum twill_compare_collective what)
     return what >= TWILL_COMPARE_SELF_BARRIER;
 }
 
-/* Return a rank's source (or result) in units of `bytes`, 0 if there is none or in place. */
+/* Return the size of a rank's source, or of its result if `result`, divided by the bytes of the
+ * collective (twill_compare_order). It is 0 if there is none or if the result is in place. */
 static inline uint64_t twill_compare_shards(enum twill_compare_collective what, uint64_t ranks,
                                             int result)
 {
@@ -402,7 +404,8 @@ static inline int peer_choose_counts(const struct peer_program *program, struct 
     return 0;
 }
 
-/* Time a collective as the order says, perhaps with a check before. Returns 0 unless it fails. */
+/* Time the collective of peer->order, first with a check of values if the order says so. Stores the
+ * times and wrong elements in peer->result. Returns 0 unless it fails. */
 static inline int peer_measure(const struct peer_program *program, struct peer *peer)
 {
     const struct twill_compare_order *order = &peer->order;
@@ -430,19 +433,19 @@ static inline int peer_measure(const struct peer_program *program, struct peer *
     return failed;
 }
 
-/* A turn of played steps, in peer_play(). A step is a backward pass, the reduction of its
- * gradients, and a forward pass. Gradients are reduced once with known values. Then the computing
- * alone and a step are made `least` times, each after a barrier. */
+/* The state of a turn with played training steps, in the function peer_play(). A step is a backward
+ * pass, the reduction of its gradients, and a forward pass. */
 struct peer_play {
     const struct peer_program *program;
     struct peer *peer;
     const struct twill_compare_model *model;
     struct peer_call all; /* call for all tensors together */
-    int by_tensor;
+    int by_tensor;        /* reduce each gradient by itself as soon as it is computed */
     struct played_compute compute;
 };
 
-/* Let communication progress between slices of computing, as the test of struct played_compute. */
+/* Advance the reductions of `of`, a struct peer_play, between slices of computing. Returns 0, or
+ * non-zero on failure, which ends the computing. */
 static inline int peer_play_test(void *of)
 {
     const struct peer_play *play = (const struct peer_play *)of;
@@ -503,7 +506,8 @@ static inline int peer_check_step(struct peer_play *play)
     return play->program->barrier(peer);
 }
 
-/* Time computing alone and steps in even and odd seconds[] elements. Returns 0 unless it fails. */
+/* Time computing alone and a whole step alternately, `steps` times each, each after a barrier. Even
+ * elements of result.seconds get computing alone, odd ones the steps. Returns 0 unless it fails. */
 static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
 {
     struct peer *peer = play->peer;
@@ -521,7 +525,8 @@ static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
     return play->program->barrier(peer);
 }
 
-/* Execute an order of steps. Returns 0 unless it fails. */
+/* Play the training steps of peer->order. Checks the sums of one step with known values, then times
+ * `order.least` steps. The results are in peer->result. Returns 0 unless it fails. */
 static inline int peer_play(const struct peer_program *program, struct peer *peer)
 {
     struct peer_play play;
@@ -562,7 +567,8 @@ static inline void peer_done(struct peer *peer, int failed)
     memcpy(peer->result.library, library, sizeof(library));
 }
 
-/* Execute an order, or nothing if the program does not support it. Returns whether it failed. */
+/* Measure what peer->order says and store the results in peer->result. Does nothing if the program
+ * does not support it. Returns 0 unless it fails. */
 static inline int peer_turn(const struct peer_program *program, struct peer *peer)
 {
     enum twill_compare_collective what = (enum twill_compare_collective)peer->order.collective;

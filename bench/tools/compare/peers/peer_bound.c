@@ -22,7 +22,8 @@
 
 enum { BOUND_VECTOR = 16 }; /* floats of a cache line */
 
-/* Add elements lo .. hi-1 of all sources and store the sum to all destinations. */
+/* This rank's part of a call. It adds elements lo to hi - 1 of all sources and stores the sums to
+ * all destinations. With `stream` the stores bypass the caches. */
 struct bound_reduction {
     int sources, destinations;
     const float *source[TWILL_COMPARE_RANKS];
@@ -31,7 +32,7 @@ struct bound_reduction {
     bool stream;
 };
 
-/* The state of the bound on one rank. */
+/* The state of this program on a rank, from begin() to end(). */
 struct bound_state {
     char *memory; /* [rank][buffer] of all ranks */
     size_t capacity;
@@ -241,7 +242,8 @@ static void add_all(struct peer *peer, float **list, int which, size_t offset)
         list[rank] = buffer_of(peer, rank, which) + offset;
 }
 
-/* Set *reduction to what this rank reads and writes in a call without a library. */
+/* Set *reduction to this rank's part of a call, which works directly on the buffers of all
+ * ranks. */
 static void plan(struct peer *peer, const struct peer_call *call, struct bound_reduction *reduction)
 {
     int size = peer->size, result = call->src == call->dst ? 0 : 1;
@@ -312,7 +314,8 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     madvise(memory, of(peer)->capacity, MADV_REMOVE); /* frees the pages */
 }
 
-/* Run the program of twill-compare for the bound of one host. Returns an exit status. */
+/* Run the program of twill-compare that measures the least time in which the cores and memory of
+ * one host can do a call. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {.begin = begin,

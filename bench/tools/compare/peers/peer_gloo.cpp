@@ -133,6 +133,7 @@ int begin(struct peer *peer)
     return 0;
 }
 
+/* Close the connections of Gloo and free what begin() made. */
 void end(struct peer *peer)
 {
     delete of(peer);
@@ -149,7 +150,8 @@ int barrier(struct peer *peer)
     return 0;
 }
 
-/* Make objects of the older interface once for many calls. Returns 0, or 1 after peer_say(). */
+/* For a call of Gloo's older interface, make the object that run() uses for each repetition. Other
+ * calls need none. Returns 0, or 1 after peer_say(). */
 int prepare(struct peer *peer, const struct peer_call *call)
 {
     gloo_state *own = of(peer);
@@ -175,7 +177,8 @@ void release(struct peer *peer)
     of(peer)->persistent.reset();
 }
 
-/* Return whether the chosen algorithm has the collective. The older interface works in place. */
+/* Return whether the algorithm that the argument names has the collective. "halving" is of Gloo's
+ * older interface, which has no allreduce out of place. */
 int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     const std::string &way = of(peer)->way;
@@ -186,6 +189,7 @@ int supports(struct peer *peer, enum twill_compare_collective collective)
     return collective < TWILL_COMPARE_COMMON && collective != TWILL_COMPARE_REDUCE_SCATTER;
 }
 
+/* Sum floats over all ranks by Gloo's ring or, if chosen, its bcube, in place or not. */
 void allreduce(gloo_state *own, const struct peer_call *call)
 {
     gloo::AllreduceOptions options(own->context);
@@ -260,7 +264,7 @@ void make_queued_calls(struct peer *peer, step_queue *queue)
     }
 }
 
-/* Start the thread that makes the reductions of a turn. Returns 0. */
+/* Start the thread that makes the reductions of training steps, until steps_close(). Returns 0. */
 int steps_open(struct peer *peer, const struct twill_compare_model *)
 {
     step_queue *queue = new step_queue;

@@ -112,7 +112,7 @@ struct twill_compare_tensor {
 struct twill_compare_model {
     uint32_t tensors;
     uint32_t device;         /* 1 if a device computes, not the core of the rank */
-    double turns_per_second; /* of the core, the same for all programs */
+    double turns_per_second; /* speed of the core in rounds of played_turns(), the same for all */
     struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
 };
 

@@ -7,7 +7,7 @@
 #include <dlfcn.h>
 #include <mpi.h>
 
-/* Return whether calls go to the library that should be loaded before the MPI, if any. */
+/* Return 0 if LD_PRELOAD names libtwill-mpi but calls of MPI do not go to it, otherwise 1. */
 static int goes_to_twill(void)
 {
     const char *preloaded = getenv("LD_PRELOAD");
@@ -38,6 +38,7 @@ static int begin(struct peer *peer)
     return 0;
 }
 
+/* Finalise MPI and free what begin() made. */
 static void end(struct peer *peer)
 {
     MPI_Finalize();
@@ -117,6 +118,7 @@ static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
     return MPI_Alloc_mem((MPI_Aint)bytes, MPI_INFO_NULL, &memory) == MPI_SUCCESS ? memory : NULL;
 }
 
+/* Free `memory`, which alloc_buffer() returned. Which buffer it is makes no difference here. */
 static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)peer;

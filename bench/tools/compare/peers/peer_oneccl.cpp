@@ -21,7 +21,8 @@ oneccl_state *of(struct peer *peer)
     return static_cast<oneccl_state *>(peer->own);
 }
 
-/* Make the store on rank 0, join it on others, and make the communicator. Returns 0, or 1. */
+/* Make the key-value store of oneCCL on rank 0, join it on others, and make the communicator of all
+ * ranks. Returns 0, or 1 if the store's address cannot be exchanged. Throws what oneCCL throws. */
 int connect(struct peer *peer)
 {
     ccl::init();
@@ -58,6 +59,7 @@ int begin(struct peer *peer)
     }
 }
 
+/* Free the communicator and the store that begin() made. */
 void end(struct peer *peer)
 {
     delete of(peer);

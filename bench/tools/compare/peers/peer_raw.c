@@ -115,6 +115,7 @@ static int begin(struct peer *peer)
     return connect_ring(peer);
 }
 
+/* Close this rank's connections and free its receive buffer and state. */
 static void end(struct peer *peer)
 {
     struct raw_state *state = of(peer);
@@ -126,7 +127,8 @@ static void end(struct peer *peer)
     free(state);
 }
 
-/* Count bytes. Returns 0 if some moved, 1 if none, -1 on failure. */
+/* Add `n`, the result of send() or recv(), to *moved if bytes moved. Returns 0 if so, 1 if none can
+ * move now, or -1 if the connection failed or ended. */
 static int count_moved(ssize_t n, size_t *moved)
 {
     if (n == 0 || (n < 0 && errno != EAGAIN))
@@ -135,7 +137,8 @@ static int count_moved(ssize_t n, size_t *moved)
     return n < 0;
 }
 
-/* Send what the socket takes after *sent. Returns as count_moved(), or 1 if nothing is left. */
+/* Send as much of `data` from *sent on as the socket takes now, and add it to *sent. Returns 0 if
+ * that is something, 1 if it is nothing, also because all is sent, or -1 on failure. */
 static int send_some(int link, const char *data, size_t bytes, size_t *sent)
 {
     return *sent == bytes
@@ -143,7 +146,8 @@ static int send_some(int link, const char *data, size_t bytes, size_t *sent)
                : count_moved(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
 }
 
-/* Receive what there is after *received. Returns as count_moved(), or 1 if nothing is left. */
+/* Receive what has arrived of `bytes` bytes into state->landing, and add it to *received. Returns 0
+ * if that is something, 1 if it is nothing, also because all is received, or -1 on failure. */
 static int receive_some(int link, const struct raw_state *state, size_t bytes, size_t *received)
 {
     size_t at = *received % state->window, most = bytes - *received;
@@ -211,7 +215,8 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
-/* Exchange this rank's part of what a host must at least send and receive. Returns 0, or 1. */
+/* Send to the next host and receive from the one before what the collective must at least carry
+ * between hosts. Each rank of a host does its part of it. Returns 0, or 1 after peer_say(). */
 static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
     const struct raw_state *state = of(peer);
@@ -262,7 +267,8 @@ static int supports(struct peer *peer, enum twill_compare_collective collective)
                               : collective < TWILL_COMPARE_COMMON;
 }
 
-/* Run the program of twill-compare for the bound between hosts. Returns an exit status. */
+/* Run the program of twill-compare that measures the least time in which TCP can carry a call
+ * between hosts. Returns an exit status. */
 int main(int argc, char **argv)
 {
     static const struct peer_program program = {.begin = begin,

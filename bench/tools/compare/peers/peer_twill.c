@@ -42,6 +42,7 @@ static int begin(struct peer *peer)
     return 0;
 }
 
+/* Finalise twill and free what begin() made. */
 static void end(struct peer *peer)
 {
     twill_finalize(of(peer)->comm);
@@ -100,6 +101,7 @@ static int prepare(struct peer *peer, const struct peer_call *call)
                : 0;
 }
 
+/* Free the persistent call that prepare() set up, if it did. */
 static void release(struct peer *peer)
 {
     twill_request_free(&of(peer)->request);
@@ -169,6 +171,7 @@ static void steps_close(struct peer *peer)
     of(peer)->set = NULL;
 }
 
+/* Return the memory of a tensor's gradient, which the gradient set has until steps_close(). */
 static float *steps_memory(struct peer *peer, uint32_t tensor)
 {
     return twill_gradients_memory(of(peer)->set, (int)tensor);

@@ -64,7 +64,8 @@ static ucc_oob_coll_t oob_of(struct ucc_state *state)
     return oob;
 }
 
-/* Make the library and the context of UCC, with the driver to exchange addresses. */
+/* Make the library and the context of UCC. Ranks exchange addresses through the driver of
+ * twill-compare. */
 static ucc_status_t make_context(struct ucc_state *state)
 {
     ucc_lib_params_t lib;
@@ -122,6 +123,7 @@ static int begin(struct peer *peer)
     return report_status(peer, status == UCC_OK ? make_team(state) : status);
 }
 
+/* Destroy the team, context and library of UCC, and free what begin() made. */
 static void end(struct peer *peer)
 {
     struct ucc_state *state = of(peer);
@@ -143,7 +145,7 @@ static ucc_coll_buffer_info_t ucc_buffer(const float *memory, size_t count)
     return info;
 }
 
-/* Set *args to what UCC needs for a call. Other collectives are as allreduce. */
+/* Set *args to what UCC needs for a call. Collectives without a case here become an allreduce. */
 static void ucc_arguments(const struct peer *peer, const struct peer_call *call,
                           ucc_coll_args_t *args)
 {

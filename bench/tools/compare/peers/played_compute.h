@@ -17,7 +17,7 @@
 /* A core or device that computes, and its state. */
 struct played_compute {
     int device;              /* 1 if a device computes, 0 if this core does */
-    double turns_per_second; /* of this core, from played_speed() */
+    double turns_per_second; /* rounds of played_turns() by this core, from played_speed() */
     double due;              /* seconds at which a device will have done its work */
     int (*test)(void *of);   /* called between slices unless NULL; non-zero ends computing */
     void *of;
@@ -31,7 +31,8 @@ static inline double twill_compare_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Compute in registers only. The result is discarded. */
+/* Compute `turns` rounds, of a multiplication and an addition each, in registers only. The result
+ * is discarded. */
 static inline void played_turns(uint64_t turns)
 {
     volatile double sink;
@@ -42,7 +43,8 @@ static inline void played_turns(uint64_t turns)
     (void)sink;
 }
 
-/* Return the turns that this core computes in a second, from the best of several tries. */
+/* Return how many rounds of played_turns() this core makes in a second, from the best of several
+ * tries. */
 static inline double played_speed(void)
 {
     const uint64_t tried = 200000;
@@ -74,7 +76,8 @@ static inline void played_launch(struct played_compute *compute)
     compute->due = compute->due > now ? compute->due : now;
 }
 
-/* Let the device compute for `seconds` more. Returns 0, or the result of the test that ended it. */
+/* Sleep until the device has done its work so far and `seconds` more. Returns 0, or the result of
+ * the test that ended it early. The tests are made in between. */
 static inline int played_by_device(struct played_compute *compute, double seconds)
 {
     int stop = 0;
