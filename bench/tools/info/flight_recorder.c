@@ -148,7 +148,8 @@ static struct json_object *make_entry(const twill_job_view *view, size_t index,
     return entry;
 }
 
-/* Add the communicators of a rank to `root`, with their ranks and the progress of this one. */
+/* Add two members to the object `root`. "pg_config" has the communicators of a rank and the ranks
+ * of each, and "pg_status" the number of this rank's last call on each. */
 static void add_groups(const twill_job_view *view, const char *rank, struct json_object *root)
 {
     struct json_object *config = json_object_new_object(), *status = json_object_new_object();
@@ -182,7 +183,8 @@ static void add_groups(const twill_job_view *view, const char *rank, struct json
     json_object_object_add(root, "pg_status", status);
 }
 
-/* Write the calls of a rank to the file PREFIX and RANK. Returns 0, or 1 after a message. */
+/* Write a rank's communicators and recorded calls to the file named PREFIX and RANK, as JSON in the
+ * format of PyTorch's flight recorder. Returns 0, or 1 after a message. */
 static int write_rank(const twill_job_view *view, const char *rank, const char *prefix)
 {
     struct json_object *root = json_object_new_object(), *entries = json_object_new_array();

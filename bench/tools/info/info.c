@@ -78,6 +78,8 @@ struct request {
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
 
+/* Print a table of twill's environment variables, with the value, default, source and help of
+ * each. */
 static void print_environment(twill_context *context)
 {
     static const struct twill_info_line titles = {
@@ -200,7 +202,9 @@ static int check_shared_pages(const struct placement_request *placement_request)
     return judge_pages(&pages, placement_request->library, false);
 }
 
-/* Touch new memory, and print its place and that of shared memory. Returns 0, or 1 if wrong. */
+/* Allocate `bytes` bytes by twill_alloc(), touch them, and print on which NUMA nodes they are, and
+ * then communicators' shared memory. Returns 0, or 1 if that is not where TWILL_MEMORY binds it, or
+ * after a message on failure. */
 static int check_memory_pages(twill_context *context, size_t bytes)
 {
     struct placement_request placement_request = find_placement_request(context);

@@ -38,8 +38,9 @@ struct twill_bench_pages {
 /* Count the pages of `bytes` at `memory`, and read their policy. Returns 0 or an errno. */
 int twill_bench_pages_find(const void *memory, size_t bytes, struct twill_bench_pages *pages);
 
-/* Add up all mappings of this process whose path begins with `name`. pages->policy is that of the
- * first one that is not bound, if any, and *ranges the number of files. Returns 0 or an errno. */
+/* Add up the pages of all mappings of this process whose path begins with `name`. The policy in
+ * *pages is that of the first mapping not bound to NUMA nodes. If all are bound, it is that of the
+ * first one. *ranges is the number of files that are mapped. Returns 0 or an errno. */
 int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
                                  unsigned *ranges);
 
@@ -60,11 +61,13 @@ int twill_job_print(const struct twill_job_options *options);
  * Returns 0, or 1 after a message at the first file that cannot be written. */
 int twill_job_record(const twill_job_view *view, const char *prefix);
 
-/* Print on rank 0, as a tree, where the communication threads of a gradient set of each rank run.
- * Collective. Returns 0, or 1 after a message. */
+/* Make a gradient set with `threads` communication threads on each rank, and print on rank 0, as a
+ * tree, where they run. Collective. Returns 0, or 1 after a message. */
 int twill_bench_print_threads(twill_comm *comm, int threads);
 
-/* Print why an algorithm is chosen. Returns 0, or 2 after a message for an invalid question. */
+/* Print why an algorithm is chosen for a call. `question` describes the call as for
+ * twill_context_why(), such as "allreduce 65536 f32". Returns 0, or 2 after a message for an
+ * invalid question. */
 int twill_bench_print_why(twill_context *context, const char *question);
 
 #endif

@@ -29,7 +29,9 @@ static twill_status make_set(twill_gradients **set, twill_comm *comm, int thread
     return status == TWILL_OK ? twill_gradients_commit(*set) : status;
 }
 
-/* Print "thread N: WHAT, WHAT; ENDPOINT" as a branch, less the start that `before` has. */
+/* Print `line`, "thread N: PLACE, PLACE; ENDPOINT", as a branch of a tree, with a line for each
+ * place and one for the thread. Leaves out the first places if `before`, the line printed before it
+ * or NULL, has the same. */
 static void print_branch(const char *line, const char *before)
 {
     int indent = 1;
@@ -50,7 +52,8 @@ static void print_branch(const char *line, const char *before)
            end != NULL ? " -> " : "", end != NULL ? end + 2 : "");
 }
 
-/* Print the branches of a rank's threads, from lines of THREAD_LINE_BYTES each. */
+/* Print the tree of where a rank's threads run. `lines` has a text of THREAD_LINE_BYTES bytes for
+ * each of `threads` threads. */
 static void print_rank(int rank, const char *lines, int threads)
 {
     const char *before = NULL;

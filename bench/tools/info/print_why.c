@@ -19,6 +19,8 @@ static const char *format_time(const char *picoseconds, char text[32])
     return text;
 }
 
+/* Print the call that was asked about, with its ranks and the machine, from a line of the kind
+ * "call". */
 static void print_call(const struct twill_info_line *l)
 {
     printf("%s of %s bytes, %s: %s rank%s, %s (nodes x ranks), machine %s\n", l->field[1],
@@ -44,6 +46,8 @@ static void print_choice(const struct twill_info_line *l)
            l->field[3]);
 }
 
+/* Print a line of the kind "narrow", which says whether a sum of f32 in a narrower type would be
+ * faster. */
 static void print_narrow(const struct twill_info_line *l)
 {
     char narrow[32], conversion[32], wide[32];
@@ -52,6 +56,8 @@ static void print_narrow(const struct twill_info_line *l)
            format_time(l->field[4], wide), l->field[5]);
 }
 
+/* Print a line of the kind "factors". It compares gathering the factors of a dense layer's gradient
+ * with reducing the gradient. */
 static void print_factors(const struct twill_info_line *l)
 {
     char gathered[32], reduced[32];

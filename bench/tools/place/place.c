@@ -52,7 +52,8 @@ struct place_run {
     int64_t wrong;   /* wrong elements so far, of all ranks */
 };
 
-/* Compute a = b + 3c on the arrays of the kind, as STREAM does. Returns TWILL_OK. */
+/* Compute a = b + 3c on the arrays of a kind of memory, as STREAM does. A run() of struct
+ * place_work, which ignores `work` and always returns TWILL_OK. */
 static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -67,7 +68,8 @@ static twill_status triad(const struct place_run *run, const struct memory_kind 
     return TWILL_OK;
 }
 
-/* Copy the array PLACE_LEFT of the kind to PLACE_RESULT with memcpy(). Returns TWILL_OK. */
+/* Copy kind->array[PLACE_LEFT] to kind->array[PLACE_RESULT] with memcpy(). A run() of struct
+ * place_work, which ignores `work` and always returns TWILL_OK. */
 static twill_status copy(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -83,7 +85,8 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Sum two arrays of floats with the kernel of twill, as a collective does. Returns TWILL_OK. */
+/* Sum two arrays of floats of a kind of memory with the kernel of twill, as a collective does. A
+ * run() of struct place_work, which ignores `work` and always returns TWILL_OK. */
 static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -94,19 +97,22 @@ static twill_status reduce(const struct place_run *run, const struct memory_kind
     return TWILL_OK;
 }
 
-/* Return the buffer that an allreduce sends, which is memory of the kind or from malloc(). */
+/* Return the buffer that the allreduce of column `work` sends. For PLACE_RECEIVE and PLACE_SCRATCH
+ * it is from malloc(), otherwise it is memory of the kind. */
 static void *sent_of(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return work == PLACE_RECEIVE || work == PLACE_SCRATCH ? run->plain[0] : kind->array[PLACE_LEFT];
 }
 
-/* Return the buffer that an allreduce fills, which is memory of the kind or from malloc(). */
+/* Return the buffer that the allreduce of column `work` fills. For PLACE_SEND and PLACE_SCRATCH it
+ * is from malloc(), otherwise it is memory of the kind. */
 static void *result_of(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return work == PLACE_SEND || work == PLACE_SCRATCH ? run->plain[1] : kind->array[PLACE_RESULT];
 }
 
-/* Call the allreduce of column `work` and return its status. */
+/* Make the allreduce of column `work`, PLACE_ALLREDUCE to PLACE_SCRATCH, and return its status. The
+ * library's scratch is memory of the kind, but of DDR for PLACE_SEND and PLACE_RECEIVE. */
 static twill_status sum_up(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return twill_allreduce(work == PLACE_SEND || work == PLACE_RECEIVE ? run->comm : kind->comm,
@@ -130,7 +136,8 @@ static double input_value(size_t i, int factor)
     return (double)(1 + i % 7) * factor;
 }
 
-/* Fill the inputs, and the result with -1. Each thread first touches what it will use. */
+/* Fill the inputs of column `work` with known values, and its result with -1. Each thread first
+ * touches what it will use. */
 static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     double *a = kind->array[PLACE_RESULT], *b = kind->array[PLACE_LEFT],
@@ -193,7 +200,9 @@ static twill_status measure_work(struct place_run *run, struct memory_kind *kind
     return check_work(run, kind, work);
 }
 
-/* Allocate the arrays, measure all columns, or three if alone, and add up fallbacks. Collective. */
+/* Allocate the arrays of a kind of memory and measure all columns, or only the first three if there
+ * is one rank. Sets kind->fallbacks to how many allocations of all ranks got other memory.
+ * Collective. */
 static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
 {
     twill_counters counters;
@@ -211,13 +220,16 @@ static twill_status measure_kind(struct place_run *run, struct memory_kind *kind
 #define PLOT_TOP    40.0
 #define PLOT_HEIGHT 240.0
 
-/* Return the rate of a kind over that of DDR, or 0 if that of DDR was not measured. */
+/* Return the GB/s of kinds[kind] in column `work` over those of DDR, kinds[0], or 0 if DDR was not
+ * measured in it. */
 static double ratio_of(const struct memory_kind *kinds, size_t kind, int work)
 {
     double base = kinds[0].rates[work];
     return base > 0 ? kinds[kind].rates[work] / base : 0;
 }
 
+/* Write the bars of the plot as SVG, one for each kind in each column, and their labels. A bar is
+ * as high as the ratio to DDR, and a ratio of `most` fills the height. */
 static void draw_bars(FILE *out, const struct memory_kind *kinds, size_t count, double most)
 {
     static const char *const colours[PLACE_KINDS] = {"#8c8c8c", "#d6604d", "#2166ac"};
@@ -240,7 +252,8 @@ static void draw_bars(FILE *out, const struct memory_kind *kinds, size_t count, 
                 PLOT_LEFT + 90 * (double)k, colours[k], kinds[k].name);
 }
 
-/* Replace a file by an SVG of the ratios. Returns false after a message on failure. */
+/* Replace the file `path` by an SVG of the GB/s of all kinds over those of DDR. Returns false after
+ * a message on failure. */
 static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t count)
 {
     double most = 1;
@@ -420,7 +433,8 @@ static const char usage[] =
     "Exit status: 0 success, also without MCDRAM; 1 a failure; 2 a wrong command\n"
     "line.\n";
 
-/* Parse a size from 4K into a size_t, down to 64 bytes. Returns false if it is no such size. */
+/* Parse a size of at least 4 KiB into `member`, a size_t, rounded down to a multiple of 64. Returns
+ * false if it is no such size. */
 static bool read_bytes(void *member, const char *text)
 {
     size_t *bytes = member;

@@ -28,7 +28,8 @@ static bool earlier(const struct pending_event *a, const struct pending_event *b
     return a->time < b->time || (a->time == b->time && a->order < b->order);
 }
 
-/* Store an event of a slot without one at the free place `at`, then move it where it belongs. */
+/* Store an event in entry `at` of the heap, which may be overwritten, and move it to where it
+ * belongs in the order. */
 static void sift(struct event_heap *heap, uint32_t at, struct pending_event event)
 {
     struct pending_event *events = heap->events;

@@ -25,7 +25,8 @@ static double rate_of_each(const struct shared_link *link)
     return fair < link->most ? fair : link->most;
 }
 
-/* Let the messages in progress receive what they get until this time. */
+/* Set the time of a link to `now`. link->served grows by the bytes that each message in progress
+ * receives until then. */
 static void advance(struct shared_link *link, double now)
 {
     if (link->flows.count > 0)

@@ -12,7 +12,9 @@
 
 #define SIMULATE_AT(member) offsetof(struct simulation_setup, member)
 
-/* A member of the setup that NAME=VALUE sets. Values other than laws are checked before. */
+/* A member of struct simulation_setup that a word NAME=VALUE sets, and its offset `at`. Of the
+ * values only those of laws of probability are checked here. simulate_tool.py has checked the
+ * rest. */
 static const struct simulate_member {
     const char *name;
     enum { MEMBER_LAW, MEMBER_REAL, MEMBER_WORD, MEMBER_LONG, MEMBER_TRUTH } kind;
@@ -97,7 +99,9 @@ static void print_result(const char *mode, const struct simulation_setup *setup,
     printf("\n");
 }
 
-/* Simulate with `runs` consecutive seeds and print each. Returns STATUS_GOOD or STATUS_FAILED. */
+/* Simulate the setup `runs` times, with consecutive seeds from setup->seed on, and print a line for
+ * each, with `mode` as its name. The seed is then restored. Returns STATUS_GOOD, or STATUS_FAILED
+ * after a message at the first failure. */
 static int run_mode(struct simulation_setup *setup, const char *mode, size_t runs)
 {
     struct simulation_result *result = malloc(sizeof(*result));
@@ -120,7 +124,9 @@ static int run_mode(struct simulation_setup *setup, const char *mode, size_t run
     return good ? STATUS_GOOD : STATUS_FAILED;
 }
 
-/* The first argument is the number of runs per mode. All words are parsed before any run. */
+/* Run the simulations of twill-simulate. argv[1] is the number of runs. Each later argument sets a
+ * member (NAME=VALUE) or names a mode, which is then simulated. If one is wrong, nothing is
+ * simulated. Returns an exit status. */
 int main(int argc, char **argv)
 {
     struct simulation_setup setup = {.shards = 1};

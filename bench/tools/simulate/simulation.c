@@ -21,9 +21,9 @@ struct simulated_exchange {
 
 /* A worker, or a group of workers in step. Times are in seconds. */
 struct simulated_actor {
-    double duration, pushed; /* of the gradient that is computed, and when it was sent */
+    double duration, pushed; /* how long its last gradient takes, and when its last one was sent */
     uint32_t going, coming;  /* shards whose message is not yet at the server, and not yet back */
-    uint64_t clock;          /* gradients that the server has received */
+    uint64_t clock;          /* gradients of this actor that the server has received */
 };
 
 /* A shard of the parameters at the simulated server. */
@@ -116,6 +116,7 @@ static void reply(struct simulation *s, uint32_t actor, uint32_t shard)
     }
 }
 
+/* Send an actor the current values of all shards. */
 static void reply_all(struct simulation *s, uint32_t actor)
 {
     s->actors[actor].coming = s->shards;
@@ -123,7 +124,8 @@ static void reply_all(struct simulation *s, uint32_t actor)
         reply(s, actor, i);
 }
 
-/* Cancel the work of an actor, and let it begin again from the new values. There is one shard. */
+/* Cancel an actor's gradient or message in progress, and send it the new values, from which it
+ * begins again. Modes that cancel have one shard, which this relies on. */
 static void cancel(struct simulation *s, uint32_t actor)
 {
     enum message_phase phase = s->messages[actor].phase;
@@ -164,7 +166,8 @@ static void note_update(struct simulation *s, uint64_t update)
     }
 }
 
-/* Update a shard by its gradients, and reply to who waits, or cancel the work of all actors. */
+/* Update a shard by the gradients that were added to it. If the mode cancels, cancel the work of
+ * all actors, unless setup->late_pushes. Otherwise send the new values to the actors that wait. */
 static void update_shard(struct simulation *s, uint32_t number)
 {
     struct simulated_shard *shard = &s->shard[number];
@@ -310,6 +313,7 @@ static void next_event(struct simulation *s)
     }
 }
 
+/* Make the links into and out of the server. Returns false if out of memory. */
 static bool create_links(struct simulation *s)
 {
     const struct simulation_setup *setup = s->setup;

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* An event of a heap, at a time in simulated seconds. The slot says whose event it is. */
+/* An event in a heap (struct event_heap), at a time in simulated seconds. `slot` is the index of
+ * whose event it is, as the user of the heap numbers actors, messages or links. */
 struct pending_event {
     double time;
     uint64_t order; /* events of equal time come in ascending order of it */
@@ -24,7 +25,8 @@ struct event_heap {
 
 #define EVENT_NONE UINT32_MAX
 
-/* Make an empty heap of slots below `slots`. Returns false if out of memory. Always free it. */
+/* Make an empty heap for the events of slots 0 to `slots` - 1. Returns false if out of memory.
+ * Always free it. */
 bool event_heap_create(struct event_heap *heap, uint32_t slots);
 void event_heap_free(struct event_heap *heap);
 /* Schedule the event of a slot, replacing the one that it has. `order` decides at equal times. */
@@ -214,11 +216,13 @@ double simulation_factor(const struct simulation_problem *problem, uint64_t stal
 /* Simulate the setup into *result. Returns false for an impossible mode or without memory. */
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
 
-/* The simulated parameters and their function, from learning_create() to learning_free(). */
+/* The parameters w of the function in `problem`, which are simulated from learning_create() to
+ * learning_free(). `curvature` has its factors h, and `sums` what the next update subtracts,
+ * gradients times learning rates. */
 struct learning {
     const struct simulation_problem *problem;
-    double *curvature, *values, *sums; /* [dimensions]; sums are of gradients times rates */
-    double *copies;                    /* [actors][dimensions] values when they were read */
+    double *curvature, *values, *sums; /* [dimensions] */
+    double *copies;                    /* [actors][dimensions] values that the actors have read */
 };
 
 /* The parameters from `first` to `end` - 1. */
