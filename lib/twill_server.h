@@ -189,7 +189,8 @@ TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
  * commit), or NULL for an unknown key, before the commit, or if this rank does not work. Local. */
 TWILL_API void *twill_server_gradient(const twill_server *server, int key);
-/** \brief Return the parameter memory of a key, as twill_server_gradient() its gradient. Local. */
+/** \brief Return the parameter memory of a key, the caller's or the server's. Local. It is NULL for
+ * an unknown key, before the commit, or if this rank does not work. */
 TWILL_API void *twill_server_parameters(const twill_server *server, int key);
 /** \brief Start to push the gradient of a key, which belongs to the server until the push is waited
  * for. Returns ::TWILL_ERR_ARGUMENT if a push of the key is under way. */
@@ -223,20 +224,22 @@ TWILL_API twill_status twill_server_serve(twill_server *server);
 TWILL_API twill_status twill_server_leave(twill_server *server);
 /** \brief Change hyperparameters of the optimizer, such as the rate, for later updates of the
  * chunks here. Neither the rule nor whether there is momentum may change. Local, on all servers.
- * twill_server_rebuild() keeps the change. New ranks then pass the first ones. */
+ * twill_server_rebuild() keeps the change. Ranks that join by it pass the hyperparameters of the
+ * first twill_server_create(), and get the changed ones. */
 TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
                                                   const twill_optimizer *optimizer);
 /** \brief Continue with other ranks: replace *server by one over \p comm with the same options and
  * tensors, except that the lowest ranks serve. Collective over \p comm. Ranks that had no part in
  * the old one create, add and commit the same instead.
  *
- * Between the two may be twill_comm_shrink() or twill_comm_grow(). Each chunk continues from the
+ * \p comm may come from twill_comm_shrink() or twill_comm_grow(). Each chunk continues from the
  * newest state that any rank has, as its server or as its replica. Versions also continue, so that
  * in ::TWILL_SERVER_SYNC a repeated push counts once. Whatever this rank had started and not waited
  * for is void. On failure \p *server still has the state that this rank brings. It may be
  * destroyed, or rebuilt once more, as when another rank has died meanwhile or others have joined.
- * \return those of the group. ::TWILL_ERR_PEER, with the keys, on all ranks if the state of a chunk
- * is lost. ::TWILL_ERR_ARGUMENT, with twill_comm_message(\p comm), if ranks are too few. */
+ * \return as the other functions of this group. ::TWILL_ERR_PEER, with the keys, on all ranks if
+ * the state of a chunk is lost. ::TWILL_ERR_ARGUMENT, with twill_comm_message(\p comm), if ranks
+ * are too few. */
 TWILL_API twill_status twill_server_rebuild(twill_server **server, twill_comm *comm);
 /** \brief Write the state of the chunks here, without replicas, to the file PATH.RANK, so that a
  * crash leaves either the old file or the new one. Local, on all servers. If chunks are to be of

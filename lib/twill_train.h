@@ -213,25 +213,28 @@ TWILL_API twill_status twill_gradients_ready_factors(twill_gradients *set, int i
  * Each bucket is reduce-scattered, every rank updates its shard, and the parameters are
  * all-gathered. A rank keeps optimizer state of its shard only. Tensors are f32, or f16 or bf16
  * with master weights in f32. From twill_gradients_ready() until the tensor is waited for, its
- * parameters also belong to the set. Then they are updated, with the same bits on every rank, and
- * the gradient is undefined. All ranks set the same initial parameters: those in the caller's
- * memory before the first twill_gradients_ready(), those in the set's memory after the commit.
+ * parameters also belong to the set. After the wait they are updated, with the same bits on every
+ * rank, and the gradient is undefined. All ranks set the same initial parameters: those in the
+ * caller's memory before the first twill_gradients_ready(), those in the set's memory after the
+ * commit.
  *
  * With options.late there are two copies of the parameters. twill_gradients_parameters() returns
  * those of the last result, and the update of a step may write the others once its tensors are
  * ready. The caller may change parameters only while no result is outstanding, and then calls
  * twill_gradients_reload(), for f32 also.
  *
- * After the commit the function may change hyperparameters, such as the rate, but neither the rule
- * nor whether there is momentum. Within a step it is refused. */
+ * After the commit this may be called again between steps, to change hyperparameters such as the
+ * rate. Within a step, or if the rule or whether there is momentum changes, it returns
+ * ::TWILL_ERR_ARGUMENT. */
 TWILL_API twill_status twill_gradients_set_optimizer(twill_gradients *set,
                                                      const twill_optimizer *optimizer);
 /** \brief Return the parameters of a tensor of a set with an optimizer, in the caller's memory or
  * the set's (zeros after the commit). With options.late ask for it in each step. Returns NULL for
  * an unknown index, before the commit, or without an optimizer. Any thread may call it. */
 TWILL_API void *twill_gradients_parameters(const twill_gradients *set, int index);
-/** \brief Take master weights from the parameters again at the next step. Local, on all ranks, if
- * the caller has changed f16 or bf16 parameters, with options.late f32 ones, between steps. */
+/** \brief Make the next step read the master weights from the parameters again. All ranks call it,
+ * between steps, if the caller has changed f16 or bf16 parameters or, with options.late, any.
+ * Local. ::TWILL_ERR_ARGUMENT without an optimizer or while a late result is outstanding. */
 TWILL_API twill_status twill_gradients_reload(twill_gradients *set);
 /** \brief Return in *bytes how many bytes twill_gradients_state_export() writes on this rank.
  * Local, after the commit. It changes with buckets (options.autotune, compression_automatic). */

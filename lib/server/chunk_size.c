@@ -46,8 +46,9 @@ static size_t size_by_rule(const struct twill_server *server)
     return size;
 }
 
-/* Return TWILL_OK if all ranks can continue with the trial. Otherwise return why not, with the same
- * status on all ranks. The server stays usable if the status is TWILL_ERR_MEMORY. */
+/* Return the worst status of all ranks in the trial of chunk sizes, of which `status` is this
+ * rank's. Break the server unless that is TWILL_OK or TWILL_ERR_MEMORY, or if the exchange fails.
+ * `message` explains `status`, and is used if no rank has a worse one. Collective. */
 static twill_status agree_to_go_on(struct twill_server *server, twill_status status,
                                    const char *message)
 {
@@ -62,7 +63,9 @@ static twill_status agree_to_go_on(struct twill_server *server, twill_status sta
                              server->rank, twill_strerror(worst));
 }
 
-/* Add tensors like the first of `server`, `bytes` bytes at most, to `to`. Returns the status. */
+/* Register with server `to` tensors of the same names and types as the first ones of `server`,
+ * until they have about `bytes` bytes together. The last may have fewer elements. Returns TWILL_OK
+ * or the error of twill_server_add(). */
 static twill_status add_sample(struct twill_server *to, const struct twill_server *server,
                                size_t bytes)
 {
@@ -77,7 +80,9 @@ static twill_status add_sample(struct twill_server *to, const struct twill_serve
     return TWILL_OK;
 }
 
-/* Exchange the sample, or serve others, until the search has timed its present candidate. */
+/* At a rank that works, push and pull all tensors of the trial's server `sample`, step after step,
+ * until `search` has timed its present candidate. At a rank that only serves, serve until all
+ * workers have left, and count the candidate as timed. Returns TWILL_OK or the error. */
 static twill_status exchange_sample(struct twill_server *sample, struct twill_step_search *search)
 {
     if (!twill_server_works(sample)) {
@@ -93,8 +98,9 @@ static twill_status exchange_sample(struct twill_server *sample, struct twill_st
     return TWILL_OK;
 }
 
-/* Time a chunk size as the search's next candidate, with a similar server over `bytes` bytes of the
- * tensors. If this fails other than for lack of memory, `server` also fails. */
+/* Time chunk size `size` as the next candidate of `search`, by steps of another server over about
+ * `bytes` bytes of the tensors. Returns TWILL_OK, TWILL_ERR_MEMORY, after which `server` is still
+ * usable, or another error, which breaks `server`. Collective. */
 static twill_status try_size(struct twill_server *server, size_t size, size_t bytes,
                              struct twill_step_search *search)
 {
@@ -121,7 +127,10 @@ static twill_status try_size(struct twill_server *server, size_t size, size_t by
     return status;
 }
 
-/* Time `count` sizes over the ranks, in search->seconds, which the caller frees also on failure. */
+/* Time the chunk sizes sizes[count], with `bytes` bytes of tensors in a step. search->seconds[i]
+ * receives the seconds of a step with sizes[i] on the slowest rank. The caller calls
+ * twill_search_free() also after an error. Returns TWILL_OK or the error of try_size().
+ * Collective. */
 static twill_status try_sizes(struct twill_server *server, const size_t *sizes, unsigned count,
                               size_t bytes, struct twill_step_search *search)
 {
@@ -154,7 +163,9 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
     return TWILL_OK;
 }
 
-/* Set cut.chunk_bytes to the fastest size of a trial, or leave it if none is worth its time. */
+/* Set cut.chunk_bytes to the fastest size of a trial, and log it. Leave it 0 if the tensors are too
+ * small or the network is too slow for a trial. Returns TWILL_OK in both cases, TWILL_ERR_MEMORY,
+ * or another error, which breaks the server. Collective. */
 static twill_status choose_by_trial(struct twill_server *server)
 {
     struct twill_step_search search = {0};

@@ -249,16 +249,18 @@ static bool unhook(struct twill_server *server, const twill_context *context)
     return true;
 }
 
-/* Wait for all ranks, whose shards map this rank's memory. Returns false if one has failed. */
+/* Wait in a barrier until all ranks have stopped their shards, which may map this rank's memory.
+ * Returns false if the barrier fails, as after the death of a rank. */
 static bool all_have_stopped(struct twill_server *server)
 {
     twill_extend_hurry(server->comm);
     return twill_barrier(server->comm) == TWILL_OK;
 }
 
-/* End a server. `context` frees its memory, but memory that a live rank of this node may still use
- * is kept as long as the context. If another thread has been advancing the server for
- * TWILL_TIMEOUT, a warning is given, and server, communicator and context are kept. */
+/* End and free a server. `end` says what the other ranks do meanwhile. `context` frees its memory,
+ * but memory that a live rank of this node may still use is kept as long as the context. If another
+ * thread has been advancing the server for TWILL_TIMEOUT, a warning is given, and server,
+ * communicator and context are kept. */
 static void close_server(struct twill_server *server, twill_context *context,
                          enum twill_server_end end)
 {

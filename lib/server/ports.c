@@ -171,8 +171,9 @@ static bool has_served(const struct twill_server *server)
     return served;
 }
 
-/* Break the server and return its error if a rank lacks something or a server that is needed was
- * found dead twice. After the first time its answers may still be on the way. */
+/* Break the server and return its error if a rank lacks memory or descriptors, or a server needed
+ * for `key` (-1 for any) has died. A death counts once a second call finds it, or at once if a link
+ * is lost. Until then, answers may still arrive. Otherwise return TWILL_OK. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
     struct twill_error failure;
@@ -235,7 +236,9 @@ static void list_silent_servers(struct twill_server *server, int key, char *text
                  named > 1 ? "have" : "has", named > 1 ? "wait" : "waits");
 }
 
-/* Break the server, with TWILL_ERR_TIMEOUT, whose message names what has not answered. */
+/* Break the server with TWILL_ERR_TIMEOUT and return the status with which it broke first. The
+ * message says that `what` is not complete. It also names the tensor of `key`, unless that is -1,
+ * and the servers that have not answered. */
 static twill_status time_out_wait(struct twill_server *server, int key, const char *what)
 {
     char tensor[100] = "", silent[300];
@@ -272,7 +275,9 @@ static bool is_over(const void *awaited)
            wait->done(wait->server, wait->key);
 }
 
-/* Break the server and return the error if a needed one has died or time is over, else TWILL_OK. */
+/* Check a wait that is not over. `of` is its struct port_wait, and `state` is not read. Break the
+ * server and return its error if a server that the wait needs has died, or if nothing has moved for
+ * the timeout. Otherwise return TWILL_OK. */
 static twill_status check_wait(void *of, struct twill_waiting *state)
 {
     struct port_wait *wait = of;

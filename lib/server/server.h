@@ -6,8 +6,11 @@
 #include "lib/server/shard/link.h"
 
 /* --- chunk_size.c --- */
-/* Set cut.chunk_bytes unless the options do, from older chunks, a trial or a rule. Fails on all
- * ranks alike, with TWILL_ERR_MISMATCH if they bring different sizes. Collective. */
+/* Set cut.chunk_bytes if options.chunk_bytes is 0. The size is that of the server that this one
+ * replaces, or of a file that a rank has loaded. Without either, a trial finds the fastest size or,
+ * where that does not pay, a rule gives it. Returns TWILL_OK or, on all ranks, the error that
+ * breaks the server. That is TWILL_ERR_MISMATCH if ranks have older sizes that differ.
+ * Collective. */
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
@@ -29,8 +32,9 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
-/* Compare options and tensors over the ranks, and destroy older servers. Breaks the server on all
- * ranks with TWILL_ERR_MISMATCH if any differ, or the error of a rank that fails. Collective. */
+/* Compare options and tensors over the ranks. Also destroy the server that this one replaces, if
+ * any, as all ranks have stopped its shards. Breaks the server on all ranks with TWILL_ERR_MISMATCH
+ * if any differ, or with the error of a rank that fails. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
 /* Take part in the comparison, but make it fail on all ranks with `status`. Returns `status`. */
 twill_status twill_server_fail_compare(struct twill_server *server, twill_status status);

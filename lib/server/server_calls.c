@@ -165,7 +165,8 @@ static bool all_have_left(struct twill_server *server, int key)
     return true;
 }
 
-/* Return whether this worker has left, or lost, all servers to which it has a link. */
+/* Return whether each shard to which this worker has a link has confirmed that the worker leaves,
+ * or its link is lost. True without links. `key` is ignored. */
 static bool links_have_left(struct twill_server *server, int key)
 {
     bool left = true;

@@ -62,7 +62,9 @@ static size_t control_bytes(const struct twill_server *server)
     return rings_bytes(server) + answers;
 }
 
-/* Return whether ranks `worker` and `rank`, a server, map each other. Both find the same result. */
+/* Return whether ranks `worker` and `rank`, a server, map each other's memory. They do if they are
+ * one rank, or on one node and all memory that they need of each other is from twill_alloc(). That
+ * is known from all[], which exchange_offers() sets. Both ranks find the same result. */
 static bool maps(const struct twill_server *server, uint64_t *all, uint32_t worker, uint32_t rank)
 {
     const struct twill_world *world = twill_extend_comm(server->comm).world;
@@ -99,7 +101,9 @@ static bool is_mapped_by_others(const struct twill_server *server)
     return false;
 }
 
-/* Allocate a key's buffers where the caller gave none that fit. Fails only if out of memory. */
+/* Set a key's buffers at a worker. Memory that the caller did not give is allocated. Gradients to
+ * be encoded get a second buffer. So does memory that servers must map (`mapped`) but that is not
+ * from twill_alloc(), for copies. Fails only if out of memory. */
 static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
                               bool mapped)
 {
@@ -122,7 +126,9 @@ static twill_status place_key(struct twill_server *server, struct twill_server_k
     return TWILL_OK;
 }
 
-/* Allocate rings, answers and keys' buffers of this rank. Fails only if out of memory. */
+/* Allocate a worker's rings of orders, a server's answers, and a worker's buffers of keys where the
+ * caller's do not suit. All are memory of twill_alloc(), which ranks of the node can map. The
+ * function twill_server_close_memory() frees them. Fails only if out of memory. */
 static twill_status place_memory(struct twill_server *server)
 {
     bool mapped = is_mapped_by_others(server);
@@ -175,7 +181,9 @@ static twill_status open_ports(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* Set where a shard finds the ring, answers and tensors of worker number `w`. */
+/* Set where a shard finds the ring, answers and tensors of worker number `w`, from the offsets that
+ * all ranks have offered (`all`). A worker that does not share memory with this rank gets only
+ * answers, as a link carries the rest. */
 static void map_worker(struct twill_server *server, uint64_t *all, struct twill_shard *shard,
                        uint32_t w)
 {
@@ -199,7 +207,9 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     }
 }
 
-/* Allocate the shards of this rank and map their workers. Fails only if out of memory. */
+/* Allocate the shards of this rank and what each keeps about the workers. Set where it finds a
+ * worker's memory, from the offsets that all ranks have offered (`all`). Fails only if out of
+ * memory. */
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -221,7 +231,9 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
     return TWILL_OK;
 }
 
-/* Set all[] to the offers of all ranks, and mine[] to this rank's offsets. Collective. */
+/* Set mine[] to the offsets of this rank's control memory and each key's `sent` and `landed` in its
+ * heap of twill_alloc(). Memory outside it has the offset NOWHERE. Set all[] to the mine[] of all
+ * ranks, in their order. Returns TWILL_OK or the error. Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;

@@ -44,7 +44,8 @@ static twill_status check_optimizer(const twill_server_options *o, struct twill_
     return TWILL_OK;
 }
 
-/* Return TWILL_OK, or TWILL_ERR_ARGUMENT if the options of the rate are bad. */
+/* Return TWILL_OK if options.rate, distance_c and distance_most are valid, which adapt the learning
+ * rate to each gradient. Otherwise return TWILL_ERR_ARGUMENT and set *error. */
 static twill_status check_rate(const twill_server_options *o, struct twill_error *error)
 {
     if ((unsigned)o->rate > TWILL_SERVER_RATE_DISTANCE)
@@ -221,7 +222,8 @@ static twill_status explain_option(struct twill_server *server,
                              server->rank, option->name, value);
 }
 
-/* Break the server with `status` or, if TWILL_OK, `worst`, the worst of all ranks. Returns it. */
+/* Break the server because a rank has failed, and return the error. That is this rank's `status`
+ * or, if this is TWILL_OK, `worst`, the worst status of all ranks. */
 static twill_status explain_lack(struct twill_server *server, twill_status status,
                                  twill_status worst)
 {
@@ -234,8 +236,9 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
                              twill_strerror(worst));
 }
 
-/* Compare options and the number of tensors over the ranks, and destroy older servers. Breaks the
- * server on all ranks if they differ or if `own`, the status so far, is an error on one. */
+/* Compare options and the number of tensors over the ranks. Also destroy the server that this one
+ * replaces, if any. Breaks the server and returns the error on all ranks if they differ, or if
+ * `own`, a rank's status so far, is an error. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];

@@ -142,7 +142,8 @@ static const char *mode_text(const struct twill_server *server, char *text, size
     return text;
 }
 
-/* Return a chunk size in words, in text[most] or a constant. */
+/* Return a chunk size as text, such as "65536 bytes" or "whole tensors", in text[most] or a
+ * constant. */
 static const char *size_text(size_t bytes, char *text, size_t most)
 {
     if (bytes == TWILL_SERVER_WHOLE_TENSORS)
@@ -151,7 +152,8 @@ static const char *size_text(size_t bytes, char *text, size_t most)
     return text;
 }
 
-/* Append where the thread of shard `shard` runs to the line, at `used`, if the shard is here. */
+/* Append to server->line, at byte `used`, on which CPU and NUMA node the thread of shard number
+ * `shard` runs. Append nothing if that shard is on another rank or has no thread. */
 static void describe_place(struct twill_server *server, uint32_t shard, size_t used)
 {
     const struct twill_shard *own;
@@ -171,7 +173,8 @@ static void describe_place(struct twill_server *server, uint32_t shard, size_t u
                  own->thread.numa_node);
 }
 
-/* Write a shard's line to server->line. */
+/* Write to server->line the rank, chunks and bytes of shard number `shard` and, on its rank, where
+ * its thread runs. */
 static void describe_shard(struct twill_server *server, uint32_t shard)
 {
     int used;

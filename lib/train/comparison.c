@@ -130,7 +130,9 @@ static uint64_t hash_entries(const struct twill_gradients *set, uint64_t *hash)
     return hash_bytes(1, hash, TWILL_SET_ENTRIES * sizeof(*hash));
 }
 
-/* Fail on all ranks with the name of the first option that differs. Returns the error. */
+/* Break the set on all ranks with the name of the first option or hyperparameter that differs
+ * between them. hash[TWILL_SET_ENTRIES] has the hashes of this rank's, as by hash_entries().
+ * Returns TWILL_ERR_MISMATCH or the error of a call. */
 static twill_status explain_entries(struct twill_gradients *set, const uint64_t *hash)
 {
     char text[TWILL_ENTRY_BYTES];

@@ -122,7 +122,9 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     return twill_reducers_prepare(set);
 }
 
-/* Divide the tensors into buckets and keep an optimizer's state. Returns TWILL_OK or the error. */
+/* Divide the tensors into buckets by the present options. The optimizer's state, if there already
+ * is one, is saved before and restored to the new buckets. Collective. Returns TWILL_OK or the
+ * error. */
 static twill_status divide_anew(struct twill_gradients *set)
 {
     void *state = NULL;

@@ -71,7 +71,8 @@ struct twill_searches {
     } * candidates;
     struct twill_step_search codes; /* options.compression_automatic: over enum twill_wire_choice */
 };
-/* Make set->searches and begin what the options ask for. Returns TWILL_OK or the error. */
+/* Make set->searches. Begin the search for sizes of buckets if options.autotune, and the search for
+ * the buckets to compress if options.compression_automatic. Returns TWILL_OK or the error. */
 twill_status twill_searches_begin(struct twill_gradients *set);
 /* Add the time of the step that ends to the search. When it is due, change to the next candidate
  * or, at the end of a search, to the fastest. Returns TWILL_OK or the error. */

@@ -68,7 +68,8 @@ static twill_status agree(struct twill_gradients *set, struct twill_step_search 
     return twill_set_check(set, set->comm, twill_search_agree(search, set->comm));
 }
 
-/* Agree on the fastest sizes, log them, and use them. Collective. Returns the status. */
+/* Agree with all ranks on the fastest sizes of buckets and segments, log them, and divide the
+ * tensors by them. Collective. Returns TWILL_OK or the error. */
 static twill_status choose_sizes(struct twill_gradients *set)
 {
     struct twill_step_search *search = &set->searches->sizes;
@@ -92,7 +93,9 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     return twill_gradients_prepare(set);
 }
 
-/* Agree on the fastest choice of compression, and use it. Collective. Returns the status. */
+/* Agree with all ranks which buckets are compressed from now on. It is the fastest trial of all
+ * buckets, those that pay by the price, or none, by the slowest rank's step. Divide the tensors
+ * anew if that changes the choice. Collective. Returns TWILL_OK or the error. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->searches->codes;

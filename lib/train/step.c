@@ -189,7 +189,8 @@ static twill_status time_out(struct twill_reducer *reducer, const struct twill_b
     return twill_reducer_fail(reducer, reducer->comm, status);
 }
 
-/* Return the bucket that keeps this one from being reduced on this rank. It is not ready. */
+/* Return the bucket that must be marked ready first so that `bucket` can be reduced on this rank.
+ * In backward order it is the reducer's next one, and otherwise `bucket` itself. Never NULL. */
 static const struct twill_bucket *first_missing(const struct twill_reducer *reducer,
                                                 const struct twill_bucket *bucket)
 {
@@ -205,7 +206,8 @@ struct bucket_wait {
     uint64_t step; /* only if late */
 };
 
-/* Return whether a wait's bucket is reduced or, if that is for marks, all marked in its step. */
+/* Return whether a wait is over. If it is for marks (for_marks), the bucket's tensors must all be
+ * marked ready in wait->step. Otherwise the bucket must be reduced. */
 static bool is_over(const struct bucket_wait *wait)
 {
     if (!wait->for_marks)
@@ -329,7 +331,9 @@ static uint64_t awaited_step(const struct twill_gradients *set)
     return step;
 }
 
-/* Copy a tensor's carried result to the caller's memory, if the caller gave any. */
+/* Copy a tensor's part of a late result, which twill_gradients_carry() has completed in the set's
+ * memory, to the caller's memory, if any. It is the tensor's parameters if there is an optimizer,
+ * and otherwise its gradient. */
 static void deliver_carried(struct twill_gradients *set, uint32_t t)
 {
     const struct twill_train_tensor *tensor = &set->tensor[t];
@@ -423,7 +427,9 @@ static twill_status wait_step(struct twill_gradients *set, uint64_t step)
     return TWILL_OK;
 }
 
-/* Deliver the outstanding result, of step number `step` or carried. Returns the status. */
+/* Deliver the result that is outstanding in a late set. If twill_gradients_carry() has completed it
+ * in the set's memory, copy it from there. Otherwise wait for the result of step number `step`.
+ * Returns TWILL_OK or the error. */
 static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t step)
 {
     if (!set->late.carried)

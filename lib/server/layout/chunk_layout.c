@@ -20,7 +20,9 @@ static uint32_t servers_of_layout(const struct twill_server *server)
     }
 }
 
-/* Number the ranks in server->roles. serves[size] says which serve. The others, or all, work. */
+/* Give servers and workers their numbers, and list their ranks, in server->roles. serves[r] says
+ * whether rank r serves. In the layouts CS and CC all ranks work, and in the other layouts those
+ * that do not serve. */
 static void number_ranks(struct twill_server *server, const bool *serves)
 {
     bool both = server->options.layout <= TWILL_SERVER_CC;

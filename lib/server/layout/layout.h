@@ -102,10 +102,11 @@ struct twill_server_past {
     unsigned char **held; /* [places] records of chunks that this rank contributes, or NULL */
 };
 
-/* Memory that other ranks of the node map. Constant from twill_server_open_memory() on. */
+/* Memory through which this rank and others of its node exchange orders and answers. Made by
+ * twill_server_open_memory(), then constant. twill_server_close_memory() frees it. */
 struct twill_server_memory {
-    void *control; /* this worker's rings and this server's answers, from twill_alloc() */
-    bool offered;  /* other ranks may map it and the tensors */
+    void *control; /* this worker's rings of orders and this server's answers, from twill_alloc() */
+    bool offered;  /* other ranks know where it and the tensors lie, and may map them */
 };
 
 /* Failures of a server. Any thread may record one. */
@@ -224,15 +225,18 @@ static inline twill_status twill_server_check_call(struct twill_server *server,
     return status == TWILL_OK ? TWILL_OK
                               : TWILL_SERVER_FAIL(server, status, "%s", twill_comm_message(comm));
 }
-/* Fail the server if `comm`, of two ranks, failed because one lacks something, such as descriptors.
- * Neither can continue then. Does nothing after another failure, such as a death. */
+/* Break the server if `comm`, a communicator of two ranks, has failed with TWILL_ERR_SYSTEM or
+ * TWILL_ERR_MEMORY. Then one of the two is out of descriptors, memory or another resource, and
+ * neither can continue. Does nothing if `comm` has failed otherwise, as after the death of a
+ * rank. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
 /* Return whether a status means that a rank lacks something, such as memory or descriptors. */
 static inline bool twill_server_is_loss(twill_status status)
 {
     return status == TWILL_ERR_SYSTEM || status == TWILL_ERR_MEMORY;
 }
-/* Return whether a committed server has failed because this or another rank lacks something. */
+/* Return whether the server has failed after its commit because this or another rank is out of
+ * memory, descriptors or another resource (TWILL_ERR_MEMORY or TWILL_ERR_SYSTEM). */
 bool twill_server_lacks(const struct twill_server *server);
 /* If twill_server_lacks(), break the server's communicator, once, so that all ranks learn of it. */
 void twill_server_tell_loss(struct twill_server *server);

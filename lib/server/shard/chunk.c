@@ -43,8 +43,9 @@ static uint32_t held_of_gone(const struct twill_shard *shard, const struct twill
     return held;
 }
 
-/* Return how many gradients the next update takes. K is limited to the number of workers. Gradients
- * of workers that have died count in addition to those of the others, which are also waited for. */
+/* Return how many gradients must wait at the chunk for its next update. In modes that hold
+ * gradients, K is limited to those that can come. These are one from each worker that is present,
+ * and those that dead workers have left here. Sync mode needs all of these. */
 static uint32_t needed(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint32_t most = atomic_load_explicit(&shard->present, memory_order_relaxed);
@@ -73,7 +74,9 @@ static uint64_t slowest(const struct twill_shard *shard, const struct twill_chun
     return least;
 }
 
-/* Return whether the chunk may be delivered to worker `w` now, by its replica and the mode. */
+/* Return whether the chunk may be delivered to worker `w` now. It may not while its replica lacks a
+ * change, or while a push of the worker waits. In bounded mode the worker must also be at most
+ * options.k gradients ahead of the slowest one. */
 static bool may_pull(const struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w)
 {
     if (chunk->changed || chunk->replicating || chunk->worker[w].push != NULL)
@@ -109,7 +112,9 @@ static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
     shard->count.updates++;
 }
 
-/* Answer worker w's push, which is in the chunk. With a replica, twill_chunk_copied() does so. */
+/* Note that worker w's gradient is in the chunk. Without a replica, answer the push. Otherwise mark
+ * the chunk as changed. Then twill_chunk_copied() answers the push when the replica has the
+ * change. */
 static void answer_push(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w)
 {
     if (shard->to == NULL) {
@@ -193,7 +198,9 @@ static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chun
     return false;
 }
 
-/* Use a gradient in a mode that holds none. Adds it to the sum or updates, or drops it. */
+/* Use worker w's gradient `data` in a mode that does not hold gradients until an update. Add it to
+ * the chunk's sum, and update when enough are in it. A chunk without a sum is updated at once. If
+ * the gradient is too old, drop it and answer its push. */
 static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data)
 {
@@ -216,7 +223,9 @@ static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, 
         deliver_where_allowed(shard, chunk);
 }
 
-/* Hold a gradient until the update, unless it is refused. */
+/* Keep worker w's gradient `data` until the chunk's update, which is made now if this is the last
+ * gradient that it needs. If the gradient is too old or a duplicate, drop it and answer its push
+ * instead. `number` is that of the push. */
 static void hold_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data, uint64_t number)
 {

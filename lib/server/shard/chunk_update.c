@@ -74,7 +74,8 @@ static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_ty
                             count, 1);
 }
 
-/* Reduce raw gradients of any type to the parameters, as an allreduce does. */
+/* Replace the chunk's parameters by the sum or average, by options.op, of the n gradients data[].
+ * These are not encoded and have the tensor's type. The result has the bits of an allreduce. */
 static void reduce_plain(struct twill_shard *shard, struct twill_chunk *chunk,
                          const void *const *data, unsigned n)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BATCHES_BESIDES 64u /* batches that may be queued in addition to queue_bound() */
+#define BATCHES_BESIDES 64u /* heads that may be queued in addition to 2 queue_bound() */
 #define RUN_MOST        8u  /* most chunks behind a head; they wait for each other */
 
 /* Return the place of chunk `i` of the link's shard. */
@@ -18,7 +18,8 @@ static const struct twill_chunk_place *place_of(const struct twill_server_link *
     return &link->server->cut.place[link->place[i]];
 }
 
-/* Give up the link, and at a server its worker. Fails the server if a rank lacks something. */
+/* Mark the link as lost, and at a server its worker as dead. If the link has failed because a rank
+ * is out of memory, descriptors or another resource, break the server. */
 static void lose_link(struct twill_server_link *link)
 {
     link->lost = true;
@@ -34,13 +35,16 @@ static void count_bytes(struct twill_server_link *link, size_t sent, size_t rece
                     received, heads);
 }
 
-/* Return the most batches that a correct peer causes, one for each chunk and each key's answer. */
+/* Return the number of chunks of the link's shard plus the number of keys. A peer that keeps the
+ * rules makes this end queue at most one head for each chunk, and one for each key's answer. */
 static uint32_t queue_bound(const struct twill_server_link *link)
 {
     return link->key_first[link->server->keys] + link->server->keys;
 }
 
-/* Append a head to the queue. Returns its batch, or NULL and loses the link if there is no room. */
+/* Append a head, which announces an order or an answer and its chunks, to the queue of messages
+ * that this end has yet to send. twill_link_poll() sends it. Returns the element of
+ * link->out.batch. If the queue is too long or out of memory, loses the link and returns NULL. */
 static struct twill_link_batch *queue_batch(struct twill_server_link *link,
                                             struct twill_link_head head)
 {
@@ -173,7 +177,9 @@ static bool send_chunk(struct twill_server_link *link, struct twill_link_batch *
         link->shard != NULL ? place->key : UINT32_MAX);
 }
 
-/* Return whether to delay a head of parameters, as more of its chunks may come. */
+/* Return whether to delay the head of `batch`, as twill_link_deliver() may add chunks to those that
+ * it announces. It must announce parameters, be the last in the queue and have fewer than RUN_MOST
+ * chunks. More chunks of its key must also follow. */
 static bool may_grow(const struct twill_server_link *link, const struct twill_link_batch *batch)
 {
     return batch->head.kind == TWILL_LINK_PULLED &&
@@ -182,7 +188,9 @@ static bool may_grow(const struct twill_server_link *link, const struct twill_li
            batch->head.end < link->key_first[batch->head.key + 1];
 }
 
-/* Complete and start sends, heads and credits too if `idle`. Returns whether something moved. */
+/* Complete sends that have ended, and start queued ones. Returns whether something moved. If
+ * `idle`, as nothing was received, also send heads that more chunks might join. Then also send
+ * credits, by which a worker may send more chunks, in a separate head. */
 static bool send_out(struct twill_server_link *link, bool idle)
 {
     bool moved = false;
@@ -251,8 +259,9 @@ static void post_chunk(struct twill_server_link *link)
         lose_link(link);
 }
 
-/* Take a received chunk. At a server, push its gradient, and pull the chunk if that is ordered. At
- * a worker, answer the pull after its last chunk. */
+/* Take received chunk `i` of the link's shard. At a server, add the gradient to the chunk, and pull
+ * the chunk if the head orders it. At a worker, post the answer to the pull in the port after the
+ * last chunk of its key. */
 static void take_chunk(struct twill_server_link *link, uint32_t i)
 {
     const struct twill_chunk_place *place = place_of(link, i);
@@ -333,7 +342,9 @@ static bool begin_head(struct twill_server_link *link)
     return true;
 }
 
-/* Do what a head orders once its chunks have arrived. Unless it was the last, await another. */
+/* End a received head, which has announced an order or an answer, after its chunks. At a server,
+ * take its pull or leave. At a worker, post the answer in the port. Then start to receive the next
+ * head, unless the worker has left. */
 static void end_head(struct twill_server_link *link)
 {
     const struct twill_link_head head = link->in.head;
@@ -446,7 +457,9 @@ static twill_status allocate_boxes(struct twill_server_link *link)
                          twill_context_message(server->process.context));
 }
 
-/* Make this rank's end of the link between worker `w` and a shard. Collective over both ranks. */
+/* Make this rank's end of the connection between worker number `w` and a shard, on two ranks. It is
+ * the next element of server->link. The port or the shard points to it. Both ranks call this.
+ * Returns TWILL_OK or the error. */
 static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t shard)
 {
     struct twill_server_link *link = &server->link[server->links++];

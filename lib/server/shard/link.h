@@ -43,26 +43,28 @@ struct twill_link_key {
     uint64_t version; /* worker: lowest version of the pull so far */
 };
 
-/* Sending half of a link, under the lock of its end. */
+/* Sending half of one end of a link, under the lock of that end. batch[] is a queue of heads, each
+ * with the chunks that it announces. sent[] has the requests of sends under way. */
 struct twill_link_sending {
-    struct twill_link_batch *batch; /* [batches] those before `current` have been sent */
-    uint32_t batches, batches_held, current;
-    twill_request *sent[TWILL_LINK_POSTED]; /* by number modulo TWILL_LINK_POSTED */
+    struct twill_link_batch *batch;          /* [batches] those before `current` have been sent */
+    uint32_t batches, batches_held, current; /* room in batch[] for batches_held */
+    twill_request *sent[TWILL_LINK_POSTED];  /* by number modulo TWILL_LINK_POSTED */
     struct twill_link_head sent_head[TWILL_LINK_POSTED];
     uint32_t sent_key[TWILL_LINK_POSTED]; /* key of the parameters sent, otherwise UINT32_MAX */
     uint32_t sent_first, sent_end;
-    uint32_t credits; /* for a worker */
+    uint32_t credits; /* number of chunks that a worker may still send */
     bool starved;     /* this wait for a credit has been counted */
 };
 
-/* Receiving half of a link, under the lock of its end. */
+/* Receiving half of one end of a link, under the lock of that end. A head arrives first, and then
+ * the chunks that it announces, up to TWILL_LINK_TAKEN at a time. */
 struct twill_link_receiving {
     struct twill_link_head head;
     twill_request *head_request;
     bool has_head; /* `head` has been received, but not all of its chunks */
-    twill_request *taken[TWILL_LINK_TAKEN];
-    uint32_t take_next, take_end; /* chunk to complete next, and to post next */
-    uint32_t credits_due;         /* for a server */
+    twill_request *taken[TWILL_LINK_TAKEN]; /* receives of chunks, by number modulo the length */
+    uint32_t take_next, take_end;           /* chunk to complete next, and to post next */
+    uint32_t credits_due; /* at a server, chunks for which it has not returned a credit */
 };
 
 /* One end of a link, from twill_links_open() to twill_links_close(). server->work.posting protects
@@ -88,8 +90,10 @@ struct twill_server_link {
     struct twill_link_receiving in;
 };
 
-/* Make the links of this rank. Pairs for which maps(server, all, ...) is true need none. Returns
- * TWILL_ERR_MEMORY or a communicator's error if that fails. Collective. */
+/* Make this rank's ends of links, in server->link. Each worker and shard whose ranks do not map
+ * each other's memory need one, as maps(server, all, worker's rank, server's rank) returns. `all`
+ * is only passed to maps(). Returns TWILL_ERR_MEMORY or a communicator's error if that fails.
+ * Collective. */
 twill_status twill_links_open(struct twill_server *server,
                               bool (*maps)(const struct twill_server *server, uint64_t *all,
                                            uint32_t worker, uint32_t rank),

@@ -19,7 +19,9 @@
 #define REPLICA_RUN     8u /* most chunks of a head */
 #define REPLICA_BATCHES 2u /* most heads under way */
 
-/* Head of a batch, with the numbers of `count` chunks and their state. Sent as it is in memory. */
+/* The beginning of a message about changed chunks, from their shard to the shard with the replicas.
+ * It has the number of each of `count` chunks, its version, and how many gradients wait for its
+ * update. The chunks follow. With a count of 0 it ends the connection. Sent as it is in memory. */
 struct twill_replica_head {
     uint32_t count, chunk[REPLICA_RUN], waiting[REPLICA_RUN];
     uint64_t version[REPLICA_RUN];
@@ -57,7 +59,8 @@ struct twill_replica_link {
     bool begun; /* the head has been received, and its chunks are being received */
 };
 
-/* Give up the connection, and fail the server if a rank lacks something, such as memory. */
+/* Mark the connection as lost, so that it is not used any more. If it has failed because a rank is
+ * out of memory, descriptors or another resource, break the server. */
 static void lose_replica(struct twill_replica_link *link)
 {
     link->lost = true;
@@ -195,7 +198,8 @@ static void take_copy(struct twill_replica_link *link, uint32_t i)
     link->shard->usage.bytes_copied += bytes;
 }
 
-/* Acknowledge the head, and receive the next unless it was the last. */
+/* Acknowledge a head whose chunks have all been copied to the replicas. Then start to receive the
+ * next head, unless this one had no chunks, which ends the connection. */
 static void end_batch(struct twill_replica_link *link)
 {
     struct replica_batch *batch = &link->batch[0];
@@ -305,7 +309,8 @@ twill_status twill_replicas_open(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* Return whether a link is NULL or lost, or has sent or received its last head. */
+/* Return whether nothing more is to be sent or received on a connection. It is NULL, not open or
+ * lost, or its last head (without chunks) has been received or acknowledged. */
 static bool has_ended(const struct twill_replica_link *link)
 {
     return link == NULL || link->comm == NULL || link->lost || link->ended;
@@ -331,7 +336,9 @@ static bool have_ended(const void *awaited)
     return ended;
 }
 
-/* Send and receive the last heads of all shards, but at most until `until` (a twill_now()). */
+/* Send all changed chunks to their replicas, and then a head without chunks, on the connections of
+ * all shards of this rank. Receive the same from the peers. Give up at the time `until` (a
+ * twill_now()). */
 static void drain_replicas(struct twill_server *server, uint64_t until)
 {
     const struct twill_waitable waitable = {

@@ -32,7 +32,8 @@ size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_c
                twill_round_up(place->count * sizeof(float), CHUNK_ALIGN);
 }
 
-/* Return the bytes of all memory of a chunk, with parameters as pulled if distances need them. */
+/* Return the bytes of all memory of a chunk or replica. With TWILL_SERVER_RATE_DISTANCE, a chunk
+ * also has a copy of the parameters for each worker, as that has pulled them last. */
 static size_t memory_bytes(const struct twill_server *server, const struct twill_chunk *chunk)
 {
     size_t bytes = twill_chunk_bytes(server, chunk->place);

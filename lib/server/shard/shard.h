@@ -66,11 +66,11 @@ static inline void twill_ring_put(struct twill_order_ring *ring, uint32_t keys,
     atomic_store_explicit(&ring->head, head + 1, memory_order_release);
 }
 
-/* State of a worker at a chunk of a shard, under the shard's lock. */
+/* State of one worker at one chunk, under the shard's lock. An element of chunk->worker. */
 struct twill_chunk_worker {
     const void *push; /* its gradient that waits for an update or for the replica, or NULL */
     uint64_t base;    /* version that it pulled last */
-    uint64_t taken;   /* its gradients that are in the chunk, in modes that hold none */
+    uint64_t taken;   /* its gradients in the chunk; only in modes that do not hold gradients */
     bool pulls;       /* a pull is waiting */
     bool owed;        /* its push is answered once the replica has the change */
 };
@@ -164,13 +164,16 @@ void twill_shards_close(struct twill_server *server);
 unsigned twill_shard_poll(struct twill_shard *shard);
 /* Give up workers that two checks in a row find dead. Checks only from time to time. */
 void twill_shard_check(struct twill_shard *shard);
-/* Begin to take push `number`. A twill_chunk_push() of each of the key's chunks here follows. */
+/* Note that push `number` of a worker begins, and that all chunks of the key on this shard are
+ * missing. The caller then calls twill_chunk_push() for each of these chunks. */
 void twill_shard_begin_push(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
-/* Begin to take pull `number`. A twill_chunk_pull() of each of the key's chunks here follows. */
+/* Note that pull `number` of a worker begins, and that all chunks of the key on this shard are
+ * missing. The caller then calls twill_chunk_pull() for each of these chunks. */
 void twill_shard_begin_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                             uint64_t number);
-/* Take pull `number` of all chunks of a key. Each is delivered as soon as the mode allows it. */
+/* Begin pull `number` of a key for a worker. The key's chunks on this shard are delivered to the
+ * worker, each at once or as soon as the mode allows it. */
 void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t key,
                            uint64_t number);
 /* Note that a chunk's gradient is taken or dropped. Answers the push after its last chunk. */
@@ -228,7 +231,9 @@ void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 /* Connect each shard with the shard that has its replicas. Collective over the servers. Returns
  * TWILL_ERR_MEMORY if out of memory, TWILL_ERR_PEER if a server is lost. */
 twill_status twill_replicas_open(struct twill_server *server);
-/* End and free the connections. If `together`, the peers do so now, and get all changes before. */
+/* End and free this rank's connections between chunks and replicas. If `together`, the peers close
+ * them at the same time. Then changes that the replicas lack are first sent and received, within
+ * the timeout. Otherwise the connections are broken. */
 void twill_replicas_close(struct twill_server *server, bool together);
 /* Advance a shard's two connections unless they are lost. Returns whether something moved. */
 bool twill_replicas_poll(struct twill_shard *shard);
@@ -238,7 +243,8 @@ void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk);
 uint64_t twill_replicas_registrations(const struct twill_shard *shard);
 
 /* --- chunk_update.c: how chunks are updated --- */
-/* Add `factor` times a worker's gradient, in its pushed form, to sum[place->count]. */
+/* Add `factor` times a worker's gradient to sum[], which has as many elements as the chunk. `data`
+ * is the gradient as it was pushed, encoded if gradients of its key are. */
 void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor);
 /* Update the chunk with n gradients data[n], summed in order, each multiplied by its factor unless

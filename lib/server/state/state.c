@@ -114,7 +114,8 @@ unsigned char *twill_server_hold(struct twill_server *server, uint32_t place)
     return server->past.held[place];
 }
 
-/* Hold a record of one of `from`'s chunks in `to`. Fails only if out of memory. */
+/* Copy the state of a chunk or replica of server `from` to a record in to->past.held. `to` is the
+ * server of this rank that replaces `from`. Fails only if out of memory. */
 static twill_status hold_chunk(struct twill_server *to, const struct twill_server *from,
                                const struct twill_chunk *chunk)
 {
@@ -161,7 +162,8 @@ static twill_status find_greatest(struct twill_server *server, uint64_t *words, 
         twill_allreduce(server->comm, words, words, count, TWILL_U64, TWILL_MAX));
 }
 
-/* Return order_record() of this rank's record of a chunk, or 0 if it has none. */
+/* Return a number that is higher the newer this rank's record of a chunk is (order_record()), or 0
+ * if it has none. `place` is the chunk's index in cut.place. */
 static uint64_t own_order(const struct twill_server *server, uint32_t place)
 {
     bool held = server->past.held != NULL && server->past.held[place] != NULL;
@@ -203,7 +205,9 @@ static twill_status fail_lost(struct twill_server *server, const struct newest *
                                 : "files of twill_server_save() are missing");
 }
 
-/* At the lowest worker, hold records of its parameters. Everywhere, name these in *newest. */
+/* Make the lowest worker's parameters version 0 of all chunks, as no rank has records. That worker
+ * writes a record of each chunk to past.held. On all ranks, *newest then names it as the holder of
+ * these records. Fails only if out of memory. */
 static twill_status hold_initial(struct twill_server *server, struct newest *newest)
 {
     uint32_t from = server->roles.worker_rank[0];
@@ -264,7 +268,9 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Set each key's number of pushes, and each worker's base version, to the newest records'. */
+/* Continue from the newest records. Set each key's number of pushes to the lowest version of its
+ * chunks. At each chunk of this rank, note for each worker that it has pulled the chunk's present
+ * version. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {
@@ -301,8 +307,9 @@ static twill_status spread_optimizer(struct twill_server *server, const struct n
     return TWILL_OK;
 }
 
-/* Do the work of twill_server_spread_state(). `newest` has memory for its arrays, and scratch[]
- * room for a record. Returns the error of a broken server, such as TWILL_ERR_PEER. Collective. */
+/* Find the newest record of each chunk, and send it to the shard that has the chunk and to the one
+ * with its replica. *newest receives the holders, in arrays from the caller. scratch[] has room for
+ * a record. Returns TWILL_OK or the error. Collective. */
 static twill_status spread(struct twill_server *server, struct newest *newest,
                            unsigned char *scratch)
 {

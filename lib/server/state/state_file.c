@@ -27,8 +27,8 @@ struct state_chunk {
     char name[STATE_NAME];          /* of the tensor, truncated */
     uint64_t name_bytes, name_hash; /* distinguish it from names that begin alike */
     uint64_t first, count;
-    uint64_t sum_bytes, record_bytes; /* record_bytes does not include the sum */
-    uint32_t type, states;            /* number of states of the optimizer, with its rule */
+    uint64_t sum_bytes, record_bytes; /* of the record's last part, the sum, and of the rest */
+    uint32_t type, states;            /* states of the optimizer, and its rule + 1 from bit 8 on */
 };
 
 /* A file that is being written or read by one call, with the CRC of the bytes so far. */
@@ -173,8 +173,9 @@ static bool read_all(struct state_stream *s, void *data, size_t bytes)
     return true;
 }
 
-/* Return the place of a chunk in a file, whatever its sum, or UINT32_MAX if no place is like it.
- * Searches from `from` on, because files have chunks in the order of places. */
+/* Return the index in cut.place of the chunk that a file describes. It has the same tensor, range,
+ * type and optimizer, but need not have a sum. Returns UINT32_MAX if there is none. Searches from
+ * index `from` on and then from 0, as files have chunks in this order. */
 static uint32_t find_place(const struct twill_server *server, const struct state_chunk *chunk,
                            uint32_t from)
 {
@@ -214,7 +215,9 @@ static twill_status read_file_record(struct state_stream *s, uint32_t place,
     return status;
 }
 
-/* Cut tensors into chunks of `bytes`, unless cut. Fails if that is no size or memory is short. */
+/* Divide the tensors into chunks, unless that is done, of options.chunk_bytes or, if that is 0, of
+ * `bytes`, a file's size of chunks. Returns TWILL_ERR_ARGUMENT if that is no size of chunks
+ * (twill_server_is_chunk_size()) or gives too many, or TWILL_ERR_MEMORY. */
 static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
 {
     struct twill_server *server = s->server;
@@ -227,7 +230,9 @@ static twill_status take_chunk_bytes(struct state_stream *s, uint64_t bytes)
     return twill_server_place(server);
 }
 
-/* Hold the records of a file. Returns TWILL_ERR_ARGUMENT if it is bad, or TWILL_ERR_MEMORY. */
+/* Read the records of a file into server->past.held, where they stay until the commit. Returns
+ * TWILL_ERR_ARGUMENT, with a message, if the file is damaged or does not fit the server's tensors,
+ * or TWILL_ERR_MEMORY. */
 static twill_status read_chunks(struct state_stream *s)
 {
     struct state_head head;

@@ -66,7 +66,9 @@ static size_t place_residuals(struct twill_gradients *set)
     return bytes / sizeof(float);
 }
 
-/* Choose the coder and factors, and allocate the residuals. Returns TWILL_OK or the error. */
+/* Set the coder that options.compression asks for, the factors before encoding and after decoding,
+ * and the operation on codes. Allocate residuals for `elements` elements, those of all tensors that
+ * may be compressed. Returns TWILL_OK or the error. */
 static twill_status open_compressor(struct twill_gradients *set, size_t elements)
 {
     struct twill_compressor *c = set->compressor;
@@ -121,7 +123,8 @@ static size_t units_of(const struct twill_gradients *set, size_t bytes)
     return twill_max((bytes - head) / twill_coder_unit_bytes(coder), 1);
 }
 
-/* Return the bytes of codes that this rank contributes. */
+/* Return the bytes of encoded gradients that this rank sends to reduce a compressed bucket once, in
+ * all its segments. Lists of a varying length include their lengths. */
 static size_t code_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;

@@ -57,11 +57,17 @@ void twill_compressor_close(struct twill_gradients *set);
 twill_status twill_compressor_prepare(struct twill_gradients *set);
 /* Free the wire buffers, if any. */
 void twill_compressor_unprepare(struct twill_gradients *set);
-/* Return the elements in a segment of a bucket, or units of its codes. The last may have fewer. */
+/* Return how much of a bucket is exchanged at a time. It is a number of elements or, if the bucket
+ * is compressed, of units of its code (elements, blocks or list entries). The last segment may have
+ * fewer. Without TWILL_BUCKETS_BY_PRIORITY, or with a dense layer's factors, it is the whole
+ * bucket. */
 size_t twill_wire_segment(const struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Return the bytes that this rank contributes to the exchange of a bucket. */
 size_t twill_wire_bytes(const struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Prepare *request to exchange `count` units of codes from `from` on, or factors. Collective. */
+/* Prepare *request, a persistent collective on a bucket that is compressed or is a dense layer
+ * whose factors are gathered. If compressed, it exchanges `count` units of the code (elements,
+ * blocks or list entries) from unit `from` on. Otherwise it gathers all factors, and both numbers
+ * have no meaning. Collective. Returns TWILL_OK or the error. */
 twill_status twill_wire_request(const struct twill_gradients *set, twill_comm *comm,
                                 const struct twill_bucket *bucket, size_t from, size_t count,
                                 twill_request **request);
@@ -73,9 +79,15 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
                        size_t count);
 
 /* --- lib/train/compression/dense.c --- */
-/* Choose for each dense layer whether to gather its factors. Collective. Returns the status. */
+/* Set dense->gathers of each dense layer. If true, ranks will gather the factors of the layer's
+ * gradient, the errors and activations of its samples, and multiply them. Otherwise they will
+ * reduce the gradient. The cheaper way is taken unless options.factors decides. Collective. Returns
+ * the status. */
 twill_status twill_dense_choose(struct twill_gradients *set);
-/* Allocate factors of buckets that gather them, between steps. Returns TWILL_OK or the error. */
+/* Find the buckets that are dense layers whose factors will be gathered. For each, set
+ * bucket->dense and allocate bucket->factors, with room for the factors of all ranks.
+ * twill_set_free_buckets() frees them. Called after the tensors are divided into buckets. Returns
+ * TWILL_OK or the error. */
 twill_status twill_dense_prepare(struct twill_gradients *set);
 /* Prepare *request, the all-gather of a bucket's factors. Returns TWILL_OK or the error. */
 twill_status twill_dense_request(twill_comm *comm, const struct twill_bucket *bucket,

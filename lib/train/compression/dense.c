@@ -41,7 +41,9 @@ static twill_status time_reductions(struct twill_gradients *set, size_t bytes, u
     return twill_set_check(set, comm, status);
 }
 
-/* Time products and, if prices decide, a reduction. Collective. Returns the status. */
+/* Set *rates to what prices of dense layers need. Time multiplications. If prices decide
+ * (options.factors), also time an allreduce of at most `bytes` bytes, to compare the time with its
+ * price by `pricing`. Collective. Returns TWILL_OK or the error. */
 static twill_status measure_rates(struct twill_gradients *set,
                                   const struct twill_dense_pricing *pricing, size_t bytes,
                                   struct twill_dense_rates *rates)
@@ -59,7 +61,9 @@ static twill_status measure_rates(struct twill_gradients *set,
     return TWILL_OK;
 }
 
-/* Choose by price, or by the options, whether a layer's factors are gathered (dense->gathers). */
+/* Set dense->gathers, whether ranks gather a layer's factors (errors and activations) instead of
+ * reducing its gradient. Unless options.factors decides, the cheaper way is taken, priced by
+ * `pricing` and the measured `rates`. Returns TWILL_OK or the error. */
 static twill_status price_layer(struct twill_gradients *set,
                                 const struct twill_dense_pricing *pricing,
                                 struct twill_dense *dense, const struct twill_dense_rates *rates)

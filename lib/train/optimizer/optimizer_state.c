@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* List in places[], unless NULL, tensors' parts in a segment's shard here. Returns their number. */
+/* List in places[] the ranges of tensors that lie in this rank's shard of a segment of bucket b,
+ * each with a pointer to *segment. If places is NULL, only count them. Returns their number. */
 static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
                              struct twill_update_segment *segment, struct twill_state_place *places)
 {
@@ -70,7 +71,9 @@ size_t twill_residual_floats(const struct twill_gradients *set)
     return floats;
 }
 
-/* Write the residual of all tensors that have one, in units of the result. */
+/* Write the residual of each tensor that may be compressed to `to`, twill_residual_floats() values
+ * of f32. They are multiplied by the factor after decoding, so that they fit a set with another
+ * number of ranks. */
 static void write_residual(const struct twill_gradients *set, unsigned char *to)
 {
     const struct twill_compressor *c = set->compressor;
@@ -127,7 +130,8 @@ static void write_export(const struct twill_gradients *set, const struct twill_s
         write_residual(set, to);
 }
 
-/* Set *places to a list of this rank's *ranges ranges, to be freed with free(), or fail. */
+/* Set *places to a list of the ranges of tensors in this rank's shards, and *ranges to its length.
+ * The caller frees it with free(). Returns TWILL_OK or TWILL_ERR_MEMORY. */
 static twill_status list_places(const struct twill_gradients *set,
                                 struct twill_state_place **places, uint32_t *ranges)
 {

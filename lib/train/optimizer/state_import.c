@@ -12,7 +12,8 @@ struct residual_of {
     uint32_t rank, ranks;
 };
 
-/* The residuals that this rank brings. Free `list` with free(). */
+/* The residuals in the exports that this rank passes to an import. A part of struct state_import.
+ * read_residual() allocates `list`, and close_import() frees it. */
 struct residuals {
     struct residual_of *list;
     size_t count;
@@ -32,11 +33,12 @@ struct import_source {
     uint32_t rank, index; /* index: among the ranges that this rank brings */
 };
 
-/* Elements that move from one rank to another, in the list of one import. */
+/* A range of a tensor's elements whose optimizer state moves from one rank to another, in the list
+ * of one import. Each of the first `arrays` arrays of the state moves. */
 struct import_move {
-    uint32_t from, to;     /* ranks */
-    uint32_t source, dest; /* indices in what these ranks bring and need */
-    size_t source_at, dest_at, count;
+    uint32_t from, to;                /* ranks */
+    uint32_t source, dest;            /* indices in what these ranks bring and need */
+    size_t source_at, dest_at, count; /* the first element in each of these ranges, and how many */
     uint32_t arrays;
 };
 
@@ -183,7 +185,8 @@ static twill_status check_header(struct state_import *import, const struct twill
     return TWILL_OK;
 }
 
-/* Return whether a range lies in its tensor and its arrays lie in the export. */
+/* Return whether a range of an export lies in its tensor, and its arrays fit the `left` bytes of
+ * the export that are not read. */
 static bool is_range_sound(const struct twill_gradients *set, const struct twill_state_range *range,
                            size_t left)
 {
@@ -234,8 +237,9 @@ static twill_status read_export(struct state_import *import, const unsigned char
     return read_residual(set, &import->residuals, &header, data, left);
 }
 
-/* If `status` is an error, break the set on all ranks. Either a collective has failed, which
- * explains the error, or this rank is out of memory. Returns `status` or that failure. */
+/* Return TWILL_OK if `status` is, else break the set on all ranks and return the error. If it is
+ * TWILL_ERR_MEMORY and no call on import->comm has failed, this rank is out of memory. Otherwise it
+ * is the failure of a call on import->comm. */
 static twill_status check_collective(struct state_import *import, twill_status status)
 {
     struct twill_error failure;
@@ -322,7 +326,8 @@ static twill_status sort_sources(struct state_import *import)
     return TWILL_OK;
 }
 
-/* Return the number of sources that begin before or at an element. */
+/* Return how many elements of import->source, the ranges that ranks bring, begin before or at
+ * element `element` of tensor number `tensor`. Those of lower tensors also count. */
 static size_t sources_up_to(const struct state_import *import, uint32_t tensor, uint64_t element)
 {
     size_t low = 0, high = import->sources;

@@ -64,8 +64,9 @@ static const twill_optimizer *optimizer_of(const struct twill_gradients *set, ui
     return &set->update->used[set->bucket[bucket].generation];
 }
 
-/* Read the f32 weights of a segment from the parameters, which are those of a generation (0 or 1)
- * in a set of two. Otherwise they are the caller's, or the set's if `newer`. */
+/* Read segment->master, the f32 weights of this rank's shard of a segment of bucket b, from
+ * parameters. These are the caller's or, where it gave no memory, the set's of a generation (0 or
+ * 1). If `newer`, always read the set's, which the caller has not got yet. */
 static void load_master(struct twill_gradients *set, uint32_t b,
                         const struct twill_update_segment *segment, uint32_t generation, bool newer)
 {
@@ -89,8 +90,9 @@ static void load_master(struct twill_gradients *set, uint32_t b,
     }
 }
 
-/* Read the parameters of this rank's shard of a segment if the update needs them, as they may be in
- * the caller's memory and have changed. `generation` (0 or 1) is that of the last result. */
+/* Read this rank's shard of a segment of bucket b from the parameters, which the caller may have
+ * changed. It is read into segment->master if there are f32 weights and these are out of date, or
+ * else into the bucket's copy, if any. `generation` (0 or 1) has the last result. */
 static void load_shard(struct twill_gradients *set, uint32_t b,
                        struct twill_update_segment *segment, uint32_t generation)
 {
@@ -130,8 +132,9 @@ static uint32_t generation_before(const struct twill_gradients *set, uint32_t b)
     return set->generations - 1 - set->bucket[b].generation;
 }
 
-/* Update a part of this rank's shard, for LARS and LAMB times `trust`. If `norms`, only return
- * their norms for it. Returns zeros otherwise. */
+/* Apply the optimizer to `part` of this rank's shard, for LARS and LAMB with the rate multiplied by
+ * `trust`, and return zeros. If `norms`, leave the parameters, and return the squared norms of the
+ * part's weights and update, from which `trust` is computed. */
 static struct twill_optimizer_norms update_part(const struct twill_update_queue *queue, uint32_t b,
                                                 const struct twill_update_segment *segment,
                                                 struct twill_bucket_range part, bool norms,
@@ -171,7 +174,8 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
     return (struct twill_optimizer_norms){0, 0};
 }
 
-/* Compute the norms of this rank's part of each tensor of a bucket. */
+/* Set update->norms[i] of bucket b, for each tensor i, to the squared norms of weights and update
+ * in this rank's shards. Read the parameters before, if needed. */
 static void compute_norms(const struct twill_update_queue *queue, uint32_t b)
 {
     struct twill_gradients *set = queue->set;
@@ -215,7 +219,8 @@ static void update_shard(const struct twill_update_queue *queue, uint32_t b,
     }
 }
 
-/* Return unit `i` of the queue, counted from the commit on. */
+/* Return the element with running number `i` in the ring queue->unit. Numbers are counted from the
+ * last division of the tensors into buckets. `i` is from queue->oldest to queue->end. */
 static struct twill_update_unit *unit_at(const struct twill_update_queue *queue, uint32_t i)
 {
     return &queue->unit[i & (queue->units_most - 1)];
@@ -349,8 +354,9 @@ static void add_squares(struct twill_update_queue *queue, struct twill_update_un
     queue->clip.sum += sum * scale * scale;
 }
 
-/* Sum clip.sum of this queue over the ranks and publish it for the set's other queues. Returns
- * TWILL_PENDING, also once it is published, or an error. */
+/* Sum clip.sum over the ranks and store the result for the set's other queues. Returns
+ * TWILL_PENDING, or the error. Call it until it has set clip.published, as it starts the exchange
+ * and returns at once while that is under way. */
 static twill_status publish_sum(struct twill_update_queue *queue)
 {
     struct twill_gradients *set = queue->set;
@@ -411,7 +417,9 @@ static twill_status advance_clip(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Update the next unit. Returns TWILL_OK, TWILL_PENDING if norms are missing, or an error. */
+/* Update the next reduced segment or bucket, queue->unit number `next`, which must be queued.
+ * Returns TWILL_OK when it is updated and its all-gather has started. Returns TWILL_PENDING if
+ * norms are missing for that, or an error. */
 static twill_status advance_unit(struct twill_update_queue *queue)
 {
     struct twill_update_unit *unit = unit_at(queue, queue->next);

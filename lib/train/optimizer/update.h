@@ -31,7 +31,7 @@ struct twill_update_segment {
     size_t shard_first, shard_count; /* this rank's shard of it */
     float *state[TWILL_OPTIMIZER_MAX_STATES];
     float *master;   /* f32 weights for narrow parameters or two generations, or NULL */
-    uint32_t loaded; /* update->loads when `master` was read, kept in generation 0 */
+    uint32_t loaded; /* update->loads when `master` was read; generation 0's counts for both */
     twill_request *gather;
 };
 
@@ -67,12 +67,13 @@ struct twill_update_clip {
     float factor; /* for the gradients of the step, or 1 if not clipped */
 };
 
-/* The updates of a reducer's buckets, under its lock. Indices of units count from the commit on,
- * modulo units_most, a power of two. All units of a step come before those of the next step. */
+/* The updates of a reducer's buckets, under its lock. A unit is a reduced segment or bucket, in the
+ * ring unit[]. Numbers of units count from the last division of the tensors into buckets, modulo
+ * units_most, a power of two. All units of a step come before those of the next step. */
 struct twill_update_queue {
     struct twill_gradients *set;
     twill_comm *comm;               /* for all-gathers and norms, as long as the set lives */
-    struct twill_update_unit *unit; /* from here on for one division of the tensors */
+    struct twill_update_unit *unit; /* [units_most] reset, like all below, by a new division */
     uint32_t units_most;
     uint32_t oldest; /* first unit whose parameters are not all gathered */
     uint32_t next;   /* first unit that is not updated */
@@ -80,7 +81,7 @@ struct twill_update_queue {
     uint32_t of_step; /* number of units of a step */
     uint32_t left; /* number of units of next's step that are not updated, or 0 if a step begins */
     uint32_t collected; /* number of all-gathers collected */
-    bool norms_started; /* for unit `next` */
+    bool norms_started; /* the exchange of the norms of unit `next` is under way */
     struct twill_update_clip clip;
 };
 
@@ -147,8 +148,10 @@ void twill_update_load_carried(struct twill_gradients *set);
 void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment);
 /* Collect complete all-gathers, and end their buckets. Returns TWILL_OK or the error. */
 twill_status twill_update_collect(struct twill_update_queue *queue);
-/* Update what is reduced and start to gather it. Returns TWILL_OK early each time that it has
- * published its part of a norm, and has then changed clip.published_steps. Returns errors. */
+/* Update what is reduced and start to gather its parameters. Returns TWILL_OK when nothing is left
+ * to update, or when norms of other ranks or queues are missing, or an error. If
+ * clip.published_steps has changed, this queue has published its part of a norm. The caller then
+ * wakes the other reducers, which may wait for it, and calls again. */
 twill_status twill_update_advance(struct twill_update_queue *queue);
 /* Return whether anything is queued or under way. Returns false if the queue is NULL. */
 bool twill_update_is_busy(const struct twill_update_queue *queue);
@@ -164,7 +167,9 @@ void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket
 /* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
 /* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
-/* Import what every rank has saved, and free it. Collective, between steps. Returns the status. */
+/* Import what twill_state_save() has saved on each rank, after the tensors were divided into other
+ * buckets. `state` has `bytes` bytes on this rank, and is freed also after an error. Collective,
+ * between steps. Returns the status. */
 twill_status twill_state_restore(struct twill_gradients *set, void *state, size_t bytes);
 /* Do the work of twill_gradients_state_import(), between steps, and return its status. */
 twill_status twill_state_import(struct twill_gradients *set, const void *const *states,

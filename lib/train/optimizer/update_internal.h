@@ -56,7 +56,8 @@ struct twill_state_place {
     struct twill_update_segment *segment;
     size_t at; /* index of its first element in the arrays of the segment */
 };
-/* List in places[], unless NULL, the ranges of tensors in all shards here. Returns their number. */
+/* List in places[] the ranges of tensors that lie in this rank's shards of all buckets. If places
+ * is NULL, only count them, so that the caller can allocate places[]. Returns their number. */
 uint32_t twill_state_places(const struct twill_gradients *set, struct twill_state_place *places);
 /* Return array k of one of this rank's ranges. The master weights come after those of the rule. */
 float *twill_state_array(const struct twill_gradients *set, const struct twill_state_place *place,

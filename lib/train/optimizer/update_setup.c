@@ -271,7 +271,9 @@ static struct twill_update_queue *queue_of(const struct twill_gradients *set, ui
     return &set->update->queue[set->bucket[b].reducer];
 }
 
-/* Prepare the shard and all-gather of segment s of bucket b. Returns TWILL_OK or the error. */
+/* Set which elements segment s of bucket b has, and which of them are this rank's shard. Prepare
+ * segment->gather, the all-gather of the updated parameters. Also count the bytes of state.
+ * Collective. Returns TWILL_OK or the error. */
 static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uint32_t s)
 {
     struct twill_update *update = set->update;
@@ -365,7 +367,8 @@ static twill_status place_state(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Allocate a queue whose buckets are prepared. Returns TWILL_OK or the error. */
+/* Allocate the ring queue->unit, for the units that its buckets have counted in units_most, and
+ * prepare its sum for clipping (clip.request). Collective. Returns TWILL_OK or the error. */
 static twill_status prepare_queue(struct twill_update_queue *queue)
 {
     uint32_t held = 1;

@@ -73,7 +73,9 @@ static uint32_t first_agreed(const struct twill_reducer *reducer)
     return first;
 }
 
-/* Read a complete exchange, and start the segment that follows from it. Returns the status. */
+/* Read the complete exchange of which buckets are ready on all ranks, and count these as agreed.
+ * Then start the next segment of the agreed bucket that comes first, if any. Returns TWILL_OK or
+ * the error. */
 static twill_status end_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -92,7 +94,9 @@ static twill_status end_exchange(struct twill_reducer *reducer)
     return first != UINT32_MAX ? twill_reducer_start(reducer, first) : TWILL_OK;
 }
 
-/* Begin an exchange if this rank may, which sets `exchanging`. Returns TWILL_OK or the error. */
+/* Begin the exchange of which buckets are ready on each rank, and set `exchanging`. Do nothing if
+ * too many segments are under way. Also do nothing if no bucket is agreed on and this rank has none
+ * ready or must still pause. Returns TWILL_OK or the error. */
 static twill_status begin_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

@@ -65,7 +65,9 @@ static void end_reducer(struct twill_reducer *reducer)
     twill_reducer_note_end(reducer);
 }
 
-/* Have all reducers end except `reducer`, which may be NULL. */
+/* Have all reducers of the broken set end, except `reducer`, which may be NULL. Wake those that
+ * have a thread, which ends them. End the others here, unless another thread has them locked. Does
+ * not wait. */
 static void end_others(struct twill_gradients *set, const struct twill_reducer *reducer)
 {
     for (uint32_t l = 0; l < set->reducers; l++) {
@@ -318,7 +320,9 @@ static twill_request *oldest_request(const struct twill_reducer *reducer)
     return reducer->set->bucket[flight->bucket].request[flight->segment];
 }
 
-/* Collect complete reductions, oldest first, and queue updates. Returns TWILL_OK or the error. */
+/* End the reductions that are complete, oldest first, without waiting. Each goes to the queue of
+ * updates (reducer->update) or, without an optimizer, counts as an ended segment of its bucket.
+ * Returns TWILL_OK or the error. */
 static twill_status collect(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -365,7 +369,9 @@ static twill_status collect_gathers(struct twill_reducer *reducer)
     return status;
 }
 
-/* Update what is reduced. After publishing part of a norm, kick the others. Returns the status. */
+/* Run the optimizer on what is reduced, and collect complete all-gathers of parameters. After
+ * publishing its part of a norm, have the set's other reducers on this rank advance, as they may
+ * wait for it. Returns TWILL_OK, also if norms are missing, or the error. */
 static twill_status advance_update(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
@@ -382,7 +388,8 @@ static twill_status advance_update(struct twill_reducer *reducer)
     return collect_gathers(reducer);
 }
 
-/* Do what twill_reducer_advance() does, but return a failure without ending the reducer. */
+/* Collect complete reductions, advance updates and start what is ready. Returns TWILL_OK, also if
+ * there is nothing to do, or the error. After an error the caller ends the reducer. */
 static twill_status advance(struct twill_reducer *reducer)
 {
     TWILL_TRY(NULL, collect(reducer));
@@ -430,7 +437,8 @@ struct awaited {
     twill_request *any[4]; /* each may be NULL: reduction, exchange, gather, norms */
 };
 
-/* Return whether an awaited event has come, or the lock is wanted. */
+/* Return whether a twill_reducer_wait() may end. `of` is its struct awaited. One of its requests
+ * must have ended, another thread must want the reducer or its lock, or the set must be broken. */
 static bool has_arrived(const void *of)
 {
     const struct awaited *awaited = of;

@@ -75,7 +75,8 @@ static bool work_once(struct twill_reducer *reducer)
     return busy;
 }
 
-/* Return whether no thread that interrupts the reducer still has to lock it. */
+/* Return whether all threads that have called twill_reducer_interrupt() have got the lock, so that
+ * the reducer's thread may take it again. */
 static bool is_let_in(const void *reducer)
 {
     return !atomic_load(&((const struct twill_reducer *)reducer)->own.lets_in);

@@ -82,13 +82,16 @@ twill_status twill_reducers_check(struct twill_gradients *set, twill_status stat
  * Returns `status`. The caller holds the reducer's lock. */
 twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
                                 twill_status status);
-/* Lock a reducer. Waits until its holder unlocks it, which is soon once `wanted` is set. */
+/* Lock a reducer. Waits until the thread that has it locked unlocks it. A thread that sleeps there
+ * for a result does so soon only if the caller has set `wanted` before. */
 void twill_reducer_lock(struct twill_reducer *reducer);
 /* Lock a reducer if it is not locked. Returns whether it was locked by this call. */
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
 /* Unlock a reducer, and start what has become ready meanwhile. */
 void twill_reducer_unlock(struct twill_reducer *reducer);
-/* Note that a bucket is ready. This thread, the reducer's or the lock's holder starts it. */
+/* Set `wanted`, as a bucket of the reducer has become ready, and have the reducer advanced, which
+ * starts the bucket. The reducer's thread does that, or without one the thread that has the reducer
+ * locked, or else this thread. */
 void twill_reducer_kick(struct twill_reducer *reducer);
 /* Collect what is complete and start what may start, with the lock held. Returns the status. */
 twill_status twill_reducer_advance(struct twill_reducer *reducer);
@@ -96,7 +99,8 @@ twill_status twill_reducer_advance(struct twill_reducer *reducer);
 twill_status twill_reducer_progress(struct twill_reducer *reducer);
 /* Return whether a reduction or an update is under way. The caller holds the lock. */
 bool twill_reducer_is_busy(const struct twill_reducer *reducer);
-/* Return the number of complete reductions and all-gathers of parameters. */
+/* Return how many reductions and all-gathers of parameters have been found complete and ended. Only
+ * differences count, as a new division of the tensors may set parts of it to 0. */
 uint32_t twill_reducer_collected(const struct twill_reducer *reducer);
 /* Wait, with the lock held, until something under way is complete or a bucket is ready. If nothing
  * is under way, wait until `deadline` at most. Returns TWILL_OK, TWILL_PENDING then, or errors. */
@@ -123,13 +127,16 @@ void twill_reducer_describe(const struct twill_reducer *reducer, char *text, siz
 twill_status twill_priority_prepare(struct twill_reducer *reducer);
 /* Free what twill_priority_prepare() made. */
 void twill_priority_unprepare(struct twill_reducer *reducer);
-/* Advance the exchange, and start segments that are agreed on. Returns TWILL_OK or the error. */
+/* Advance the exchanges by which ranks agree on buckets that are ready on all. Each one that ends
+ * starts the next segment of an agreed bucket. Returns TWILL_OK once this cannot continue without
+ * waiting, or the error. */
 twill_status twill_priority_advance(struct twill_reducer *reducer);
 
 /* --- lib/train/reducers/reducer.c, for priority.c --- */
 /* Start the reduction of the next segment of a bucket. Returns TWILL_OK or the error. */
 twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t bucket);
-/* Return whether the bucket's tensors are all marked in a step for which it is not yet agreed. */
+/* Return whether a bucket is ready in a step for which the reducer has not yet counted it as ready
+ * on all ranks (bucket->agreed). Ready means that all its tensors are marked. */
 bool twill_bucket_is_ready(const struct twill_bucket *bucket);
 
 #endif

@@ -164,6 +164,7 @@ void twill_set_free_buckets(struct twill_gradients *set)
     set->buckets = 0;
 }
 
+/* Count bytes that were copied between the caller's memory and the set's, in usage.bytes_copied. */
 static void count_copy(struct twill_gradients *set, size_t bytes)
 {
     atomic_fetch_add_explicit(&set->usage.bytes_copied, bytes, memory_order_relaxed);

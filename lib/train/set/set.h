@@ -46,14 +46,16 @@ struct twill_train_tensor {
     _Atomic uint64_t marked;   /* number of times it was marked ready */
 };
 
-/* The codes of a bucket (lib/train/compression). Constant during steps, except `flushes`. */
+/* How a bucket is compressed (lib/train/compression). A part of struct twill_bucket. A unit of the
+ * code is an element, a block or a list entry, by the coder. Constant during steps, except
+ * `flushes`. */
 struct twill_wire {
     bool used;             /* the bucket is compressed */
     bool flushes;          /* it is not, and the next step adds what the residual holds */
     float *residual;       /* [bucket->count], or NULL without error feedback */
     unsigned char *memory; /* codes or, if sparse, the lists of all ranks and scratch for one */
-    size_t units;          /* number of elements, blocks, or entries of a list */
-    size_t entries;        /* entries of a list's segment except the last */
+    size_t units;          /* units of the code for the bucket, or most of them in its lists */
+    size_t entries;        /* of the units, in each segment of a list but the last */
 };
 
 /* Tensors that are reduced together. They are `tensors` in number, of one type, from index `first`
@@ -69,7 +71,7 @@ struct twill_bucket {
     bool copies;           /* some of its tensors lie in the caller's memory and are copied */
     int priority;          /* lowest priority number of its tensors */
     uint32_t reducer;      /* index of the reducer that reduces it */
-    size_t segment;        /* units of the exchange in a segment except the last */
+    size_t segment;        /* elements, or units of the code, in each segment but the last */
     uint32_t segments;
     twill_request **request; /* [segments] persistent */
     struct twill_wire wire;
@@ -80,7 +82,7 @@ struct twill_bucket {
     _Atomic uint64_t filled;  /* steps in which all its tensors were marked, and encoded */
     _Atomic uint64_t reduced; /* reductions whose results are in the tensors' memory */
     _Atomic uint64_t ended;   /* segments that are complete */
-    uint64_t agreed;          /* steps in which all ranks are ready for it, by the reducer */
+    uint64_t agreed;          /* steps for which all ranks are known to be ready, by the reducer */
     uint64_t started;         /* segments begun, by the reducer */
 };
 
@@ -149,7 +151,8 @@ twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
  * call on `comm`. Returns the status. Callers end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail_with(struct twill_gradients *set, twill_comm *comm, const char *call,
                                  twill_status status, const char *message);
-/* Return TWILL_OK, or break the set because a call on `comm` has failed. */
+/* Return TWILL_OK if `status`, the status of a call on `comm`, is. Otherwise break the set and
+ * return `status`. */
 static inline twill_status twill_set_check(struct twill_gradients *set, const twill_comm *comm,
                                            twill_status status)
 {
@@ -176,7 +179,7 @@ void twill_set_free_buckets(struct twill_gradients *set);
 /* Copy a tensor into its bucket if it lies in the caller's memory. Other tensors are in place. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
-/* Copy the tensors of a bucket that lie in the caller's memory out of it. */
+/* Copy the tensors of a bucket from the set's memory to the caller's, where these differ. */
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Count `segments` segments of a bucket as complete. Records the bucket's end after the last. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
@@ -195,7 +198,8 @@ static inline size_t twill_bucket_bytes(const struct twill_bucket *bucket)
 {
     return bucket->count * twill_type_size(bucket->type);
 }
-/* Return where a tensor of a generation (0 or 1) lies in the set's memory, where it has a place. */
+/* Return where a tensor's gradient lies in the set's memory, in a generation (0 or 1). The tensor
+ * must have a place there (tensor->place is not SIZE_MAX). */
 static inline unsigned char *twill_tensor_place(const struct twill_gradients *set,
                                                 const struct twill_train_tensor *tensor,
                                                 uint32_t generation)
@@ -208,7 +212,9 @@ static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)
 {
     return set->buckets / set->generations;
 }
-/* Return whether buckets may be divided anew, as the last step has used the last generation. */
+/* Return whether the tensors may be divided into buckets anew, after a step. In a set of two
+ * generations, that step must have used generation 1, as steps begin with generation 0
+ * afterwards. */
 static inline bool twill_set_may_divide(const struct twill_gradients *set)
 {
     return atomic_load(&set->step) % set->generations == 0;

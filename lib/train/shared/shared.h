@@ -68,7 +68,8 @@ struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
 /* Return the bytes of a unit, which is an element, a block or a list entry of codes. */
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
-/* Return whether codes need a residual. Lists need one even without error feedback. */
+/* Return whether encoding needs residual[], memory for what codes lack. Sparse lists need it even
+ * without error feedback, to add up gradients in it. */
 static inline bool twill_coder_keeps(const struct twill_coder *coder)
 {
     return coder->feedback || coder->kind == TWILL_CODING_SPARSE;
@@ -77,11 +78,15 @@ static inline bool twill_coder_keeps(const struct twill_coder *coder)
  * adds residual[] to them, and then sets that to what the codes lack. */
 void twill_encode(const struct twill_coder *coder, void *codes, const float *gradient,
                   float *residual, size_t count);
-/* Add gradients to residual[] (0 before, without feedback), move up to `most` of its elements to
- * the list `chosen`, and return their number. Elements that are not finite go first or become 0. */
+/* Add the scaled gradients to residual[], which is first set to 0 here unless the coder has
+ * feedback. Then move up to `most` of its elements to the list `chosen`, and return their number.
+ * Infinities and NaN are chosen first. If any is chosen, those that remain in the residual become
+ * 0. */
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
                          const float *gradient, float *residual, size_t count);
-/* Add `scale` times a list of n, with room for `entries`, to to[count], or nothing if it is bad. */
+/* Add `scale` times the n entries of a list to to[count], of f32. The list has room for `entries`
+ * indices of 32 bits and then as many values of f32. Add nothing if n > entries or an index is not
+ * below `count`. */
 void twill_add_list(void *to, size_t count, const unsigned char *list, size_t entries, size_t n,
                     float scale);
 
@@ -106,12 +111,15 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 {
     return search->at == search->candidates;
 }
-/* Record the end of a step. Returns true if the caller must now change to candidate `at`, or end
- * the search if that is over, and then call twill_search_restart(). False unless may_change. */
+/* Record the time of a step with candidate search->at. Return true, and increment search->at, if
+ * the candidate has had all its steps and may_change. The caller must then change to the new
+ * candidate or, if twill_search_is_over(), end the search, and call twill_search_restart(). Return
+ * false otherwise. */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
-/* Set seconds[] to the maximum over the ranks at the end. Collective. Returns the status. */
+/* Replace each candidate's seconds by those of the slowest rank. All ranks call it, once, when the
+ * search is over. Returns the status. */
 twill_status twill_search_agree(struct twill_step_search *search, twill_comm *comm);
 /* Return the fastest of the first `count` candidates, or the first of equally fast ones. */
 unsigned twill_search_fastest(const struct twill_step_search *search, unsigned count);
