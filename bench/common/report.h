@@ -47,7 +47,8 @@ struct twill_bench_energy {
     double cpu, memory;            /* joules of these parts, below 0 if unknown */
 };
 
-/* One half of a row, out of place or in place. Times are in seconds per operation. */
+/* One measurement of a row of the table, out of place or in place. Times are in seconds per
+ * operation. */
 struct twill_bench_timing {
     double seconds;
     double first; /* the first call at this size, which is not part of the average */

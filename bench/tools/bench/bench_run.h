@@ -116,7 +116,7 @@ void twill_bench_clear(const struct twill_bench_run *run,
 /* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 
-/* Measure and check one size, and fill both halves of the row. Collective. */
+/* Measure and check one size, out of place and in place, and store both in the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
 /* Measure the barrier, whose only row is *row. Collective. */

@@ -105,7 +105,7 @@ static bool is_shown(const struct column_group *group, const struct twill_bench_
 #define FOR_EACH_COLUMN(column, group)                                                             \
     for (const struct column *column = (group)->columns; column->value != NULL; column++)
 
-/* Print the values of a group for one half of a row. */
+/* Print the values of a group of columns for one measurement of a row, out of place or in place. */
 static void print_group(FILE *out, const struct column_group *group,
                         const struct twill_bench_timing *timing)
 {

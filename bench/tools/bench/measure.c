@@ -344,7 +344,7 @@ static twill_status measure_overlap(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-/* Measure and check a half of a row, and add it to the results of the run. */
+/* Measure and check a call, out of place or in place, and add it to the results of the run. */
 static twill_status measure_half(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)

@@ -585,7 +585,8 @@ static inline void peer_hurry(const struct peer *peer)
     alarm(peer->welcome.patience + 5);
 }
 
-/* Execute orders until one quits. Returns 0, or 1 if the connection to the driver ends. */
+/* Measure what the driver orders, turn by turn, until it orders to quit. Returns 0, or 1 if the
+ * connection to the driver ends. */
 static inline int peer_turns(const struct peer_program *program, struct peer *peer)
 {
     for (;;) {
