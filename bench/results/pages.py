@@ -751,8 +751,8 @@ def pytorch(study):
     small, large = torch_ratios([row for row in rows if row["bytes"] <= 65536 and row["hosts"] == "one node"]), torch_ratios([row for row in rows if row[
         "bytes"] >= 32 << 20 and row["hosts"] == "one node"])
     return blocks + ["A step of DistributedDataParallel with 4.2 MB of gradients:", study.listed("steps"),
-                     f"Of {len(every)} cells {sum(x < 1 for x in every) or 'none'} are slower than Gloo. On one node twill is "
-                     f"{span(small, number)} times as fast up to 64 KiB and {span(large)} times from 32 MiB on, and "
+                     f"Slower than Gloo: {sum(x < 1 for x in every) or 'none'} of {len(every)} cells. On one node twill is "
+                     f"{span(small)} times as fast up to 64 KiB and {span(large)} times from 32 MiB on, and "
                      f"a step of DistributedDataParallel is {span([row['Gloo'] / row['twill'] for row in steps])} times as fast."]  # fmt: skip
 
 
