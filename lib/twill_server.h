@@ -237,9 +237,10 @@ TWILL_API twill_status twill_server_set_optimizer(twill_server *server,
  * in ::TWILL_SERVER_SYNC a repeated push counts once. Whatever this rank had started and not waited
  * for is void. On failure \p *server still has the state that this rank brings. It may be
  * destroyed, or rebuilt once more, as when another rank has died meanwhile or others have joined.
- * \return as the other functions of this group. ::TWILL_ERR_PEER, with the keys, on all ranks if
- * the state of a chunk is lost. ::TWILL_ERR_ARGUMENT, with twill_comm_message(\p comm), if ranks
- * are too few. */
+ * \return ::TWILL_OK or any failure of a collective. It is ::TWILL_ERR_PEER, with the keys, on all
+ * ranks if the state of a chunk is lost. It is ::TWILL_ERR_ARGUMENT, with twill_comm_message(\p
+ * comm), if ranks are too few. ::TWILL_ERR_TIMEOUT also means that another thread stays in
+ * *server. */
 TWILL_API twill_status twill_server_rebuild(twill_server **server, twill_comm *comm);
 /** \brief Write the state of the chunks here, without replicas, to the file PATH.RANK, so that a
  * crash leaves either the old file or the new one. Local, on all servers. If chunks are to be of

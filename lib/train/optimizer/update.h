@@ -31,7 +31,7 @@ struct twill_update_segment {
     size_t shard_first, shard_count; /* this rank's shard of it */
     float *state[TWILL_OPTIMIZER_MAX_STATES];
     float *master;   /* f32 weights for narrow parameters or two generations, or NULL */
-    uint32_t loaded; /* update->loads when `master` was read; generation 0's counts for both */
+    uint32_t loaded; /* update->loads when `master` was read; only in generation 0, for both */
     twill_request *gather;
 };
 
