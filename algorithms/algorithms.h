@@ -40,7 +40,8 @@ const struct twill_collective_facts *twill_collective_facts(enum twill_collectiv
 bool twill_shape_holds_src(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
 /* Return whether DST of this rank contains the shard. */
 bool twill_shape_holds_dst(const struct twill_shape *shape, uint32_t rank, uint32_t shard);
-/* Return whether every rank knows the sizes of all shards, which `vector` may prevent. */
+/* Return whether every rank knows the sizes of all shards. That is so unless shards may differ in
+ * size (`vector`) and the collective is a gather, scatter or alltoall. */
 bool twill_shape_knows_all(const struct twill_shape *shape);
 
 /* The order in which a reduction combines the contributions of the ranks. */
@@ -208,17 +209,19 @@ enum twill_price_record {
     TWILL_RECORD_THEIRS, /* another rank is computing them */
     TWILL_RECORD_NONE    /* compute them without giving them to others */
 };
-/* Access to a table of predicted times that the ranks of one world share. A rank looks there for
- * those that another rank has computed or is computing. All ranks compute the same ones, so a
- * choice does not depend on which rank did. The owner of the table fills this in. */
+/* Access to a table of predicted times that the ranks of one world share, so that only one rank has
+ * to compute each of them. All ranks would compute the same words, so a choice does not depend on
+ * which rank did. The owner of the table fills this in. */
 struct twill_price_records {
-    /* Look for the record of a key. With `wait`, it never returns THEIRS but waits for that rank,
-     * and returns NONE if that takes too long. */
+    /* Look for the record of `key`, and store its words in `words` if it is there. With `wait`, the
+     * function waits for a rank that is computing them instead of returning TWILL_RECORD_THEIRS. It
+     * returns TWILL_RECORD_NONE if that takes too long. */
     enum twill_price_record (*ask)(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS]);
-    /* Publish the words that ask() left to this rank, or NULL if they could not be computed. */
+    /* Publish the words of a key for which ask() has returned TWILL_RECORD_MINE to this rank. NULL
+     * means that they could not be computed. */
     void (*give)(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS]);
-    void *user;
+    void *user;    /* the first argument of ask() and give() */
     uint32_t rank; /* the number of this rank, by which the work is divided */
 };
 /* Let the chooser share predicted times with other ranks through `records`, which it copies. */

@@ -90,7 +90,8 @@ static bool meets(const struct twill_memory_claims *claims, twill_numa_set nodes
     return ((claims->user.nodes | claims->library.nodes) & nodes) != 0;
 }
 
-/* Return the equal part of a claim for each rank on its nodes, UINT64_MAX if it does not bind. */
+/* Return the free bytes of a claim divided by the number of ranks, of the n of the host, that may
+ * use its NUMA nodes. Returns UINT64_MAX if the pool of the claim does not bind its memory. */
 static uint64_t part_of(const struct twill_memory_claim *claim,
                         const struct twill_memory_claims *ranks, unsigned n)
 {
@@ -132,8 +133,9 @@ void twill_memory_close(struct twill_memory *memory)
 }
 
 /* Return a text that says why these bytes cannot be where the policy wants them, or NULL. The
- * kernel counts memory that is allocated but not touched as free, hence the second check. Where a
- * rank binds, pools that only prefer are limited, as the kernel moves only their pages to DDR. */
+ * kernel counts memory that is allocated but not touched as free, so the pool's own limit is
+ * checked besides. Pools that only prefer memory which a rank of the host binds have a limit, as
+ * the kernel moves only their pages to DDR. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;
@@ -302,7 +304,8 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
     *stats = memory->stats;
 }
 
-/* Return the bytes that a limit of getrlimit() leaves beyond these pages, UINT64_MAX if none. */
+/* Return the bytes that a limit of getrlimit() leaves to a process that uses `pages` pages. That is
+ * 0 if it uses more than the limit, or UINT64_MAX if there is no limit. */
 static uint64_t left_of(int resource, unsigned long pages)
 {
     struct rlimit limit;

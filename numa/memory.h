@@ -42,19 +42,22 @@ void twill_memory_close(struct twill_memory *memory);
  * against its budget and against what is free. Either may be closed first. */
 void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling);
 
-/* The claim of a rank's pool to memory, exchanged by a host's ranks for twill_memory_share(). */
+/* The memory that a rank's pool may take. The ranks of a host exchange it for twill_memory_share().
+ * A plain value. */
 struct twill_memory_claim {
-    twill_numa_set nodes; /* that its memory may be on */
-    uint64_t free_bytes;  /* there when a pool that binds was opened, otherwise UINT64_MAX */
+    twill_numa_set nodes; /* the NUMA nodes that its memory may be on */
+    uint64_t free_bytes;  /* free there when the pool was opened; UINT64_MAX unless it binds */
 };
-/* The claims of both pools of a rank, the user's and the library's. A plain value. */
+/* The memory that both pools of a rank, the user's and the library's, may take. A plain value. */
 struct twill_memory_claims {
     struct twill_memory_claim user, library;
 };
-/* Get a pool's claim, for the exchange of ranks that twill_memory_share() needs. */
+/* Get in *claim which memory a pool may take. The ranks of a host exchange this for
+ * twill_memory_share(). */
 void twill_memory_claim(const struct twill_memory *memory, struct twill_memory_claim *claim);
-/* Return the most bytes that rank `me` of the n ranks of a host may place, so that no rank that
- * binds is killed for what others take. Returns UINT64_MAX if no rank on its nodes binds. */
+/* Return the most bytes that rank `me` of the n ranks of a host may take from the NUMA nodes of its
+ * pools. It is so small that no rank that binds its memory is killed for what others take. Returns
+ * UINT64_MAX if no rank binds memory to one of these NUMA nodes. */
 uint64_t twill_memory_share(const struct twill_memory_claims *ranks, unsigned n, unsigned me);
 /* Limit the bytes that a pool and its sibling place together, UINT64_MAX for no new limit. Call it
  * when all ranks have opened their pools and before any of them allocates. */
@@ -72,7 +75,8 @@ void twill_memory_free(struct twill_memory *memory, void *pointer, size_t bytes)
  * in DDR. Returns TWILL_ERR_ARGUMENT only if it is not page-aligned. */
 twill_status twill_memory_place(struct twill_memory *memory, void *pointer, size_t bytes,
                                 bool *placed, struct twill_error *error);
-/* Give back to the budget what twill_memory_place() took. The policy of the mapping stays. */
+/* Give back to the budget `bytes` bytes that twill_memory_place() took. `placed` is what that
+ * function stored in *placed. The policy of the mapping stays. */
 void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed);
 
 /* The counts of one pool, copied by twill_memory_stats(). */

@@ -122,7 +122,9 @@ static const char *hbm_name(const struct twill_machine *machine)
     return machine->is_knl ? "MCDRAM" : "HBM";
 }
 
-/* Print policy->why, as in "auto: 16 GiB MCDRAM at NUMA 1, preferred", with HBM unless on a KNL. */
+/* Print policy->why, as in "auto: 16 GiB MCDRAM at NUMA 1, preferred". `form` is the setting at its
+ * start. With `by_name` it adds that MEMKIND_HBW_NODES named these nodes. On machines other than
+ * KNL it says HBM instead of MCDRAM. */
 static void describe_policy(struct twill_memory_policy *policy, const char *form,
                             const struct twill_machine *machine, bool by_name)
 {

@@ -196,8 +196,9 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
     return TWILL_OK;
 }
 
-/* If some NUMA nodes are not allowed, load all of them and correct the kinds of the others, which
- * show only by comparison. If that fails, the kinds stay as they were found. */
+/* If this process may not use some NUMA nodes, load a topology with all nodes. By comparison with
+ * it, correct the kinds of memory of the usable ones. `text` is that of twill_topology_open(). If
+ * loading fails, the kinds stay as they were found. */
 static void compare_with_barred(struct twill_topology *topology, const char *text)
 {
     struct twill_topology all = {0};

@@ -98,7 +98,8 @@ struct twill_units {
     int tile, l3, numa, package;
     bool roams; /* the PUs span several cores that are not of one tile */
 };
-/* Get the units of a set of PUs or, if `cpus` is NULL, of those the calling thread may run on. */
+/* Get in *units, for each level, the unit that contains all of a set of PUs, or -1 if none does. If
+ * `cpus` is NULL, they are the PUs that the calling thread may run on. */
 void twill_topology_units(const struct twill_topology *topology, const struct twill_cpus *cpus,
                           struct twill_units *units);
 /* Return the number of cores with a PU that the calling thread may run on, 0 if out of memory. */

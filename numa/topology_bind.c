@@ -117,7 +117,9 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     return subset;
 }
 
-/* Divide a set among ranks, at most as many as it has cores. Returns false if out of memory. */
+/* Divide a set of CPUs among ranks, into of_rank[ranks], which the caller has made and frees. There
+ * are at most as many ranks as the set has cores, unless cores overlap. Returns false if out of
+ * memory. */
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -304,8 +306,9 @@ static hwloc_obj_t numa_of(const struct twill_topology *topology, const struct t
     return found;
 }
 
-/* Return the k-th PU of a set, or -1 past the end, and in *count the number of PUs counted. One PU
- * of each core that is not in `taken` comes first, then all others. */
+/* Return the k-th PU of a set, counted from 0, or -1 past the end. One PU of each core that has
+ * none in `taken` comes first, then all others. *count is k + 1, or the number of PUs of the set
+ * past the end. */
 static int pick(hwloc_topology_t hwloc, hwloc_const_bitmap_t set, hwloc_const_bitmap_t taken,
                 unsigned k, unsigned *count)
 {
@@ -333,8 +336,9 @@ struct helper {
     unsigned rank, threads, k;
 };
 
-/* Return a PU of `spare` for a helper thread, in its rank's NUMA node if that has one, or -1. Ranks
- * of that node get different PUs while there are enough. Cuts `spare` to that node. */
+/* Return a PU (OS index) of `spare` for a helper thread, or -1 if it is empty. Cores without a CPU
+ * in `taken`, where ranks may run, go first. If `spare` has PUs of the NUMA node of the helper's
+ * rank, it is cut to them. Ranks of that node get different PUs while there are enough. */
 static int pick_core(const struct twill_topology *topology, hwloc_bitmap_t spare,
                      hwloc_bitmap_t taken, const struct twill_cpus *ranks, struct helper helper)
 {
@@ -375,8 +379,9 @@ int twill_topology_spare(const struct twill_topology *topology, const struct twi
     return find_spare(topology, ranks, n, (struct helper){.rank = me, .threads = 1});
 }
 
-/* Return one of the PUs that a rank may run on, counted from the last, in order of the ranks that
- * share some of them. Returns -1 if that would leave none for computing. */
+/* Return one of the PUs (OS index) of the helper's rank for the helper thread. Those of the n ranks
+ * whose PUs overlap with its own take different ones, from the last on. Returns -1 if that would
+ * leave none for computing. */
 static int find_own(const struct twill_topology *topology, const struct twill_cpus *ranks,
                     unsigned n, struct helper helper)
 {

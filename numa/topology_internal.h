@@ -22,7 +22,9 @@ int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_
 void twill_machine_describe(struct twill_topology *topology);
 /* Return whether the topology leaves out NUMA nodes whose memory this process may not use. */
 bool twill_machine_is_restricted(const struct twill_topology *topology);
-/* Copy kinds of memory and has_cpus from `all`, which has all NUMA nodes, and set barred_hbm. */
+/* Correct `machine` by `all`, which describes the same machine with all NUMA nodes. Kinds of memory
+ * and has_cpus are copied from there. MCDRAM or HBM nodes that `machine` lacks, because this
+ * process may not use them, are added to its barred_hbm. */
 void twill_machine_compare(struct twill_machine *machine, const struct twill_machine *all);
 /* Set in topology->machine what depends on the CPUs `here` on which the process runs: allowed_pus,
  * hbm_is_faster and `local`. For each kind of memory the fastest of the nodes whose CPUs include

@@ -19,6 +19,7 @@ bool twill_is_side_cache(hwloc_obj_t object)
            (object->subtype != NULL && strcmp(object->subtype, "MemorySideCache") == 0);
 }
 
+/* Return the NUMA node with this logical index, or NULL if there is none. */
 static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
 {
     return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
@@ -171,7 +172,8 @@ static bool is_faster(const struct twill_topology *topology, hwloc_obj_t node)
     return best > 0;
 }
 
-/* Decide a node's kind by its name, its CPUs, and its bandwidth. */
+/* Decide the kind of memory of a NUMA node by its name, its CPUs, and its bandwidth. `legacy_knl`
+ * says that the machine is a KNL whose nodes without CPUs are MCDRAM. */
 static enum twill_memory_kind node_kind(const struct twill_topology *topology,
                                         const struct twill_numa_node *numa, hwloc_obj_t node,
                                         bool legacy_knl)
@@ -246,7 +248,8 @@ void twill_machine_compare(struct twill_machine *machine, const struct twill_mac
     }
 }
 
-/* Return the number of objects of a type, or of the next smaller type if there are none. */
+/* Return the number of objects of a type. If the topology has none, return that of the objects one
+ * level below where they would be, such as PUs instead of cores. */
 static unsigned count_objects(hwloc_topology_t hwloc, hwloc_obj_type_t type)
 {
     int depth = hwloc_get_type_or_below_depth(hwloc, type);
@@ -320,7 +323,9 @@ static int nearness(hwloc_const_bitmap_t node, hwloc_const_bitmap_t here)
     return hwloc_bitmap_isincluded(here, node) ? 2 : 1;
 }
 
-/* Set `local` of the nodes of a kind, for the fastest of those nearest to `here`. */
+/* Set `local` of each NUMA node of this kind of memory to whether it is among the fastest of the
+ * nearest ones. The nearest are those whose CPUs include all of `here`, or if there are none, those
+ * that have some of them. */
 static void locate_kind(struct twill_topology *topology, enum twill_memory_kind kind,
                         hwloc_const_bitmap_t here)
 {

@@ -41,7 +41,8 @@ static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t n
     return distance;
 }
 
-/* Fill in *nic for a device that is a NIC. */
+/* Fill in *nic for a device that must be a NIC, with its name, kind and place. NUMA node and
+ * package are -1 if they are unknown. */
 static void describe_nic(const struct twill_topology *topology, hwloc_obj_t device,
                          struct twill_nic *nic)
 {
@@ -97,8 +98,9 @@ bool twill_topology_nic_named(const struct twill_topology *topology, const char 
     return find_nic(topology, is_named, (void *)(uintptr_t)name, nic);
 }
 
-/* Return whether a NIC is at a PCI address. PCI devices are excluded from this machine's topology
- * (numa/topology.c), but sysfs has the NIC's path: /sys/devices/pci0000:00/0000:00:02.0/virtio2. */
+/* Return whether the PCI address `pci`, a text such as "0000:00:02.0", is part of a NIC's path in
+ * sysfs, as in /sys/devices/pci0000:00/0000:00:02.0/virtio2. PCI devices are excluded from this
+ * machine's topology (numa/topology.c). */
 static bool is_on(hwloc_obj_t nic, void *pci)
 {
     static const char *const classes[] = {"net", "infiniband"};

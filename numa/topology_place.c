@@ -62,7 +62,8 @@ twill_status twill_topology_locate(struct twill_topology *topology, const char *
     return TWILL_OK;
 }
 
-/* Return the logical index of the object of a type with all of `here`, no side cache, or -1. */
+/* Return the logical index of the first object of a type whose CPUs include all of `here`, or -1 if
+ * there is none. Caches on the memory's side are skipped. */
 static int index_around(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, hwloc_obj_type_t type)
 {
     hwloc_obj_t object = NULL;
@@ -132,7 +133,9 @@ void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
     place_set(topology, here, place);
 }
 
-/* Return the first package in the NUMA node if several nodes have CPUs, else units->package. */
+/* Return the number of the package to which the NUMA node units->numa belongs. If several NUMA
+ * nodes have CPUs and a whole package is inside the node, it is the first such package. Else it is
+ * units->package. */
 static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {
     unsigned nodes = 0;
@@ -148,8 +151,9 @@ static int merge_packages(const struct twill_topology *topology, const struct tw
     return units->package;
 }
 
-/* Return a number for the NUMA node of PUs whose node the topology does not have (see struct
- * twill_units), or -1 if they have a node or span several packages. */
+/* Return a NUMA node number for PUs whose node the topology does not have, as its memory may not be
+ * used. It is the number of NUMA nodes plus that of the package. Returns -1 if the PUs have a node
+ * or span several packages. */
 static int node_without_memory(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                                int package)
 {

@@ -11,6 +11,7 @@
  * keeps shards by distance d. Those that travel together are packed, as they are not adjacent. */
 #include "algorithms/schedule/emit.h"
 
+/* Append the steps of an allgather by the algorithm of Bruck. It ends with nothing posted. */
 static void emit_allgather(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank;
@@ -32,8 +33,9 @@ static void emit_allgather(struct twill_emitter *e)
     }
 }
 
-/* Copy the shards whose distance has this bit to `packed`, or back from there (`back`). They are
- * runs of `bit` shards every 2 * bit. Returns their number. */
+/* Copy the shards in TMP whose distance has the bit `bit` to consecutive blocks of TMP from block
+ * `packed` on, or with `back` return them. Block d of TMP has the shard for the rank d to the
+ * right, so these are runs of `bit` blocks every 2 * `bit`. Returns the number of shards copied. */
 static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t packed, bool back)
 {
     uint32_t size = e->world->size, count = 0;

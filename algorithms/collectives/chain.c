@@ -17,7 +17,8 @@ static uint32_t chain_blocks(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? CHAIN_BLOCKS : shape->parameter[0];
 }
 
-/* Return whether the number of blocks is allowed. The order does not matter. */
+/* Return whether the chain may divide the message into as many blocks as the shape asks for, at
+ * most CHAIN_MOST_BLOCKS. It supports every order of operands. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;
@@ -31,8 +32,9 @@ struct chain {
     bool reduces; /* it is a reduce, else a broadcast */
 };
 
-/* Return the place of this rank in a chain from position `root` to the right or, with `left`, in a
- * chain from the last position to the left. */
+/* Return the place of this rank in a chain of all members of a group. Without `left` the chain
+ * starts at position `root` and goes around to the right. With `left` it starts at the last
+ * position and goes to the left, and `root` is ignored. */
 static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t root, bool left)
 {
     uint32_t depth = left ? g->size - 1 - g->me : (g->me + g->size - root) % g->size;
@@ -47,7 +49,8 @@ static struct twill_pipe_tree chain_place(const struct twill_group *g, uint32_t 
     return tree;
 }
 
-/* Return a tree of one edge, from the last rank to the root. */
+/* Return the place of `rank` in a tree of two ranks, in which rank `last` sends to rank `root`. It
+ * is of use only if `rank` is one of these two. */
 static struct twill_pipe_tree straight(uint32_t rank, uint32_t last, uint32_t root)
 {
     struct twill_pipe_tree tree = {

@@ -10,7 +10,10 @@
  * is used, because the last messages are still posted. */
 typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct twill_group *g,
                                         enum twill_space from);
-/* Emit an allreduce by a ring, with one copy in TMP. Returns whether a WAIT is due. */
+/* Emit an allreduce of the blocks of the group by a ring. The contribution is in `from`, which is
+ * SRC (raw) or TMP (a partial), and the result in DST, FINAL. Uses one copy of the blocks in TMP.
+ * Returns whether the caller must append a WAIT before the result is used, as the last messages are
+ * still posted. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 /* Emit a recursive doubling allreduce, with two copies in TMP. Returns whether a WAIT is due. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
@@ -19,11 +22,16 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
  * blocks per member in TMP. Returns false, as no WAIT is due. */
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
                               enum twill_space from);
-/* Emit the first half of a ring over the shards of the group, after which `to` has the shard of
- * this rank, DST FINAL or TMP a partial. Uses one copy in TMP. Returns whether a WAIT is due. */
+/* Emit a reduce-scatter by a ring over the shards of the group. The contribution is in `from`,
+ * which is SRC (raw) or TMP (a partial). The shard of this rank ends in `to`, which is DST, where
+ * it is FINAL, or TMP, where it is a partial. Uses one copy of the blocks in TMP. Returns whether
+ * the caller must append a WAIT before the result is used, as the last messages are still
+ * posted. */
 bool twill_emit_ring_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                     enum twill_space from, enum twill_space to);
-/* Like twill_emit_ring_reduce_scatter(), but FINAL also if `to` is TMP, for ranks without a DST. */
+/* Emit the same reduce-scatter as twill_emit_ring_reduce_scatter(), but with a result that is FINAL
+ * also if `to` is TMP, which ranks without a DST use. Returns whether the caller must append a WAIT
+ * before the result is used, as the last messages are still posted. */
 bool twill_emit_ring_reduce_scatter_final(struct twill_emitter *e, const struct twill_group *g,
                                           enum twill_space from, enum twill_space to);
 /* Emit the second half of a ring, from the shard of this rank in `from` (SRC or DST) to all shards
@@ -38,7 +46,9 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
                                          enum twill_space from);
 /* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
-/* Emit an allreduce by halving and doubling. Returns false, as no WAIT is due. */
+/* Emit an allreduce of the blocks of the group by halving and doubling. The contribution is in
+ * `from`, which is SRC (raw) or TMP (a partial), and the result in DST, FINAL. Always returns
+ * false, because it ends with nothing posted, so that no WAIT is due. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from);
 
@@ -49,7 +59,8 @@ bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, 
                           enum twill_space from);
 
 /* Emit a broadcast, reduce, gather or scatter by a tree of any radix. With a radix of world->size
- * or more it is the linear algorithm. `credit` is that of struct twill_tree. */
+ * or more it is the linear algorithm. In a reduce or gather, `credit` children of a rank may send
+ * at once while its other children wait, or all if it is 0. */
 void twill_tree_emit(struct twill_emitter *e, const struct twill_shape *shape, uint32_t radix,
                      uint32_t credit);
 

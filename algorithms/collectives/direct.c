@@ -103,7 +103,9 @@ static const struct direct {
 };
 _Static_assert(TWILL_ARRAY_LENGTH(directs) == TWILL_COLLECTIVE_COUNT, "a row for each");
 
-/* Return whether there is one node, and "direct" does the collective with protocol and shards. */
+/* Return whether there is one node, and "direct" supports the collective with the protocol of the
+ * shape. Where shards differ in size, all ranks must know the sizes, and MAPPED and FETCHED are
+ * excluded. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes == 1 &&

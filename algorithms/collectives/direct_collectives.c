@@ -55,8 +55,9 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
         twill_emit_node_barrier(e, 2);
 }
 
-/* Reduce shards and bring them to the root. They are reduced where the root fetches them, or before
- * they are stored into DST of the root, as the other ranks have no DST. */
+/* Reduce each shard on its owner and bring it to the root. With STAGED owners leave the results in
+ * their SHARED, from which the root copies them. With MAPPED they reduce into their TMP, and store
+ * the result into DST of the root, the only rank with a DST. */
 static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -266,7 +267,9 @@ static void emit_allreduce(struct twill_emitter *e)
     twill_emit_node_barrier(e, 3);
 }
 
-/* Let every rank read from SRC of all others, with FETCHED, block `block` or its own number. */
+/* Let every rank read one block from SRC of each other rank into its DST, with FETCHED. It is block
+ * number `block`, or with TWILL_OF_OWNER the block whose number is the rank that is read. Barriers
+ * precede and follow the reads. */
 static void emit_exchange(struct twill_emitter *e, uint32_t block)
 {
     e->uses_peer_src = true;

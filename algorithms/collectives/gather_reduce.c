@@ -37,7 +37,9 @@ static void allgather_operands(struct twill_emitter *e, const struct twill_group
     }
 }
 
-/* Reduce in the order of the group, into the copy of its first member, and then into DST. */
+/* Reduce the contributions of all members, which are in TMP, in the order of the group. The copy of
+ * the blocks that has the contribution of member 0 becomes the sum, which then goes to DST, FINAL.
+ * `partial` is PARTIAL if the contributions are partials, else 0. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g, unsigned partial)
 {
     uint32_t size = g->size, first = (size - g->me) % size;

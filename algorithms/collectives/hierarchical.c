@@ -24,7 +24,8 @@ static bool applies_ring(const struct twill_world *world, const struct twill_sha
     return shape->protocol != TWILL_PROTOCOL_IMM && blocks >> TWILL_BLOCK_BITS == 0;
 }
 
-/* Append the steps for two levels, with a ring between nodes. */
+/* Append the steps of the shape's collective over two levels. Ranks of a node communicate through
+ * memory, and nodes exchange messages by a ring. */
 static void emit_ring(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_emit_two_levels(e, shape, TWILL_BY_RING);

@@ -34,7 +34,9 @@ static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_wait(e);
 }
 
-/* Reduce on nodes, then between heads, which contribute partials unless every node has one rank. */
+/* Reduce the data of each node into a partial on its head, the one rank of it that is in the tree.
+ * Then reduce those by the tree into DST of the root. If every node has one rank, there is no
+ * partial, and the heads contribute their SRC. */
 static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
                          const struct twill_shape *shape)
 {

@@ -11,7 +11,9 @@
  *       `-- 0 --' */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Return whether messages prove to `rank` that `other` has started, which they do to the root. */
+/* Return whether messages prove to `rank`, when it ends, that rank `other` has started. They prove
+ * it only to the hub, which receives from all ranks, so `other` does not matter. `root` points to
+ * the hub's rank, a uint32_t. */
 static bool hub_delivers(const void *root, uint32_t rank, uint32_t other)
 {
     (void)other;

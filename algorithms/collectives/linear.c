@@ -20,7 +20,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return shape->parameter[0] <= 64;
 }
 
-/* Append the steps of a root that itself exchanges messages with all others. */
+/* Append the steps of this rank for the shape's collective. The root exchanges messages directly
+ * with all other ranks, and they only with the root. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     twill_tree_emit(e, shape, (uint32_t)twill_max(e->world->size, 2), shape->parameter[0]);

@@ -108,7 +108,8 @@ static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shap
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
-/* Return whether the named levels support the shape on this world, or false without memory. */
+/* Return whether the levels and methods that the parameters of the shape name support the shape on
+ * this world. Returns false if out of memory. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];
@@ -123,7 +124,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return does;
 }
 
-/* Append the steps of a collective over the named levels. */
+/* Append the steps of the shape's collective over the levels that its parameters name. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];

@@ -11,8 +11,9 @@
  * y. This takes twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Emit a reduce-scatter. Operands are received at the block position of the shard into which they
- * are reduced, or anywhere if all shards have one size. */
+/* Emit a reduce-scatter in which each rank sends every other rank its shard and reduces what it
+ * receives. Received operands are kept in TMP. If all shards have one size they are packed there,
+ * else each is at the block number of this rank's shard. */
 static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 const struct twill_shape *shape)
 {

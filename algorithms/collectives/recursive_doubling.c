@@ -25,7 +25,9 @@ static uint32_t position(uint32_t p, uint32_t extra)
     return p < extra ? 2 * p + 1 : p + extra;
 }
 
-/* Post the receive of a peer's value, reduced with that of this rank. A WAIT is due afterwards. */
+/* Post the receive of the value of position `peer`, to be reduced with `own` of `d`, and make the
+ * result the new `own`. `partial` says that the peer sends a partial. With `final` the result is
+ * complete and goes to DST, else to TMP. A WAIT is due afterwards. */
 static void receive_partial(struct twill_emitter *e, const struct twill_group *g,
                             struct doubling *d, uint32_t peer, bool partial, bool final)
 {
@@ -97,7 +99,8 @@ bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_g
     return true;
 }
 
-/* Return whether recursive doubling keeps the order of operands. It cannot go from the left. */
+/* Return whether recursive doubling supports the shape's order of operands. From four ranks on it
+ * cannot reduce one operand after the other from the left (TWILL_ORDER_LEFT). */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->order != TWILL_ORDER_LEFT || world->size < 4;

@@ -12,7 +12,8 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
-/* Return whether this broadcast pays. Of two ranks, one would send back the half received. */
+/* Return whether the number of ranks is not two. With two, the other rank would only send back to
+ * the root the half of the message that it has received. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)shape;

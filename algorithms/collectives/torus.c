@@ -27,7 +27,8 @@ static uint32_t torus_columns(const struct twill_world *world, const struct twil
     return fits ? x : 0;
 }
 
-/* Return whether operands may be in any order, and the ranks form the grid of the parameters. */
+/* Return whether operands may be in any order, and the ranks form a grid as the parameters of the
+ * shape ask for. It has at least two rows and two columns. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     return shape->order == TWILL_ORDER_ANY && torus_columns(world, shape) > 0;

@@ -28,17 +28,19 @@
 
 #include <stdlib.h>
 
-/* A composed schedule under construction, on the stack of twill_compose(). An allreduce goes down
- * and up, a reduce-scatter down, an allgather up, and a broadcast up from its root. */
+/* A composed schedule under construction, on the stack of twill_compose(). The way down reduces
+ * data from the lowest level to the top, and the way up returns results from there. An allreduce
+ * takes both, a reduce-scatter only the way down. An allgather and a broadcast take only the way
+ * up. */
 struct composer {
     struct twill_emitter *e;
     struct twill_hierarchy hierarchy;
     uint32_t each; /* number of blocks of each shard */
-    bool down, up; /* the ways on which it goes */
+    bool down, up; /* whether it has a way down, and a way up */
     bool broadcasts;
     uint32_t root;          /* rank that broadcasts */
     bool mapped;            /* the levels that use memory do so with MAPPED, else STAGED */
-    enum twill_space final; /* space where a `direct` top level leaves final shards */
+    enum twill_space final; /* where a top level that uses memory (`direct`) leaves final shards */
     uint32_t *list;         /* [size + 1] scratch for ranks */
     bool *marked;           /* [size] scratch for the peers to await */
 };
@@ -49,8 +51,9 @@ static uint32_t block_of(const struct composer *c, uint32_t s)
     return s * c->each;
 }
 
-/* Return the ordinal of the signal that a rank sends at a level on its way down, or up. If there is
- * no way down, MAPPED starts with a signal, because others write to its DST. */
+/* Return which SIGNAL of a rank, counted from 1, it sends at a level on the way down or, with `up`,
+ * on the way up. The way up comes second. In an allgather with MAPPED a rank first sends another
+ * SIGNAL, because others write to its DST. */
 static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -82,8 +85,9 @@ static void await_marked(struct composer *c, uint32_t level, bool up)
     }
 }
 
-/* Return the number of shards from s on that can be handled together, 1 if they belong to ranks.
- * This rank has them below the level, with one owner at it, and the same ranks in all members. */
+/* Return the number of shards from s on that this rank can handle in one step at a level. It holds
+ * all of them there, the same member of its unit owns them, and each member has the same rank for
+ * all of them. Returns 1 if the message has one shard per rank. */
 static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -129,8 +133,9 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members)
     return how == TWILL_BY_RECURSIVE_DOUBLING ? 2 : how == TWILL_BY_BRUCK ? members : 1;
 }
 
-/* Sort the shards that this rank has below the level by their owners at it, for pair_of(). The
- * caller frees the result. Returns NULL and sets no_memory if out of memory. */
+/* Sort the shards that this rank holds below the level by the member of its unit that owns them at
+ * the level. Returns an array for pair_of(), which the caller frees. Entry m is the index in the
+ * array of the first shard of member m. Returns NULL and sets no_memory if out of memory. */
 static uint32_t *sort_shards(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -152,12 +157,14 @@ static uint32_t *sort_shards(struct composer *c, uint32_t level)
     return first;
 }
 
-/* The shards of two members of a unit that are left, ascending from `next` to before `end`. */
+/* The shards of two members of a unit that pair_next() has not yet returned. Those of each member
+ * are ascending, from `next` to before `end`, and are in an array of sort_shards(). */
 struct shard_pair {
     const uint32_t *next[2], *end[2];
 };
 
-/* Return the shards of members a and b, modulo the members, from sort_shards(). */
+/* Return the shards that members a and b of this rank's unit own at the level. `sorted` is the
+ * array from sort_shards(), and a and b are taken modulo the number of members. */
 static struct shard_pair pair_of(const struct composer *c, uint32_t level, const uint32_t *sorted,
                                  uint32_t a, uint32_t b)
 {
@@ -182,8 +189,9 @@ static bool pair_next(struct shard_pair *pair, uint32_t *s, unsigned *which)
 }
 
 /* --- down: from the ranks' data to shards, each reduced by its owner -------------------------- */
-/* Return the number of the copy in SHARED with the partials that a `direct` level reads. With
- * STAGED the first copy has the data of the ranks and later the results, with MAPPED neither. */
+/* Return the number of the copy of the blocks in SHARED from which a `direct` level above the
+ * lowest reads partials. Each such level has its own copy. They are counted from 1 with STAGED,
+ * where copy 0 has the data of the ranks and later the results, and from 0 with MAPPED. */
 static uint32_t shared_copy(const struct composer *c, uint32_t level)
 {
     uint32_t copy = c->mapped ? 0 : 1;
@@ -237,7 +245,9 @@ static void down_direct(struct composer *c, uint32_t level)
     }
 }
 
-/* Emit one level down by messages. Shard s starts after its owner and goes around to it. */
+/* Emit the reduction at one level on the way down by messages around a ring of the members of the
+ * unit. Each shard starts at the member after its owner. It passes every member, which adds its
+ * data, and ends at its owner. */
 static void down_ring(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -268,7 +278,9 @@ static void down_ring(struct composer *c, uint32_t level)
     free(sorted);
 }
 
-/* Move the data to where the next level reads them. A unit of one member has nothing to reduce. */
+/* Emit one level of the way down where the unit of this rank has one member, so that nothing is
+ * reduced. Copy the shards of this rank to where the next level reads them. At the lowest level
+ * that makes partials of SRC. */
 static void down_alone(struct composer *c, uint32_t level)
 {
     if (level == 0) /* all shards belong to this rank */
@@ -294,7 +306,8 @@ static void copy_to_shared(struct composer *c)
     }
 }
 
-/* Emit the way down, level by level from the lowest, to the shards that this rank owns. */
+/* Emit the reductions of the way down, level by level from the lowest. After them each shard that
+ * this rank owns is reduced over all levels that divide shards among members. */
 static void go_down(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -327,9 +340,9 @@ static void end_down(struct composer *c)
 }
 
 /* --- up: final shards from their owners to all ranks ------------------------------------------ */
-/* Return whether owners store shards into the memory of the receivers. If not, they publish them in
- * their own SHARED, where the others fetch them. They do so in STAGED when there are no
- * contributions whose cache lines can be reused (see intra_node.c). */
+/* Return whether the owners of final shards write them into the memory of the receivers. If not,
+ * they copy them to their own SHARED, where the receivers fetch them. That is so with STAGED if
+ * nothing is reduced, when no cache lines of contributions can be reused (see intra_node.c). */
 static bool stores(const struct composer *c)
 {
     return c->mapped || c->down;
@@ -348,7 +361,9 @@ static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
     return false;
 }
 
-/* Copy to SHARED those of `run` shards from s on that are not published yet. */
+/* Copy final shards s to s + `run` - 1 from the space `from` of this rank to its SHARED, where
+ * others fetch them. Shards that it has already copied there, at a level above `level`, are left
+ * out. */
 static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                            enum twill_space from)
 {
@@ -363,7 +378,9 @@ static void publish_shards(struct composer *c, uint32_t level, uint32_t s, uint3
     }
 }
 
-/* Emit one level up as the owner of `run` shards from s on, which are in `from`. */
+/* Emit what the owner of shards s to s + `run` - 1 does at a level of the way up. The final shards
+ * are in its `from`. It copies them to its DST, and to the memory of the other members or to its
+ * own SHARED, as stores() decides. */
 static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, uint32_t run,
                               enum twill_space from)
 {
@@ -394,7 +411,9 @@ static void await_started(struct composer *c, uint32_t level)
     await_marked(c, l->count, true);
 }
 
-/* Emit the copies of what the owners have stored or published. Only for STAGED. */
+/* Copy the final shards that other members own at this level into DST. They are in SHARED of this
+ * rank if the owners write them there (see stores()), else in SHARED of the owners. Only for
+ * STAGED. */
 static void fetch(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -412,7 +431,9 @@ static void fetch(struct composer *c, uint32_t level)
     }
 }
 
-/* Emit one level up by accesses to shared memory. The owners of shards give them to the others. */
+/* Emit one level of the way up through memory. In each unit, the owners of final shards write them
+ * to the other members, or to their own SHARED, and signal. With STAGED the other members then copy
+ * them to DST. Afterwards each rank has the shards that its unit had before. */
 static void up_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -523,7 +544,8 @@ static void end_broadcast(struct composer *c)
         twill_emit_await(c->e, &node, 2, 0);
 }
 
-/* Emit the allreduce of each owned shard at the top. Its last messages may stay posted. */
+/* Emit the allreduce by messages at the highest level, for each shard that this rank owns. The last
+ * sends may still be posted when it ends, but no receives. */
 static void emit_top(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -567,7 +589,9 @@ static void emit_all(struct composer *c)
     wait_if_posted(c->e, true);
 }
 
-/* Declare the blocks and the scratch of the schedule, which are equal on all ranks. */
+/* Set in the emitter the numbers of blocks, shards and scratch blocks, which are equal on all
+ * ranks, and which buffers of peers are accessed. Also set `each` and `final` of the composer. In a
+ * broadcast, the top level no longer divides the shards. */
 static void declare_schedule(struct composer *c, enum twill_protocol protocol)
 {
     struct twill_hierarchy *l = &c->hierarchy;

@@ -8,7 +8,8 @@
 
 /* Return the function that emits an allreduce by a method (enum twill_how), which is not DIRECT. */
 twill_emit_allreduce_fn twill_compose_allreduce(unsigned how);
-/* Return how many copies of the blocks in TMP an allreduce among `members` by `how` needs. */
+/* Return how many copies of the message's blocks in TMP an allreduce among `members` ranks needs as
+ * scratch. `how` is its method (enum twill_how). */
 uint32_t twill_compose_copies(unsigned how, uint32_t members);
 
 /* Emit an allreduce, reduce-scatter, allgather or broadcast over the levels choice[choices], in
@@ -17,10 +18,11 @@ uint32_t twill_compose_copies(unsigned how, uint32_t members);
 void twill_compose(struct twill_emitter *e, const struct twill_shape *shape,
                    const struct twill_level_choice *choice, uint32_t choices);
 
-/* Emit a collective over two levels, the ranks of a node through memory and the nodes by the method
- * `how`. Each rank communicates its shard with other nodes in STAGED and MAPPED, else one leader
- * per node. Emits an allreduce, a barrier with RECURSIVE_DOUBLING or BRUCK, or, in STAGED and
- * MAPPED, a reduce-scatter or allgather. */
+/* Emit an allreduce, barrier, reduce-scatter or allgather over two levels. The ranks of a node
+ * communicate through memory by the protocol of the shape, and nodes exchange messages by the
+ * method `how`. With STAGED and MAPPED each rank exchanges its shard with other nodes. With other
+ * protocols, and in a barrier, only one leader per node does. A barrier requires RECURSIVE_DOUBLING
+ * or BRUCK, while a reduce-scatter or allgather requires STAGED or MAPPED. */
 void twill_emit_two_levels(struct twill_emitter *e, const struct twill_shape *shape,
                            enum twill_how how);
 

@@ -21,8 +21,10 @@ static bool level_is_known(const struct twill_world *w, unsigned level)
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Set first[], member[], units and widest of a level from the units below it, NULL for ranks, by
- * lowest rank. Returns false if out of memory. The caller frees the arrays in any case. */
+/* Find the members of the units of a level, which are the units of the level `below` or, if that is
+ * NULL, ranks. Sets `units`, `widest` and the arrays first[] and member[], in which members are
+ * ordered by their lowest rank. Returns false if out of memory. The caller frees the arrays in any
+ * case. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
 {
@@ -63,7 +65,9 @@ static void release_level(struct twill_hierarchy_level *level)
     free(level->place);
 }
 
-/* Set in a level which member each rank, and this rank, is in. Returns false if out of memory. */
+/* Set place[] of a level, the index of the member that contains each rank among the members of its
+ * unit. Also sets `fanout` and `me`, for the unit of `rank`. `below` is the next lower level, or
+ * NULL. Returns false if out of memory. */
 static bool members_find(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w,
                          uint32_t rank)
@@ -83,7 +87,8 @@ static bool members_find(struct twill_hierarchy_level *level,
     return true;
 }
 
-/* Compute the number of shards, and for each level that of consecutive shards of one member. */
+/* Compute the number of shards of the hierarchy, and `weight` of each level. The weight is the
+ * number of consecutive shards that one member of a unit gets before the next member's begin. */
 static void shards_count(struct twill_hierarchy *l)
 {
     l->shards = 1;
@@ -135,7 +140,8 @@ void twill_hierarchy_close(struct twill_hierarchy *l)
         release_level(&l->level[j]);
 }
 
-/* Return which of `fanout` members of a unit of this level has shard s. */
+/* Return the index, from 0 to `fanout` - 1, of the member that owns shard s in a unit of this level
+ * with `fanout` members. */
 static uint32_t member_of(const struct twill_hierarchy *l,
                           const struct twill_hierarchy_level *level, uint32_t fanout, uint32_t s)
 {

@@ -46,30 +46,37 @@ struct twill_level_choice {
     uint8_t how;   /* enum twill_how */
 };
 
-/* A level, its units, and the position of the emitting rank. The hierarchy owns the arrays. */
+/* One level of a hierarchy, and the position of the emitting rank in it. A member of a unit is a
+ * unit of the next lower level inside it, or a rank at the lowest level. The hierarchy owns the
+ * arrays first[], member[] and place[]. */
 struct twill_hierarchy_level {
     struct twill_level_choice choice;
     const uint32_t *unit; /* [size] unit of a rank, owned by the world, or NULL for one unit */
     uint32_t units;
     uint32_t widest;          /* largest number of members of a unit */
-    uint32_t weight;          /* consecutive shards of one member */
+    uint32_t weight;          /* number of consecutive shards that a member gets at a time */
     uint32_t *first, *member; /* [units + 1] index in `member` of the first member of a unit */
     uint32_t *place;          /* [size] index, in its unit, of the member that a rank is in */
     uint32_t fanout, me;      /* members of the unit of this rank, and the index of its member */
 };
 
-/* All levels for one rank, from twill_hierarchy_open() to twill_hierarchy_close(). */
+/* The levels of a composed schedule as one rank sees them, made by twill_hierarchy_open() and freed
+ * by twill_hierarchy_close(). */
 struct twill_hierarchy {
     const struct twill_world *world;
     struct twill_hierarchy_level level[TWILL_MAX_LEVELS];
-    uint32_t count;    /* levels, lowest first, without those in which all units have one member */
-    uint32_t scatters; /* levels that scatter, from the lowest, all but a top by messages */
+    uint32_t count; /* levels, lowest first, without those in which all units have one member */
+    /* The number of levels, from the lowest, at which the members of a unit divide the shards among
+     * themselves. A top level that exchanges messages does not, unless `sharded`. */
+    uint32_t scatters;
     uint32_t shards;
     bool sharded; /* shard r belongs to rank r */
 };
 
-/* Build the hierarchy of the chosen levels, which are ascending and end with the whole world.
- * Returns false if out of memory. The caller closes it in any case. */
+/* Build the hierarchy of choice[choices] for `rank`. The choices are ascending and end with the
+ * whole world. Unknown levels are left out, and those in which every unit has one member. With
+ * `sharded` the message has one shard per rank, which ends at that rank. Returns false if out of
+ * memory. The caller calls twill_hierarchy_close() in any case. */
 bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *world, uint32_t rank,
                           bool sharded, const struct twill_level_choice *choice, uint32_t choices);
 /* Free the arrays of the levels. */
@@ -82,17 +89,20 @@ static inline uint32_t twill_level_unit(const struct twill_hierarchy_level *leve
 {
     return level->unit == NULL ? 0 : level->unit[rank];
 }
-/* Return the rank that owns shard s among those of member m of the unit of `rank` at a level. */
+/* Return the rank that owns shard s among the ranks of one member of the unit of `rank` at a level.
+ * `m` is the index of the member in the unit. Shards are numbered over the whole message. */
 uint32_t twill_hierarchy_owner_rank(const struct twill_hierarchy *l, uint32_t level, uint32_t rank,
                                     uint32_t m, uint32_t s);
 /* Return the index of the member, in the unit of the emitting rank, that gets shard s. */
 uint32_t twill_hierarchy_owner(const struct twill_hierarchy *l, uint32_t level, uint32_t s);
-/* Return whether shard s belongs to the emitting rank after `levels` levels. */
+/* Return whether shard s belongs to the emitting rank after the lowest `levels` levels. At each of
+ * them the members of its unit divide the shards among themselves. */
 bool twill_hierarchy_owns(const struct twill_hierarchy *l, uint32_t levels, uint32_t s);
 /* Return how many blocks of TMP a schedule over these levels needs at least. */
 uint64_t twill_hierarchy_blocks(const struct twill_hierarchy *l);
-/* Return the number of `direct` levels from `low` to below `high` in which the unit of the rank has
- * several members. In each of them the rank signals once on the way down and once on the way up. */
+/* Return the number of levels from `low` to below `high` at which ranks communicate through memory
+ * (TWILL_BY_DIRECT) and the unit of `rank` has several members. At each of them the rank signals
+ * once on the way down, which reduces, and once on the way up, which returns results. */
 uint32_t twill_hierarchy_signals(const struct twill_hierarchy *l, uint32_t rank, uint32_t low,
                                  uint32_t high);
 

@@ -2,16 +2,17 @@
 /* Reduce-scatter and allgather on a circulant graph. halving_doubling.c explains the idea. */
 #include "algorithms/collectives/cores.h"
 
-/* One step for the shards at positions `from` to `to` - 1 to the right of position `base`. It is
- * split into runs of consecutive blocks that are either all partials or all raw. Shards nearer than
- * `partials` have been reduced before. It sends if `out`, else it receives. */
+/* The shards that one step sends to `peer` (`out`) or receives from it. They belong to the
+ * positions base + from to base + to - 1 of the group, modulo its size. This rank already has
+ * partials of those less than `partials` after `base`, and of the others only its raw data. */
 struct shard_range {
     uint32_t base, from, to, partials, peer; /* `peer` is a rank */
     bool out, reduces, ends; /* `reduces` in a reduce-scatter, and `ends` in its last round */
 };
 
-/* Emit one message for a run of blocks. `partial` says what is sent or received, `own` whether this
- * rank has a partial of the blocks already. */
+/* Append one message of `blocks` blocks from `block` on, which sends to the peer of the step or
+ * receives from it. `partial` says that the message is a partial. `own` says that this rank has a
+ * partial of the blocks already, with which a received message is reduced. */
 static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, uint32_t block,
                         uint32_t blocks, bool partial, bool own)
 {
@@ -29,8 +30,9 @@ static void emit_blocks(struct twill_emitter *e, const struct shard_range *s, ui
                                    (s->ends ? TWILL_STEP_FINAL : 0));
 }
 
-/* Emit the messages of a step, the farthest shards first, because what was received last is sent
- * last. `distance` is that between the offsets of a shard seen by receiver and sender. */
+/* Append the messages of a step, one per run of consecutive blocks that are all partials or all
+ * raw. The farthest shards go first, because what was received last is sent last. In a receive that
+ * reduces, `distance` is how far the sender is to the left, else 0. */
 static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
                         const struct shard_range *s, uint32_t distance)
 {

@@ -5,23 +5,26 @@
  * operands in order. The last operand goes to DST, and the accumulator is reduced with it there. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Return the number of the window, the turns that are posted at once, that turn k is in. */
+/* Return the number, from 0, of the window that contains turn k of this rank. A window has
+ * TWILL_EXCHANGE_WINDOW turns, which are posted at once. With `by_rank` the turns are with the
+ * other members in the order of the group, else at increasing distance. */
 static uint32_t window_of(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     return (by_rank ? g->me + k + (k >= g->me) : k) / TWILL_EXCHANGE_WINDOW;
 }
 
-/* A turn of a rank in a total exchange, in which it sends to one member and receives from one. The
- * turns of a window are posted at once. By rank, the turns are with members 0, 1, 2, ... in order.
- * Then x and y exchange in window (x + y) / TWILL_EXCHANGE_WINDOW, so that windows agree on all
- * ranks. Otherwise turn k - 1 sends k positions to the right and receives from k to the left. */
+/* A turn of a rank in a total exchange, in which it sends to one member and receives from one. By
+ * rank, the turns are with members 0, 1, 2, ... in order. Members x and y then exchange in window
+ * (x + y) / TWILL_EXCHANGE_WINDOW, the same on both. If not by rank, turn k sends k + 1 positions
+ * to the right and receives from k + 1 to the left. */
 struct turn {
     uint32_t to, from; /* positions in the group */
-    uint32_t operand; /* number of the received operand, where this rank's is `me` (by rank) or 0 */
-    bool last;        /* it is the last turn of its window */
+    uint32_t operand;  /* number of the received operand: by rank `from`, else k + 1 in turn k */
+    bool last;         /* it is the last turn of its window */
 };
 
-/* Return turn k of this rank in a total exchange. */
+/* Return turn k, from 0 on, of this rank in a total exchange. With `by_rank` its turns are with the
+ * other members in the order of the group, else at increasing distance. */
 static struct turn turn_at(const struct twill_group *g, bool by_rank, uint32_t k)
 {
     bool last = k + 2 >= g->size || window_of(g, by_rank, k) != window_of(g, by_rank, k + 1);
@@ -59,8 +62,9 @@ static twill_operand intake_operand(const struct twill_intake *in, uint32_t i)
     return data_at(TWILL_TMP, in->tmp + (1 + i % (2 * TWILL_EXCHANGE_WINDOW)) * in->stride);
 }
 
-/* Receive operand number i. If the operand of this rank is one of the first two, the other one is
- * reduced with it on arrival. If there are only two, that is the result. */
+/* Post the receive of operand number i from rank `from`. If it and this rank's operand, number
+ * `own`, are numbers 0 and 1, it is reduced with SRC on arrival. It goes to the accumulator then or
+ * if i is 0, else to its slot in TMP. With two members the result goes to DST. */
 static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
                            const struct twill_intake *in, uint32_t own, uint32_t i, uint32_t from)
 {
@@ -75,14 +79,17 @@ static void receive_intake(struct twill_emitter *e, const struct twill_group *g,
         twill_emit_recv(e, from, i == 0 ? acc : intake_operand(in, i), in->blocks, 0);
 }
 
-/* Return whether operand number i needs no reduction after its arrival, because it is reduced on
- * arrival or starts the accumulator. `own` is the number of this rank's operand. */
+/* Return whether operand number i of a reduction needs no step after its arrival. Operand 0 is
+ * received in the accumulator. Operand 1 is reduced with it on arrival if one of the two is that of
+ * this rank, whose number is `own`. */
 static bool comes_reduced(uint32_t own, uint32_t i)
 {
     return i == 0 || (i == 1 && own < 2);
 }
 
-/* Reduce operands from number *i to `end` - 1, at most `most` of them, and advance *i. */
+/* Reduce operands number *i to `end` - 1, at most `most` of them, into the accumulator in TMP, and
+ * advance *i past them. After the last operand of all, the final result goes to DST. `own` is the
+ * number of this rank's operand, which is in SRC. */
 static void reduce_operands(struct twill_emitter *e, const struct twill_group *g,
                             const struct twill_intake *in, uint32_t own, uint32_t *i, uint32_t end,
                             uint32_t most)

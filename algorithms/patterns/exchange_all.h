@@ -13,10 +13,13 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
 
 #define TWILL_EXCHANGE_WINDOW 4 /* turns that are posted at once */
 
-/* A reduction of what all members of a group contribute, received by twill_emit_intake(). */
+/* The arguments of twill_emit_intake(), a plain value of its caller. It reduces on this rank what
+ * all members of a group contribute. */
 struct twill_intake {
-    uint32_t first, blocks; /* blocks to reduce, FINAL into DST */
-    bool by_rank;           /* in the order of the group; else its own first, then leftwards */
+    uint32_t first, blocks; /* the range of blocks to reduce, whose FINAL result goes to DST */
+    /* Operands are reduced in the order of the group. Otherwise this rank's own operand is first,
+     * then come those of the members on its left, the nearest first. */
+    bool by_rank;
     enum {
         TWILL_INTAKE_NOTHING,
         TWILL_INTAKE_SHARD,

@@ -111,7 +111,8 @@ static void publish_space(struct twill_emitter *e, enum twill_protocol protocol,
     twill_emit_signal(e);
 }
 
-/* Return the space of peers in which IMM or FLAT publishes data. */
+/* Return the space from which ranks read what a peer has published by this protocol, which is
+ * IMM|PEER with IMM, else SHARED|PEER. */
 static unsigned published_space(enum twill_protocol protocol)
 {
     return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
@@ -123,7 +124,8 @@ static unsigned await_flags(enum twill_protocol protocol)
     return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;
 }
 
-/* Return the ordinal to await. IMM lines are not counted, so their ordinal is 0. */
+/* Return the ordinal of an AWAIT of what a peer has published first. It is 1, for the first SIGNAL
+ * of the peer. With IMM it is 0, because IMM lines are not counted. */
 static uint32_t first_ordinal(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? 0 : 1;
@@ -228,7 +230,9 @@ void twill_emit_node_release(struct twill_emitter *e)
         twill_emit_await_one(e, g.rank[0], 1, 0);
 }
 
-/* Publish the data of a broadcast, and in MAPPED, wait until the others have read them. */
+/* Publish the blocks in `from` of this rank to its node in a broadcast. STAGED copies them to
+ * SHARED and IMM to the IMM line. With MAPPED peers read `from` itself, and this rank waits until
+ * all have read it. */
 static void publish_group(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_protocol protocol, enum twill_space from)
 {

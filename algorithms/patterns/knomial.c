@@ -49,7 +49,9 @@ uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v)
     return n;
 }
 
-/* Return whether the messages prove to number a, when it ends, that number b has started. */
+/* Return whether the messages of the tree prove to number a, when it ends, that number b has
+ * started. Messages that go `up` prove it to the ancestors of b and to the member at position
+ * `last`, which receives the result. Those that go down prove it to the descendants of b. */
 static bool number_delivers(const struct twill_tree *t, bool up, uint32_t last, uint32_t a,
                             uint32_t b)
 {
@@ -126,7 +128,9 @@ static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
  * arrival, without being stored. If the order is by rank, the root of the tree is rank 0, which
  * then sends the final result, in its TMP, to the root of the collective. */
 
-/* Return PARTIAL if number v sends a partial, or 0 if it sends only its raw data. */
+/* Return the flags of the message in which number v sends its operand to its parent. They are
+ * PARTIAL if the operands of all members are partials (`from` is TMP) or v has children, whose
+ * operands it has reduced. Else they are 0. */
 static unsigned message_kind(const struct twill_tree *t, enum twill_space from, uint32_t v)
 {
     return from == TWILL_TMP || subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
@@ -180,7 +184,9 @@ void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
 /* Gathers go up a k-nomial tree and scatters go down. The shards of a subtree are consecutive, so
  * they are one message, or two where they wrap around. Shards on their way are in TMP. */
 
-/* Send or receive the blocks of the subtree of v, as one message or two. */
+/* Send, or else receive, the blocks of all members in the subtree of number v. The other side is
+ * number `peer`, and the blocks are in `space` of this rank. There is one message, or two if the
+ * positions of the subtree wrap around the end of the group. */
 static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t, uint32_t v,
                             uint32_t peer, bool sends, enum twill_space space)
 {

@@ -32,18 +32,22 @@ uint32_t twill_tree_children(const struct twill_tree *t, uint32_t v);
 /* Return the number of the i-th child of number v, in ascending order. It need not exist. */
 uint32_t twill_tree_child(const struct twill_tree *t, uint32_t v, uint32_t i);
 
-/* Append a SIGNAL if messages of the tree do not prove to a rank of the node that this one has
- * started. They do to descendants on the way down, to ancestors on the way up. Call it before them.
- * `last` is the position of a member that finally receives from all others, as the root does. */
+/* Append a SIGNAL if some rank of the node cannot conclude from the messages of the tree that this
+ * rank has started. Messages that go `up` prove it to the ancestors of this rank and to the member
+ * at position `last`, which receives the result. Those that go down prove it to its descendants,
+ * and `last` is ignored. Call it before the messages, and twill_emit_tree_leave() after them. */
 void twill_emit_tree_enter(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
-/* Append, after the messages, AWAITs of ranks of the node that these do not prove to have started.
- * With twill_emit_tree_enter(), no rank ends before all ranks of its node have started. */
+/* Append, after the messages of the tree, AWAITs of those ranks of the node that the messages do
+ * not prove to have started. `up` and `last` are those of twill_emit_tree_enter(). With both
+ * functions, no rank ends before all ranks of its node have started. */
 void twill_emit_tree_leave(struct twill_emitter *e, const struct twill_tree *t, bool up,
                            uint32_t last);
 
-/* Reduce `from` of all members (SRC, or a partial in TMP), ordered by number, into DST of the
- * member at position `last`, which need not be the root. Uses TMP. Ends with nothing posted. */
+/* Reduce `from` of all members (SRC, or a partial in TMP) into DST of the member at position
+ * `last`. Operands are reduced in the order of their numbers in the tree, so that of the root is
+ * first. If `last` is not the root, the root sends it the result. Uses TMP. Ends with nothing
+ * posted. */
 void twill_emit_tree_reduce(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, uint32_t last);
 /* Gather the blocks of every member, which are in `own` (SRC or TMP), into DST of the root. Those

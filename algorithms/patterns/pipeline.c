@@ -13,7 +13,9 @@ struct pipeline {
     enum twill_space result;
 };
 
-/* Set *block to the block that is `delay` after the clock. Returns false if there is none. */
+/* Set *block to the number of the block that is handled at time `time`. The first block is handled
+ * at time `delay`, and each further one a time later. Returns false if none is handled at that
+ * time. */
 static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, uint32_t *block)
 {
     *block = p->first + time - delay;
@@ -48,7 +50,8 @@ static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uin
                 (p->up->child[1].first ? TWILL_STEP_FIRST : 0));
 }
 
-/* Post what a rank sends to its parent at this time of the way up. */
+/* Append the SEND of a block to the parent in the tree that reduces, if this rank sends one at this
+ * time. `time` counts the rounds of the whole pipeline from 0. */
 static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint32_t time)
 {
     uint32_t block;
@@ -58,7 +61,9 @@ static void post_up_send(struct twill_emitter *e, const struct pipeline *p, uint
                         leaf ? 0 : TWILL_STEP_PARTIAL);
 }
 
-/* Post receive and sends of a rank at this time of the way down, which starts at `start`. */
+/* Append this rank's receive from its parent and its sends to its children in the tree that
+ * broadcasts, at this time. `time` counts the rounds of the whole pipeline from 0. The root sends
+ * the first block at time `start`. */
 static void post_down(struct twill_emitter *e, const struct pipeline *p, uint32_t time,
                       uint32_t start)
 {

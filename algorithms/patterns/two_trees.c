@@ -2,7 +2,8 @@
 /* The parents and children of two binary trees over one group. double_tree.c explains their use. */
 #include "algorithms/patterns/pipeline.h"
 
-/* Return the node of a tree that is at this position. */
+/* Return the number of the tree's node to which a position belongs, as in struct twill_two_shape.
+ * Positions are those of ranks in the group, counted from that of the root. */
 static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
 {
     if (position == 0 || t->kind == TWILL_TWO_PLAIN)
@@ -12,7 +13,8 @@ static uint32_t node_at(const struct twill_two_shape *t, uint32_t position)
     return position == 1 ? t->size - 1 : position - 1;
 }
 
-/* Return the position of a node of a tree. */
+/* Return the position of the rank that is at this node of the tree. Positions are those of ranks in
+ * the group, counted from that of the root. */
 static uint32_t position_of(const struct twill_two_shape *t, uint32_t node)
 {
     if (node == 0 || t->kind == TWILL_TWO_PLAIN)
@@ -20,7 +22,8 @@ static uint32_t position_of(const struct twill_two_shape *t, uint32_t node)
     return t->kind == TWILL_TWO_MIRRORED ? t->size - node : node % (t->size - 1) + 1;
 }
 
-/* Return the parent of a node, which is not 0. */
+/* Return the number of the tree's node that is the parent of `node`, which must not be 0, the
+ * root. */
 static uint32_t parent_of(const struct twill_two_shape *t, uint32_t node)
 {
     uint32_t bit = node & -node, up = (node ^ bit) | bit << 1;

@@ -352,8 +352,9 @@ size_t twill_emit_mark(const struct twill_emitter *e)
     return e->lanes[e->lane].count;
 }
 
-/* Move a step that needs the WAIT to the mark, as the steps between could not precede the WAIT.
- * Leave it if that passes a message in its direction with its peer, as these match in order. */
+/* Move step number `step`, which needs the WAIT, forward to index `mark`, so that it comes first
+ * after the WAIT that is inserted there. Leave it if it would pass a message in the same direction
+ * with the same peer, because these match in order. */
 static void move_to_mark(struct twill_step_list *list, size_t mark, size_t step)
 {
     struct twill_step first = list->steps[step];

@@ -35,8 +35,9 @@ struct twill_group {
     uint32_t size;
     uint32_t me;            /* position of the emitting rank in `rank` */
     uint32_t first, blocks; /* the range of blocks that they communicate */
-    /* [size] the number of the shard of each member, where the blocks are divided into one equal
-     * shard per member, `rank` if they are those of the message, or NULL if it is the position */
+    /* [size] the number of the shard of each member, where the blocks are divided into one shard
+     * per member. NULL means that it is the position of the member. It is the same array as `rank`
+     * if the message itself has one shard per rank. */
     const uint32_t *shard;
 };
 
@@ -52,9 +53,11 @@ struct twill_range {
 uint32_t twill_ring_ranges(struct twill_range range[2], uint32_t size, uint32_t first,
                            uint32_t length);
 
-/* Return the whole world in world->order, in which neighbours are close in the machine. */
+/* Return the group of all ranks in world->order, in which neighbours are close in the machine. They
+ * communicate the first `blocks` blocks of the message. */
 struct twill_group twill_group_world(const struct twill_emitter *e, uint32_t blocks);
-/* Return the whole world by rank, for orders other than TWILL_ORDER_ANY. */
+/* Return the group of all ranks in ascending order, for reductions that are not in TWILL_ORDER_ANY.
+ * They communicate the first `blocks` blocks of the message. */
 struct twill_group twill_group_ranks(const struct twill_emitter *e, uint32_t blocks);
 /* Return the ranks of the node of the emitting rank, ascending, with all blocks of the emitter. */
 struct twill_group twill_group_node(const struct twill_emitter *e);
@@ -85,17 +88,21 @@ void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, 
 /* Append a RECV_REDUCE, dst = src op message, or with FIRST in `flags`, dst = message op src. */
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
-/* Append dst = src as a partial, where a rank has only its own data to reduce with partials. */
+/* Append dst = src, which makes a partial of raw data. A rank that has nothing to reduce its data
+ * with needs it where the other ranks contribute partials. */
 void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
                       uint32_t blocks);
-/* Append dst = src with FINAL, where `src` is a partial that already contains all operands. */
+/* Append dst = src of `blocks` blocks, where `src` is a partial that contains the operands of all
+ * ranks. The step has the flag FINAL, which makes it the final value (AVG divides here). */
 void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
                          uint32_t blocks);
 /* Append dst = dst op src, or dst = src op dst if `flags` contains FIRST. */
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags);
-/* Append dst = the reduction of `src` of all members, in the order of the group, in as many passes
- * as the number of operands requires. FINAL is in the last pass, OWN_SRC in that of this rank. */
+/* Append dst = the reduction of `src` of all members, in the order of the group. These are several
+ * steps if there are more operands than one step takes. `flags` may contain PARTIAL if `src` is a
+ * partial, and FINAL, which the last step gets, if the result is complete. With OWN_SRC, SRC is
+ * read instead of `src` on this rank. */
 void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
                        twill_operand src, uint32_t blocks, unsigned flags);
 /* Like twill_emit_reduce() with FINAL, but several passes accumulate in `scratch`, not in DST. */
@@ -111,13 +118,18 @@ void twill_emit_put_imm(struct twill_emitter *e, twill_operand src, unsigned fla
 void twill_emit_wait(struct twill_emitter *e);
 /* Append a SIGNAL to all ranks of the node. */
 void twill_emit_signal(struct twill_emitter *e);
-/* Append AWAITs of the `ordinal`-th SIGNAL, or with IMM the PUT_IMM, of all other members. */
+/* Append AWAITs of all other members. They wait until each has sent `ordinal` SIGNALs in this lane
+ * since the start of the schedule. With IMM in `flags`, `ordinal` is 0, and they wait for its
+ * PUT_IMM. */
 void twill_emit_await(struct twill_emitter *e, const struct twill_group *g, uint32_t ordinal,
                       unsigned flags);
-/* Append an AWAIT of the `ordinal`-th SIGNAL, or with IMM in `flags`, the PUT_IMM of a rank. */
+/* Append an AWAIT of rank `peer`. It waits until that rank has sent `ordinal` SIGNALs in this lane
+ * since the start of the schedule. With IMM in `flags`, `ordinal` is 0, and it waits for the
+ * PUT_IMM. */
 void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordinal, unsigned flags);
 
-/* Return the index of the step that will be appended next to the current lane. */
+/* Return the index that the step which is appended next will have in the current lane. It marks a
+ * place for twill_emit_insert_wait(). */
 size_t twill_emit_mark(const struct twill_emitter *e);
 /* Insert a WAIT at the mark if one of the steps since then accesses what an earlier posted message
  * may still write, or writes what one may still read, or TWILL_EMIT_POSTED are posted. */
@@ -126,11 +138,13 @@ void twill_emit_insert_wait(struct twill_emitter *e, size_t mark);
 
 /* Return whether the messages prove to `rank`, when it ends, that `other` has started. */
 typedef bool (*twill_emit_knows_fn)(const void *user, uint32_t rank, uint32_t other);
-/* Append a SIGNAL where messages do not prove to all ranks of the node that this rank has started.
- * Call it before all other steps, in a lane without SIGNALs, and twill_emit_await_join() last. */
+/* Append a SIGNAL unless messages prove to all other ranks of the node that this rank has started.
+ * It calls `knows` with `user` for each of these ranks to find out. Call it before all other steps,
+ * in a lane without SIGNALs, and twill_emit_await_join() after them. */
 void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
-/* Append AWAITs of the ranks of the node that are not proven to have started. With
- * twill_emit_join(), no rank ends before all ranks of its node have started. */
+/* Append AWAITs of those ranks of the node that messages do not prove to this rank to have started.
+ * It calls `knows` with `user` for each of them to find out. With twill_emit_join(), no rank ends
+ * before all ranks of its node have started. */
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 
 /* Emit a reduction over this rank alone into DST, from SRC, TMP (a partial), or DST (no step). */

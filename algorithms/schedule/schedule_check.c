@@ -104,7 +104,9 @@ static bool is_buffer(unsigned space)
     return space == TWILL_SRC || space == TWILL_DST;
 }
 
-/* Check that `owner` holds these blocks, if they are of SRC or DST. Returns NULL, or the fault. */
+/* Check that rank `owner` holds the shards in which an operand of the step lies, all blocks of the
+ * step counted. `space` is SRC or DST, while other spaces always pass. Returns NULL, or the fault
+ * as the end of a sentence. */
 static const char *check_held(const struct check *c, uint32_t owner, unsigned space,
                               const struct twill_step *step, twill_operand operand)
 {
@@ -118,7 +120,8 @@ static const char *check_held(const struct check *c, uint32_t owner, unsigned sp
     return NULL;
 }
 
-/* Check that the rank, or the peers, hold the blocks of an operand. Returns NULL, or the fault. */
+/* Check that SRC or DST of this rank, or of the peers if the operand is theirs, contains the shards
+ * in which an operand lies. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_owners(const struct check *c, const struct twill_step *step,
                                 twill_operand operand)
 {

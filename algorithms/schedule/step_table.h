@@ -15,7 +15,8 @@ struct twill_step_shape {
     bool posts;                  /* its message remains posted until the next WAIT of the lane */
 };
 
-/* Return the constant of an operation, which must be below TWILL_STEP_OP_COUNT. */
+/* Return the constant that says which operands, peers and flags the steps of an operation (enum
+ * twill_step_op) have. The operation must be below TWILL_STEP_OP_COUNT. */
 const struct twill_step_shape *twill_step_shape(unsigned op);
 /* Return a name such as "SHARED", or "?" if there is no such space. */
 const char *twill_space_name(unsigned space);

@@ -48,7 +48,8 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
     return point->falls ? point->picoseconds - more : point->picoseconds + more;
 }
 
-/* Set the rates between the points. The last point continues the preceding rate unless it falls. */
+/* Set the rates between the points of a candidate's curve. Beyond the last point the curve rises at
+ * the preceding rate, or if that is a fall, it stays level. */
 static void compute_rates(struct twill_candidate *c)
 {
     for (unsigned i = 0; i + 1 < c->points; i++) {
@@ -130,7 +131,8 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
     compute_rates(c);
 }
 
-/* Set the least and the most bytes for which a candidate can be used. */
+/* Set the least and the most bytes for which a candidate can be used in requests like `like`. They
+ * depend on its protocol. SIZE_MAX means no limit. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
@@ -150,8 +152,8 @@ enum { SMALL_STEP = 1, LARGE_STEP = 4 };
 struct priced {
     /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
     uint64_t unsupported;
-    uint64_t fingerprint;
-    uint64_t price[CURVE_STEPS]; /* at steps_at, 0 where it is not needed */
+    uint64_t fingerprint;        /* hash of its schedules */
+    uint64_t price[CURVE_STEPS]; /* at the sizes steps_at, 0 where none was computed */
 };
 _Static_assert(sizeof(struct priced) <= TWILL_PRICE_WORDS * sizeof(uint64_t), "fits a record");
 
@@ -166,10 +168,10 @@ struct gathering {
     uint64_t key; /* hash of everything on which the prices here depend */
 };
 
-/* Return the largest message, in bytes, for which a candidate may be chosen by its cost. Where
- * eight ranks or more share an interface slower than their memory, an allreduce above 64 KiB must
- * be hierarchical. Flat algorithms, which do not distinguish the ranks of a node, differ from it by
- * less than the error of the model. With measurements there is no limit. */
+/* Return the largest message, in bytes, for which a candidate may be chosen by its cost, or
+ * SIZE_MAX. The limit is TWILL_FLAT_MOST for an allreduce without measurements that ignores nodes,
+ * where eight ranks or more share an interface slower than memory. A hierarchical one costs about
+ * as much there, within the error of the model. */
 static size_t price_most(const struct gathering *g, const struct twill_candidate *c)
 {
     const struct twill_world *world = g->world;
@@ -224,7 +226,8 @@ static bool is_hopeless(const struct gathering *g, const struct twill_algorithm 
     return own != NULL && own->price[SMALL_STEP] / 2 > small && own->price[LARGE_STEP] / 2 > large;
 }
 
-/* Return whether a candidate for all sizes has the same schedules as the one with these prices. */
+/* Return whether a candidate gathered so far, which can be used for all sizes, has the same
+ * schedules as the one whose prices are passed. It compares their hashes. */
 static bool candidate_is_known(const struct gathering *g, const struct priced *priced)
 {
     for (size_t i = 0; i < g->all->count; i++)
@@ -249,7 +252,9 @@ static twill_status grow_candidates(struct gathering *g, struct twill_error *err
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the choice of algorithms");
 }
 
-/* Return at how many of the fixed sizes a candidate has prices, up to one beyond its largest. */
+/* Return the number of sizes, from the start of steps_at, at which a candidate needs prices. The
+ * last of them is the first that is not below its limit `most`, or the end of steps_at. A barrier
+ * has one. */
 static unsigned count_steps(const struct twill_candidate *c, enum twill_collective collective)
 {
     unsigned steps = 1;
@@ -258,8 +263,9 @@ static unsigned count_steps(const struct twill_candidate *c, enum twill_collecti
     return steps;
 }
 
-/* Compute the prices of a candidate. Only its hash is set if those gathered so far show that it is
- * not needed, and only `unsupported` if it cannot be priced. */
+/* Compute the prices of a candidate into *priced. If it repeats the schedules of another, or its
+ * parameter pays less than the default one, the remaining prices stay 0. If it cannot be priced,
+ * only `unsupported` is set. Returns TWILL_OK in these cases as well. */
 static twill_status compute_prices(struct priced *priced, const struct gathering *g,
                                    const struct twill_candidate *c, struct twill_error *error)
 {
@@ -456,8 +462,9 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
     return twill_hash_mix(hash, (uint64_t)like->type);
 }
 
-/* Compute the prices of a candidate for the gathering `user`, unless another rank does. Those for
- * parameters other than the default are often not needed, so skip them. */
+/* Compute and share the prices of a candidate of the gathering `user`, unless another rank has
+ * computed them or is about to. Do nothing if its parameter is not the default one, because such
+ * prices are often not needed. */
 static twill_status help_candidate(void *user, const struct twill_candidate *c,
                                    struct twill_error *error)
 {

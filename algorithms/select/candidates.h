@@ -66,8 +66,9 @@ twill_status twill_candidates_visit(const struct twill_world *world,
                                     const struct twill_select_request *like,
                                     const struct twill_algorithm *only, twill_candidate_fn fn,
                                     void *user, struct twill_error *error);
-/* Return whether `tuning` has a measurement on worlds like this one of an algorithm, protocol and
- * parameter that twill_candidates_visit() would find with these arguments. */
+/* Return whether `tuning` has a measurement of at least one candidate that twill_candidates_visit()
+ * would pass to its function. Only measurements on worlds with as many nodes, and as many ranks on
+ * the fullest node, count. `only` is the one algorithm to consider, or NULL for all. */
 bool twill_candidates_are_measured(const struct twill_world *world,
                                    const struct twill_tuning *tuning,
                                    const struct twill_select_request *like,
@@ -132,7 +133,8 @@ static inline bool twill_candidate_takes(const struct twill_candidate *candidate
 }
 
 /* Return whether the candidate may be chosen by its cost, without a user override (TWILL_ALGORITHM)
- * that names it. It must take the bytes, and its price must be trusted at this size. */
+ * that names it. The message must not exceed its `price_most`, and the candidate must be usable for
+ * `bytes` bytes with this access to buffers of peers (enum twill_access). */
 static inline bool twill_candidate_competes(const struct twill_candidate *candidate, size_t bytes,
                                             unsigned access)
 {

@@ -15,15 +15,16 @@
 /* With fewer ranks, all prices take no longer than a few early choices. */
 #define RANKS_LEAST 16
 
-/* The state of search_forms(). A form is an algorithm with a protocol and a parameter. */
+/* The state of search_forms(), on its stack. It looks for the cheapest form, which is an algorithm
+ * with a protocol and a parameter. */
 struct early_search {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
     const struct twill_select_request *request;
     size_t bytes;
-    struct twill_candidate best; /* the cheapest form so far, without points */
+    struct twill_candidate best; /* the cheapest form so far, without a curve */
     uint64_t cost; /* its cost in picoseconds, TWILL_PRICE_NEVER if there is none yet */
-    bool certain;  /* it is known to be a candidate */
+    bool certain;  /* twill_candidates_create() would certainly keep `best` as a candidate */
 };
 
 /* Return whether a form can be used for the request, with its size, buffers and root. */
@@ -53,8 +54,10 @@ static twill_status price_form(uint64_t *cost, const struct early_search *s,
     return TWILL_OK;
 }
 
-/* Return whether the work of two ranks shows that a form costs more than the best so far. Ranks
- * that share a core are assumed to work at least as long as the less busy of the two. */
+/* Return whether a form, an algorithm with a protocol and a parameter, surely costs more than the
+ * best so far. It does if the first or the middle rank works for longer. Where ranks share a core,
+ * the last rank replaces the middle one. All ranks of the core work at least as long as the less
+ * busy of the two. */
 static bool is_dearer(const struct early_search *s, const struct twill_candidate *c)
 {
     const struct twill_machine_model *model = &s->tuning->model;
@@ -69,7 +72,9 @@ static bool is_dearer(const struct early_search *s, const struct twill_candidate
     return least > s->cost;
 }
 
-/* Keep a form as best of the search `user` if it applies and is cheaper, else update `certain`. */
+/* Price a form, an algorithm with a protocol and a parameter, if it can be used for the request of
+ * the search `user`. If it is the cheapest so far, make it `best`, and update `certain`. Returns an
+ * error only if the form cannot be priced for lack of memory or a fault. */
 static twill_status try_form(void *user, const struct twill_candidate *c, struct twill_error *error)
 {
     struct early_search *s = user;
@@ -109,8 +114,9 @@ static twill_status search_forms(uint64_t words[TWILL_PRICE_WORDS], const struct
     return TWILL_OK;
 }
 
-/* Return whether an early choice is worth the effort, and exact, for this world and size. Several
- * nodes need more (price_most(), map_instead()). Prices above LARGEST are extrapolated. */
+/* Return whether twill_choose_early() saves time and is exact for this world and size. Below
+ * RANKS_LEAST ranks it saves none. With several nodes it is exact only for small messages without
+ * mapped buffers (see price_most(), map_instead()), on one node up to LARGEST. */
 static bool can_decide(const struct twill_world *world, const struct twill_select_request *request)
 {
     size_t bytes = twill_request_bytes(world, request);

@@ -88,7 +88,8 @@ static const char *reason(const struct twill_algorithm *a, const struct twill_wo
     return world->nodes == 1 ? "not on one node" : "not on these nodes and ranks";
 }
 
-/* Return whether a node may run this mapped candidate for a staged one, as in map_instead(). */
+/* Return whether a node whose buffers are mapped may run this MAPPED candidate in place of a chosen
+ * one with STAGED, as map_instead() permits. `bytes` is the size of the message. */
 static bool is_instead(const struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *request, size_t bytes)
 {

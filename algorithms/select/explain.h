@@ -33,9 +33,10 @@ twill_status twill_why(char **text, struct twill_choice *choice, const struct tw
 /* Print the name of a choice to text, such as "torus=4x6@staged". Returns text. */
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
 
-/* Print to `text` half a sentence for the log, with the name of a choice that the chooser made for
- * this request, the reason, its cost and the next best candidate. Leaves the cost out if candidates
- * cannot be made. Allocates nothing if the chooser has seen such a request before. */
+/* Print to text[bytes] a part of a sentence for the log. It has the name of a choice that the
+ * chooser made for this request, the reason, its cost and the next best candidate. If candidates
+ * cannot be made, for lack of memory, only name and reason are printed. Allocates nothing if the
+ * chooser has seen such a request before. */
 void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
                       const struct twill_world *world, const struct twill_tuning *tuning,
                       const struct twill_select_request *request,

@@ -22,8 +22,9 @@ enum twill_link_class {
 const char *twill_link_class_name(enum twill_link_class link);
 /* Return the class of the link between two different ranks of a world. */
 enum twill_link_class twill_link_between(const struct twill_world *world, uint32_t a, uint32_t b);
-/* Return the level whose units a link of this class inside a node connects, the highest known level
- * below the class. Returns TWILL_LEVEL_COUNT if none is known or the link leaves the node. */
+/* Return the level whose units a link of this class inside a node connects. A link that is named
+ * after a unit connects parts of it, so this is the largest known level that is smaller. Returns
+ * TWILL_LEVEL_COUNT if none is known or the link leaves the node. */
 unsigned twill_link_leaves(const struct twill_world *world, enum twill_link_class link);
 
 /* The costs of one class of link, part of a machine model. */

@@ -15,7 +15,9 @@ static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_ste
     return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
 }
 
-/* Return the class of the link from a rank to a peer of its step, whose links have class `link`. */
+/* Return the class of the link from a rank to a peer of one of its steps. `link` is the class of
+ * the links to all peers of the step. If that is TWILL_PRICE_MIXED, the class is looked up in the
+ * world. */
 static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t rank, uint8_t link,
                                       uint32_t peer)
 {
@@ -89,8 +91,9 @@ static struct twill_price_resource *core_of(const struct twill_pricing *p,
     return &p->rank[p->rank[lane->place].core].use.of[TWILL_PRICE_CORE];
 }
 
-/* Occupy the core of the lane for `time` picoseconds, and advance the lane to the end. On a shared
- * core a rank that has waited needs its turn, and ranks that are not simulated do the same work. */
+/* Occupy the core of the lane for `time` picoseconds, and advance the clock of the lane to the end.
+ * On a shared core, a lane that has waited first needs a switch between ranks. If ranks are
+ * simulated by themselves, all that share the core take the same time. */
 static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     if (p->call.model->crowd > 1) {
@@ -200,13 +203,16 @@ static int32_t run_await(struct twill_pricing *p, struct twill_price_lane *lane)
     return TWILL_PRICE_NONE;
 }
 
-/* Return the use of the interface of the rank at a place, which is the port of its node. */
+/* Return the state of the network interface that a simulated rank uses, which is kept with the
+ * first simulated rank of its node. `place` is the index of the rank in p->rank. */
 static struct twill_price_use *interface_of(const struct twill_pricing *p, uint32_t place)
 {
     return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
-/* Return the picoseconds in which bytes of a rank and of those it represents pass an interface. */
+/* Return the picoseconds in which `bytes` bytes of a simulated rank pass the network interface of
+ * its node. If it is simulated by itself, as many bytes of all other ranks of the node pass with
+ * them. */
 static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 {
     return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];
@@ -227,8 +233,9 @@ static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t 
     return in->end = twill_price_later(in->end, first) + time;
 }
 
-/* Let the message of SEND `at` arrive through the interface of the receiving node and the link of
- * the rank, after those that have arrived there. `place` is that of either rank. */
+/* Let the message of step number `at`, a SEND, arrive at its receiver, and wake lanes that wait for
+ * it. It passes the interface of the receiving node and the link of the rank after earlier
+ * messages. `place` is the index in p->rank of the sender or the receiver, which gives the same. */
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);
@@ -379,7 +386,8 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
     return missing;
 }
 
-/* Run lane l while it is the earliest and neither waits nor ends. Returns like run_step(). */
+/* Run lane l while it is the earliest and neither waits nor ends. Returns the number of the step
+ * for which it waits, or a negative number if it waits for none. */
 static int32_t run_lane(struct twill_pricing *p, uint32_t l)
 {
     struct twill_price_lane *lane = &p->lane[l];

@@ -21,15 +21,17 @@ enum twill_price_unit {
     TWILL_PRICE_SCALED /* none, as those of smaller worlds are run instead */
 };
 
-/* A step of a rank whose schedule is simulated, the steps linked to it, and its times in
- * picoseconds, TWILL_PRICE_NOT_YET before it has happened. The pricing owns it. */
+/* A step of a rank whose schedule is simulated. Times are in picoseconds, or TWILL_PRICE_NOT_YET
+ * before the event. Steps are numbered over all ranks. The pricing owns it. */
 struct twill_price_step {
     struct twill_step step;
-    uint64_t when;  /* when a SEND arrived, a flag was raised, or a RECV was posted */
-    uint64_t sent;  /* when the buffer of a SEND is free */
-    int32_t match;  /* the SEND of a RECV, the reverse, or the lane's next SIGNAL or PUT_IMM */
-    int32_t waiter; /* first lane that waits for the step */
-    uint8_t link;   /* class of link to its peers, or MIXED */
+    uint64_t when; /* when a SEND arrived, a flag was raised, or a RECV was posted */
+    uint64_t sent; /* when the buffer of a SEND is free */
+    /* The step to which it is linked, or TWILL_PRICE_NONE. A RECV is linked to its SEND and the
+     * reverse, a SIGNAL or PUT_IMM to the next one of its lane. */
+    int32_t match;
+    int32_t waiter; /* first lane that waits for the step, or TWILL_PRICE_NONE */
+    uint8_t link;   /* class of link to its peers, or TWILL_PRICE_MIXED */
 };
 
 /* A core, link, port or network interface in a simulation. `free` is the time in picoseconds at
@@ -50,8 +52,9 @@ enum {
 
 /* A rank whose schedule is simulated, with the state of what it owns. The pricing owns it. */
 struct twill_price_rank {
-    uint32_t rank, core;                   /* `core` and `port` are places of ranks */
-    uint32_t port[TWILL_LEVEL_NODE + 1];   /* by level */
+    uint32_t rank, core; /* `core` is the index of the simulated rank on whose core it runs */
+    /* by level, the index of the simulated rank whose ports it uses, the first one of its unit */
+    uint32_t port[TWILL_LEVEL_NODE + 1];
     int32_t flag[2][TWILL_SCHEDULE_LANES]; /* by lane, its first SIGNAL and its first PUT_IMM */
     /* The resources that are numbered as this rank, all 0 when a simulation begins. */
     struct twill_price_use {
@@ -78,11 +81,13 @@ struct twill_price_lane {
 
 /* Facts that a pricing has of the schedules besides the steps. Constant once that is created. */
 struct twill_price_facts {
-    uint64_t fingerprint;
+    uint64_t fingerprint; /* hash of steps and facts. If it is equal, so are prices */
     uint32_t blocks;
     uint32_t ranks; /* of the world that is priced, not of a smaller one that is simulated */
-    /* with RANKS, the ranks at a port and at the interface, else 1 */
+    /* With TWILL_PRICE_RANKS, the number of ranks that share the port of a unit, by level. The last
+     * one is for the interface of a node. Otherwise 1. */
     uint32_t share[TWILL_LEVEL_NODE + 1];
+    /* Segments are as large as across the network, as through SHARED, or not used. */
     enum twill_price_segments {
         TWILL_PRICE_SEGMENTS_NET,
         TWILL_PRICE_SEGMENTS_SHARED,
@@ -97,19 +102,20 @@ struct twill_price_call {
     const struct twill_machine_model *model;
     struct twill_element_kind elements;
     uint64_t each, rest;  /* bytes of every block, and the number of blocks that have one more */
-    unsigned widen;       /* width of a partial, in elements */
+    unsigned widen;       /* size of a partial, as a multiple of the size of an element */
     uint64_t reduce_cost; /* picoseconds per KiB */
-    uint64_t most;        /* a run may end when this is exceeded */
+    uint64_t most;        /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
 };
 
 /* The basis of the price on a large world. The samples, which the pricing owns, are pricings of the
  * same algorithm on a part of the world, half of it and a quarter of it. */
 struct twill_price_scale {
     struct twill_pricing *sample[3];
-    uint32_t units, of[3]; /* nodes (or ranks of one node) in the world and in each sample */
-    unsigned halvings;     /* from the world to the first sample */
+    /* the number of nodes (or of ranks if there is one node) in the world, and in each sample */
+    uint32_t units, of[3];
+    unsigned halvings; /* from the world to the first sample */
     uint64_t leaving;  /* bytes that leave a node, in 1024ths of the message, see find_leaving() */
-    uint64_t empty[3]; /* prices of no bytes in the samples, by model and elements of the call */
+    uint64_t empty[3]; /* price of no bytes in each sample, for model and elements of the call */
 };
 
 /* A pricing, made by twill_pricing_create() and freed by twill_pricing_destroy(). One thread uses
@@ -118,7 +124,7 @@ struct twill_pricing {
     const struct twill_world *world; /* for which schedules are emitted */
     struct twill_world own;          /* the world of a sample */
     enum twill_price_unit unit;
-    struct twill_price_scale scale; /* with SCALED, when of the others below only `call` is set */
+    struct twill_price_scale scale; /* with TWILL_PRICE_SCALED, which simulates no steps itself */
     struct twill_price_facts facts;
     struct twill_price_call call;
     uint32_t size, steps, lanes;
@@ -131,7 +137,8 @@ struct twill_pricing {
         uint32_t lane;
     } * heap; /* [queued] the earliest first */
     uint32_t queued;
-    uint64_t one, more; /* one segment from end to end (0 if unknown), and each further one */
+    /* picoseconds of one segment from end to end (0 if unknown), and of each further one */
+    uint64_t one, more;
 };
 
 /* The algorithm and shape to be priced, for functions that emit schedules during one call. */
@@ -161,6 +168,8 @@ static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t
 /* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements);
+/* Set the message size of the call that is priced, all shards together. The number of blocks in
+ * p->facts must be set before. */
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
 /* Return the bytes of a segment of the call that is priced, or 0 if it has no segments. */
 size_t twill_price_segment(const struct twill_pricing *p);
@@ -173,14 +182,17 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
 uint64_t twill_price_run(struct twill_pricing *p, size_t bytes);
 
 /* --- price_prepare.c -------------------------------------------------------------------------- */
-/* Prepare to simulate at most `steps` steps of a unit of the world, the last node or all ranks, or
- * if `steps` is 0, three single ranks. Returns TWILL_PENDING if none represents the world. */
+/* Prepare to simulate the last node or, if that does not represent all others, all ranks, in about
+ * `steps` steps at most. If `steps` is 0, three single ranks are simulated instead. Returns
+ * TWILL_PENDING if there are more steps, single ranks do not represent the world, or the algorithm
+ * does not apply. */
 twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_price_query *query,
                                  uint64_t steps);
 
 /* --- price_scale.c ---------------------------------------------------------------------------- */
-/* Prepare to extrapolate from smaller worlds, with `steps` as in twill_price_prepare(). Returns
- * TWILL_PENDING if the world has too few ranks or its parts cannot be priced. */
+/* Prepare to extrapolate from three smaller worlds, the samples, each of which
+ * twill_price_prepare() prepares with `steps`. Returns TWILL_PENDING if the world has too few ranks
+ * or a sample cannot be priced. */
 twill_status twill_price_prepare_scaled(struct twill_pricing *p,
                                         const struct twill_price_query *query, uint64_t steps);
 /* Return the extrapolated price in picoseconds, like twill_pricing_at(). */

@@ -48,7 +48,9 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
     return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
 }
 
-/* Set which ranks are simulated, how many, and how many ranks each represents at a port. */
+/* Set which ranks are simulated, those of `unit`, and how many. Also set share[], for each level.
+ * If ranks are simulated by themselves, it is the number of ranks that share a unit's port, else
+ * 1. */
 static void choose_unit(struct twill_pricing *p, enum twill_price_unit unit)
 {
     const struct twill_world *w = p->world;
@@ -73,7 +75,9 @@ static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
     return p->unit == TWILL_PRICE_NODE ? twill_world_member(w, w->nodes - 1, place) : place;
 }
 
-/* Return whether there are several nodes, all with the same ranks and units, and no groups. */
+/* Return whether there are several nodes, but no known groups of nodes, and all nodes are alike.
+ * They must have as many ranks each, which are divided alike among the units of all smaller
+ * levels. */
 static bool is_regular(const struct twill_world *w)
 {
     for (uint32_t n = 1; n < w->nodes; n++)
@@ -91,9 +95,9 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
-/* Get a hash of the schedule of a rank, and its number of steps. The hash covers, by kind of step
- * and whether it is between nodes, the number of steps and that of blocks times operands. For a
- * rank that is simulated by itself only the number of steps of each kind counts. */
+/* Get the number of steps of a rank's schedule, and a hash of it. If a node is simulated, the hash
+ * covers steps and blocks times operands, by kind of step and whether it is between nodes. If ranks
+ * are simulated by themselves, it covers only the number of steps of each kind. */
 static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
                             const struct twill_price_query *q, uint32_t rank)
 {
@@ -147,7 +151,8 @@ static twill_status compare_units(struct twill_pricing *p, const struct twill_pr
     return TWILL_OK;
 }
 
-/* Set the facts that are the same for all ranks, from the schedule of one rank. */
+/* Set the members of p->facts that are the same for all ranks, `blocks`, `fetches`, `exchanges` and
+ * `segments`, from the schedule of one rank. Also add them to the fingerprint. */
 static void set_facts(struct twill_pricing *p, const struct twill_price_query *q, uint32_t rank,
                       const struct twill_schedule *s)
 {
@@ -219,7 +224,9 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     return true;
 }
 
-/* Set port[], the first simulated rank of the unit of each rank. Returns false if out of memory. */
+/* Set port[] of each simulated rank, by level, to the index of the first simulated rank in its
+ * unit. They share the ports of the unit. A rank that is simulated by itself has its own index.
+ * Returns false if out of memory. */
 static bool number_ports(struct twill_pricing *p)
 {
     const struct twill_world *w = p->world;
@@ -272,7 +279,9 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
     return TWILL_OK;
 }
 
-/* Link in `match` the SIGNALs, and PUT_IMMs, of each lane, and set flag[] of ranks to the first. */
+/* Set `match` of each SIGNAL to the next SIGNAL of its lane, and of each PUT_IMM to the next
+ * PUT_IMM. Set flag[] of each simulated rank to the first SIGNAL and the first PUT_IMM of each
+ * lane. Where there is none it is TWILL_PRICE_NONE. */
 static void link_flags(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->size; i++)
@@ -318,10 +327,10 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
     return &t->channel[at];
 }
 
-/* Return the channel of the message that step i of the rank at a place sends or receives. A message
- * to the unit `hop` away represents the one that comes in from the unit equally far away on the
- * other side. If no rank of the unit sends what this one receives, the two units exchange messages,
- * which are alike. A rank that is simulated by itself receives when it sends. */
+/* Return the channel of the message that step i of the rank at `place` sends or receives. If one
+ * node is simulated, what it sends d nodes further is also what it receives from d nodes before. If
+ * it sends no such message, it receives what it sends to the same node, as in an exchange. A rank
+ * that is simulated by itself receives what it sends. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {
@@ -342,7 +351,8 @@ static uint32_t weight_of(const struct twill_pricing *p, int32_t i)
     return p->step[i].step.blocks > 0 ? p->step[i].step.blocks : 1;
 }
 
-/* Link in `match` the SENDs of each channel in order, and let the channel begin with the first. */
+/* Set `match` of each SEND to the next SEND of its channel, or to TWILL_PRICE_NONE. Set `first` of
+ * the channel to its first SEND, and `sent` to the blocks of that. */
 static void list_sends(struct twill_pricing *p, const struct channel_table *t)
 {
     for (uint32_t l = p->lanes; l-- > 0;) {
@@ -410,8 +420,8 @@ static twill_status match(struct twill_pricing *p)
     return all || p->unit == TWILL_PRICE_WORLD ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Prepare to simulate a kind of unit with at most `steps` steps. Returns TWILL_PENDING if it has
- * more steps or cannot represent the other units. */
+/* Prepare to simulate the ranks that `unit` says. Returns TWILL_PENDING if their schedules have
+ * more than `steps` steps, or these ranks cannot represent the rest of the world. */
 static twill_status prepare_unit(struct twill_pricing *p, const struct twill_price_query *q,
                                  enum twill_price_unit unit, uint64_t steps)
 {
@@ -446,9 +456,10 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
     return status == TWILL_PENDING ? prepare_unit(p, q, TWILL_PRICE_WORLD, steps) : status;
 }
 
-/* Prepare the pricing in one of several ways, the most exact and then the quickest first. If a
- * schedule alone has more than `steps` steps (is_long), it takes too long to simulate exactly.
- * Returns TWILL_PENDING if no way is possible. */
+/* Prepare the pricing in the first way that is possible. The first is to simulate the world or a
+ * node in `steps` steps. Then come extrapolations, and last single ranks or more steps. `is_long`
+ * skips the first way, as one rank alone has more steps. Returns TWILL_PENDING if no way is
+ * possible. */
 static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
                             uint64_t steps, bool is_long)
 {

@@ -9,12 +9,14 @@
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 
+/* Return whether n is a power of two (or 0). */
 static bool is_power(uint32_t n)
 {
     return (n & (n - 1)) == 0;
 }
 
-/* Return half the units, but no power of two unless it was one, as algorithms do more work then. */
+/* Return half of `units`, rounded down. If only the half is a power of two, return one more,
+ * because algorithms do more work where the number is no power of two. */
 static uint32_t halve(uint32_t units)
 {
     uint32_t half = units / 2;
@@ -82,8 +84,9 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
     return TWILL_OK;
 }
 
-/* Estimate the bytes that leave a node, in 1024ths of the message. It is the least that one of
- * three ranks of the middle node sends to other nodes, times the ranks of the node. */
+/* Estimate the bytes that leave a node, in 1024ths of the message. Take the first, the middle and
+ * the last rank of the middle node. The estimate is the least that one of them sends to other
+ * nodes, times the ranks of the node. */
 static twill_status find_leaving(uint64_t *leaving, const struct twill_world *world,
                                  const struct twill_price_query *q)
 {
@@ -141,8 +144,9 @@ enum {
     GROWTH_TWICE = 512
 };
 
-/* Return the rate of growth, in 256ths, of the price of no bytes, from its value now and before the
- * last doubling of ranks. A chain of twice as many ranks takes twice as long. */
+/* Return the rate of growth, in 256ths, of the price of a message of no bytes. `now` is that price
+ * on the largest sample, and `before` on the sample of half as many ranks. A chain of twice as many
+ * ranks takes twice as long, and its rate is GROWTH_TWICE. */
 static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 {
     return 5 * now > 8 * before     ? GROWTH_TWICE
@@ -150,8 +154,9 @@ static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
                                     : GROWTH_SAME;
 }
 
-/* Return the rate of growth, in 256ths, of what the bytes add to a price, from what the last
- * doubling of ranks added and the one before (0 if unknown). `rounds` is by rate_of_rounds(). */
+/* Return the rate of growth, in 256ths, of what the bytes of a message add to its price. `last` is
+ * by how much the last doubling of ranks has increased that, and `before` the preceding doubling (0
+ * if unknown). `rounds` is the rate by rate_of_rounds(). */
 static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {
@@ -170,8 +175,9 @@ static uint64_t more(uint64_t a, uint64_t b)
     return a > b ? a - b : 0;
 }
 
-/* Return the picoseconds that are added from the first sample to the world, where `at` are those of
- * the samples, and `rate` is what a doubling adds in 256ths of the one before. */
+/* Return by how many picoseconds a part of the price grows from the first sample to the world. The
+ * array `at` has that part for the three samples. Each doubling adds `rate` 256ths of what the
+ * preceding one added. */
 static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[3], uint64_t rate)
 {
     uint64_t sum = 0, last = rate == GROWTH_SAME ? more(at[0], at[2]) / 2 : more(at[0], at[1]);

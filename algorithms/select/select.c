@@ -105,7 +105,8 @@ static bool is_table_for(const struct twill_candidates *table,
            table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
-/* Return the request, without an element type that has no effect because nothing is reduced. */
+/* Return a copy of the request. If the collective reduces nothing, so that the elements do not
+ * matter, the copy has the type TWILL_U8 and is not `narrow`. */
 static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;
@@ -225,7 +226,8 @@ static bool choose_cheapest(struct twill_choice *choice, const struct twill_worl
     return cheapest != NULL;
 }
 
-/* Return TWILL_ERR_CONFIG with a message that says `why` the override fails and what applies. */
+/* Return TWILL_ERR_CONFIG with a message that says `why` the override fails, and lists the
+ * algorithms that apply to the collective in this world. */
 static twill_status refuse_choice(const struct twill_override *override,
                                   const struct twill_world *world, enum twill_collective collective,
                                   const char *why, struct twill_error *error)
@@ -266,8 +268,9 @@ static bool protocol_suits(enum twill_protocol protocol, const struct twill_worl
     return true;
 }
 
-/* Set the protocol of the choice to the first that suits this size and with which the algorithm of
- * the override does this shape, or else FLAT. Returns false if it does not do it with FLAT. */
+/* Set the protocol of the choice to the first of IMM, FLAT, MAPPED and STAGED that suits size and
+ * buffers. The algorithm of the override must support it for this shape. If there is none, set it
+ * to FLAT, and return whether the algorithm supports that. Else return true. */
 static bool choose_protocol(struct twill_choice *choice, const struct twill_override *override,
                             const struct twill_world *world,
                             const struct twill_select_request *request)

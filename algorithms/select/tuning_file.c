@@ -57,7 +57,8 @@ static twill_status expect_words(struct reader *r, unsigned words, const char *w
     return ENTRY_REFUSE(r, "%s takes %u words, not %u", what, words - 1, r->words - 1);
 }
 
-/* Read the machine of a line "for" into *key. */
+/* Parse the words of a line "for", which describe a machine, into *key. Returns TWILL_ERR_CONFIG
+ * with the reason if one of them is missing or malformed. */
 static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
 {
     uint64_t cores;

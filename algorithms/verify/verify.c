@@ -19,7 +19,8 @@ static twill_status schedules_no_memory(const struct twill_checker *c)
                       c->world->size);
 }
 
-/* Merge what the first lane of a rank knows into the others. Returns false if out of memory. */
+/* Merge the clock of `first`, the process of a rank's lane 0, into the clocks of its other lanes.
+ * The ranks that it knows to have started are merged with it. Returns false if out of memory. */
 static bool join_lanes(struct twill_checker *c, struct twill_process *first)
 {
     for (uint32_t l = 1; l < c->schedules[first->rank].lanes; l++)
@@ -301,7 +302,9 @@ static twill_status check_schedule(struct twill_checker *c, uint32_t rank)
     return TWILL_OK;
 }
 
-/* Verify the schedules of a checker whose arguments are set, and free what it allocates. */
+/* Verify the schedules of a checker whose arguments are set, and free what it allocates. Returns
+ * TWILL_OK, TWILL_ERR_INTERNAL if a schedule is wrong, or TWILL_ERR_MEMORY. The reason is in
+ * c->error. */
 static twill_status verifier_run(struct twill_checker *c)
 {
     c->blocks = c->schedules[0].blocks;

@@ -21,13 +21,15 @@ enum twill_value_state {
 /* An input of a rank, or a reduction of values, in a struct twill_values. Equal expressions have
  * equal numbers (from 1), so equal numbers mean equal bits. 0 is the number of no value. */
 struct twill_value {
-    uint32_t run, block;  /* run and block of SRC of the inputs */
+    uint32_t run, block;  /* its inputs are this block of SRC of ranks, in this run */
     uint32_t members;     /* number of inputs in it */
     uint32_t first, last; /* ranks of the leftmost and the rightmost input */
     uint32_t expression;  /* number of this expression in any state */
-    uint32_t left, right; /* left is 0 in an input, right is 0 if it is `left` in another state */
-    uint32_t chain;       /* next value with the same hash */
-    uint64_t sum;         /* sum of a random number for each input */
+    /* The values that it reduces. An input has a `left` of 0. If only `right` is 0, it is the value
+     * `left` in another state. */
+    uint32_t left, right;
+    uint32_t chain; /* next value with the same hash */
+    uint64_t sum;   /* sum of a random number for each input */
     enum twill_value_state state;
     bool ordered;   /* the inputs are those of consecutive ranks, in order */
     bool from_left; /* starts at rank 0 and is reduced from the left one by one */
@@ -44,28 +46,33 @@ struct twill_values {
     uint32_t buckets; /* a power of two */
 };
 
-/* Prepare an empty set of values. With `fingerprint`, sums of random numbers distinguish
- * contributions, not sets. Returns false if out of memory. Close it in any case. */
+/* Prepare an empty set of values, which are inputs of `ranks` ranks and reductions of them.
+ * Reductions must keep `order`. With `fingerprint`, a value has a sum of random numbers, one per
+ * input, instead of the set of its ranks, which saves memory. Returns false if out of memory. Close
+ * it in any case. */
 bool twill_values_open(struct twill_values *v, uint32_t ranks, enum twill_order order,
                        bool fingerprint);
 /* Free what twill_values_open() and later calls allocated. */
 void twill_values_close(struct twill_values *v);
 /* Add the input of a rank, a block of its SRC in a run. Returns its number, 0 if out of memory. */
 uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank, uint32_t block);
-/* Reduce `length` operands, numbers of values, from left to right. Returns NULL, and the number of
- * the result in *result, or a constant text that says why they cannot be reduced. */
+/* Reduce `length` operands, numbers of values, from left to right. With `final`, the result must
+ * contain the inputs of all ranks, and becomes a final value. Returns NULL, and the number of the
+ * result in *result, or a constant text that says why they cannot be reduced. */
 const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand, uint32_t length,
                                 bool final, uint32_t *result);
 
 /* --- memory (verify_memory.c) ----------------------------------------------------------------- */
 #define TWILL_OPEN UINT32_MAX
 
-/* A block of a space, with its accesses. That of a posted operation has an open end (TWILL_OPEN) up
- * to its WAIT. A process is ordered after an access if its clock has reached the end of that. */
+/* A block of a space, with its accesses. A posted operation accesses it until its WAIT, and up to
+ * then the access has an open end (TWILL_OPEN). An access of a process ends at a time of that
+ * process's clock. What another process does later is ordered after it if its vector clock has
+ * reached that time. The struct twill_cells that it is in owns it. */
 struct twill_cell {
     uint32_t value;           /* number of its struct twill_value, 0 if never written */
     uint32_t writer, written; /* process and time of the last write */
-    uint32_t reads;           /* first of the reads since then, 0 if there are none */
+    uint32_t reads; /* index in `read` of struct twill_cells of the first read since then, or 0 */
 };
 
 /* A read of a cell by a process, with the time at which it ends, and the next read of the cell. */
@@ -84,11 +91,15 @@ struct twill_cells {
 bool twill_cells_open(struct twill_cells *m, size_t cells);
 /* Free the cells and their reads. */
 void twill_cells_close(struct twill_cells *m);
-/* Record that a process (a simulated lane) with this vector clock reads a cell, until `time`.
- * Returns NULL, or a text about a conflict, with *other set to the process with which it races. */
+/* Record that a process (a simulated lane) with this vector clock reads a cell. The read ends at
+ * `time` of its own clock, or is open (TWILL_OPEN). Returns NULL, or a text if it is not ordered
+ * after the last write, with *other set to the process that wrote. Also returns a text if out of
+ * memory. */
 const char *twill_cells_read(struct twill_cells *m, size_t cell, uint32_t process,
                              const uint32_t *clock, uint32_t time, uint32_t *other);
-/* Record a write to a cell. Otherwise like twill_cells_read(). */
+/* Record that a process (a simulated lane) with this vector clock writes a cell. The write ends at
+ * `time` of its own clock, or is open (TWILL_OPEN). Returns NULL, or a text if it is not ordered
+ * after the last write and all reads since then. *other is then the process of that access. */
 const char *twill_cells_write(struct twill_cells *m, size_t cell, uint32_t process,
                               const uint32_t *clock, uint32_t time, uint32_t *other);
 /* End the open access of a process to a cell at `time`, if there is one. */
@@ -104,11 +115,11 @@ struct twill_known_ranks {
 /* A message that has been sent and not received, with what its sender knew. Its channel owns it. */
 struct twill_message {
     struct twill_message *next;
-    struct twill_known_ranks *known; /* NULL if the clock is used */
-    uint32_t run, blocks;
-    uint32_t clock_size; /* 0 if `known` replaces the clock, as between nodes by fingerprint */
-    bool partial;        /* the step of the sender has the flag PARTIAL */
-    uint32_t word[];     /* [blocks] values, then [clock_size] clock */
+    struct twill_known_ranks *known; /* ranks that had started, NULL without `fingerprint` */
+    uint32_t run, blocks;            /* the number of the run, and that of blocks in the message */
+    uint32_t clock_size;             /* of the vector clock, 0 between nodes with `fingerprint` */
+    bool partial;                    /* the step of the sender has the flag PARTIAL */
+    uint32_t word[];                 /* [blocks] values, then [clock_size] clock */
 };
 
 /* The messages of a sender, receiver and lane that are in flight. The checker owns the channels. */
@@ -125,7 +136,8 @@ struct twill_snapshots {
     uint32_t count;
 };
 
-/* One lane of one rank in one of the instances in flight, simulated. The checker owns it. */
+/* One lane of one rank in one of the instances in flight, simulated. The instances are numbered by
+ * `slot`, and `run` is the number of the execution of the schedules. The checker owns it. */
 struct twill_process {
     uint32_t rank, slot, lane, run;
     uint32_t at, end; /* steps, or both UINT32_MAX if idle */
@@ -133,8 +145,8 @@ struct twill_process {
     uint32_t *ticket; /* [most_posted] number of each posted message on its channel */
     uint32_t tickets;
     uint32_t clock_size, position; /* numbers in the clock, and index of this process in it */
-    uint32_t *clock; /* [clock_size] all processes, or by fingerprint those of the node */
-    struct twill_known_ranks *known; /* NULL unless by fingerprint */
+    uint32_t *clock; /* [clock_size] all processes, or with `fingerprint` those of the node */
+    struct twill_known_ranks *known; /* NULL without `fingerprint` */
 };
 
 /* The order of events, as clocks of processes at their signals and starts. The checker owns it. */
@@ -146,16 +158,18 @@ struct twill_checker_clocks {
 };
 
 /* One verification, on the stack of its function. With `fingerprint`, for large worlds, there is
- * one run, and clocks have only the processes of a node, so they order only what happens between
- * these. Through others they learn only who has started. */
+ * one run, and a vector clock has only the processes of a node. It thus orders only what happens
+ * between these. From processes of other nodes, a process learns only which ranks have started. */
 struct twill_checker {
     const struct twill_schedule *schedules;
     const struct twill_world *world;
     const struct twill_shape *shape;
     struct twill_error *error;
     bool in_place, fingerprint;
-    uint32_t window, copies, runs, lanes, blocks, processes; /* `lanes` is the most of a rank */
-    uint32_t shard_blocks;                                   /* number of blocks of a shard */
+    /* Numbers of instances in flight, of copies of SHARED and IMM, of executions of the schedules,
+     * of lanes of the rank with the most, of blocks of the message, and of processes. */
+    uint32_t window, copies, runs, lanes, blocks, processes;
+    uint32_t shard_blocks; /* number of blocks of a shard */
     struct twill_values values;
     struct twill_cells memory;
     size_t *base;                  /* [ranks * TWILL_SPACE_COUNT] first cell of a space */
@@ -207,8 +221,9 @@ bool twill_checker_join(const struct twill_checker *c, struct twill_process *p,
 /* Return whether a process knows that the rank has started the run of the process. */
 bool twill_checker_knows(const struct twill_checker *c, const struct twill_process *p,
                          uint32_t rank);
-/* If clocks cover only a node (fingerprint), let all lanes of the rank of `p`, its lane 0, know
- * only that this rank has started. Else do nothing. Returns false if out of memory. */
+/* If the checker has `fingerprint`, let all lanes of a rank know only that this rank has started.
+ * `p` must be the process of lane 0 of the rank. Else do nothing. Returns false if out of
+ * memory. */
 bool twill_checker_begin(const struct twill_checker *c, struct twill_process *p);
 /* Record that the current step of the process is wrong, and return TWILL_ERR_INTERNAL. The message
  * ends with `why`. It names space (unless TWILL_SPACE_COUNT), block and rank, and as `other` the

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return the number of simulated blocks (cells) of a space of a rank. Each instance in flight has
- * its own SRC, DST and TMP. Instances alternate between `copies` of SHARED and IMM. */
+/* Return how many simulated blocks (cells) a space of a rank needs in all. Each of the instances in
+ * flight has its own SRC, DST and TMP. SHARED and IMM have `copies` copies, which instances use one
+ * after the other. */
 static size_t space_cells(const struct twill_checker *c, uint32_t rank, unsigned space)
 {
     switch (space) {
@@ -243,7 +244,9 @@ bool twill_checker_snapshot(const struct twill_checker *c, struct twill_snapshot
     return true;
 }
 
-/* Return an unshared set of the same ranks, for the reference `known`, or NULL if out of memory. */
+/* Return a set of the same ranks with only one reference, so that it may be changed. The reference
+ * `known` of the caller is used up. It may be NULL for no ranks. Returns NULL if out of memory, and
+ * then the caller keeps its reference. */
 static struct twill_known_ranks *unshare_ranks(const struct twill_checker *c,
                                                struct twill_known_ranks *known)
 {

@@ -21,7 +21,9 @@ void twill_cells_close(struct twill_cells *m)
     free(m->read);
 }
 
-/* Return NULL if this clock is after the last write of a cell, else a text, and set *other. */
+/* Return NULL if the last write of a cell is before this vector clock, or there was none. Otherwise
+ * return a text that says that an access is not ordered after the write, and set *other to the
+ * process that wrote. */
 static const char *check_write(const struct twill_cell *cell, const uint32_t *clock,
                                uint32_t *other)
 {

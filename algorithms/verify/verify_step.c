@@ -24,7 +24,9 @@ static struct cell_place operand_place(const struct twill_process *p, const stru
     return place;
 }
 
-/* Call twill_checker_fail() for a place. */
+/* Record that the current step of a process is wrong, and return TWILL_ERR_INTERNAL. The message
+ * has the place and then `why`. It also names the process `other` that it races with, unless that
+ * is TWILL_NO_RANK. */
 static twill_status fail_step(const struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, const char *why, uint32_t other)
 {
@@ -43,8 +45,9 @@ static twill_status expect_value(const struct twill_checker *c, const struct twi
                      TWILL_NO_RANK);
 }
 
-/* Read a place into *value, with an access that ends at `time`. Returns TWILL_ERR_INTERNAL if the
- * read races, or the value is not of this run or, against `partial`, a partial or none. */
+/* Read the value at a place into *value, with an access that ends at `time`. Returns
+ * TWILL_ERR_INTERNAL if the read races with a write, or there is no value of this run. `partial`
+ * says whether the value must be a partial, and it is also an error if that is wrong. */
 static twill_status load_cell(struct twill_checker *c, const struct twill_process *p,
                               const struct cell_place *place, bool partial, uint32_t time,
                               uint32_t *value)
@@ -76,8 +79,9 @@ static twill_status claim_cell(struct twill_checker *c, const struct twill_proce
     return why == NULL ? TWILL_OK : fail_step(c, p, place, why, other);
 }
 
-/* Return whether the value is as large as the block. Blocks at the same position of their shards
- * are, unless shards differ (vector). An alltoall has the sender's shard for this rank. */
+/* Return whether the block of a value is as large as that of a place. It is if both have the same
+ * position in their shards. If shards differ in size (`vector`), the value must be of the place's
+ * shard. In an alltoall, it must be the sender's shard for this rank. IMM takes any value. */
 static bool fits(const struct twill_checker *c, const struct cell_place *place,
                  const struct twill_value *value)
 {
@@ -93,7 +97,8 @@ static bool fits(const struct twill_checker *c, const struct cell_place *place,
     return shard == value->block / c->shard_blocks;
 }
 
-/* Store a value in a place. Returns TWILL_ERR_INTERNAL if it must not be there. */
+/* Store a value in a place. Returns TWILL_ERR_INTERNAL if the value does not fit the block there
+ * (see fits()), or is a partial and the place is in SRC or DST. */
 static twill_status store_cell(struct twill_checker *c, const struct twill_process *p,
                                const struct cell_place *place, uint32_t value)
 {
@@ -292,7 +297,8 @@ static twill_status await_signals(struct twill_checker *c, struct twill_process 
     return TWILL_OK;
 }
 
-/* Append the clock of the process to its snapshots, in an array by run and process. */
+/* Append the clock of a process to its entry in `snapshots`, an array of the checker with an entry
+ * for each run and process. Returns TWILL_ERR_MEMORY if out of memory. */
 static twill_status snapshot(struct twill_checker *c, struct twill_process *p,
                              struct twill_snapshots *snapshots)
 {

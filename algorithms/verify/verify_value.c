@@ -27,7 +27,8 @@ void twill_values_close(struct twill_values *v)
     free(v->bucket);
 }
 
-/* Append a value with an empty set. Returns its number, or 0 if out of memory. */
+/* Append a value, for which the set of ranks whose inputs it contains is empty. Returns its number,
+ * which is 1 or more, or 0 if out of memory. */
 static uint32_t add_value(struct twill_values *v, struct twill_value value)
 {
     if (v->count >= v->capacity) {
@@ -148,7 +149,9 @@ static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right
     return id;
 }
 
-/* Return a constant text that says why these two values must not be reduced, or NULL. */
+/* Return a constant text that says why the values with the numbers `left` and `right` must not be
+ * reduced, or NULL if they may. They must be of the same run and block, and must not both contain
+ * the input of a rank. */
 static const char *operands_conflict(const struct twill_values *v, uint32_t left, uint32_t right)
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];

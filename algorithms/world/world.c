@@ -38,7 +38,9 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
     }
 }
 
-/* Fill in the arrays of nodes, numbered by lowest rank, which world->node has on entry. */
+/* Fill in the arrays of the world that describe its nodes. On entry world->node has, for each rank,
+ * the lowest rank of its node. On return it has the number of the node. Nodes are numbered in the
+ * order of their lowest ranks. */
 static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;

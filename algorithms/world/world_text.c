@@ -103,8 +103,8 @@ enum {
     KEYS
 }; /* the key after the levels, for the number of ranks in the smallest unit */
 
-/* A world as a text declares it. For each key the number of units inside one of the next larger, or
- * 0 if it is not given. Lives while the text is parsed. */
+/* A world as a text declares it. For each key that is given, it has the number of units inside one
+ * unit of the next larger given key, else 0. Lives while the text is parsed. */
 struct declared {
     uint32_t count[KEYS];
 };
@@ -283,13 +283,16 @@ static void TWILL_PRINTF(2, 3) print_tree(struct tree *t, const char *format, ..
     t->used = twill_min(t->used + (length > 0 ? (size_t)length : 0), t->bytes - 1);
 }
 
-/* Return the unit, or at the last depth the rank, of the i-th rank of the order at this depth. */
+/* Return the unit to which the rank at index i of world->order belongs, in the level at this depth
+ * of the tree. Depth 0 is the outermost level. At the last depth, it is the rank itself. */
 static uint32_t unit_at(const struct tree *t, unsigned depth, uint32_t i)
 {
     return t->unit[depth][t->world->order[i]];
 }
 
-/* Return the levels of a world that divide something, for printing to a text, which is emptied. */
+/* Return the levels of a world for printing to text[bytes], which is emptied. These are the nodes
+ * and all levels with more units than the next level outside them, from the outermost on. The
+ * result points into the world and owns nothing. */
 static struct tree open_tree(const struct twill_world *world, char *text, size_t bytes)
 {
     struct tree t = {.world = world, .text = text, .bytes = bytes};
@@ -350,7 +353,9 @@ static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char
     }
 }
 
-/* Print one unit, or `same` units with equal structure, the last of which starts at `final`. */
+/* Print a line about unit `number` of the level at this depth or, if `same` is above 1, about that
+ * many units from it on. The ranks of the first unit are at indices `first` to before `end` of
+ * world->order. Those of the last unit begin at index `final`. */
 static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t same,
                       uint32_t first, uint32_t end, uint32_t final)
 {
