@@ -117,9 +117,9 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     return subset;
 }
 
-/* Divide a set of CPUs among ranks, into of_rank[ranks], which the caller has made and frees. There
- * are at most as many ranks as the set has cores, unless cores overlap. Returns false if out of
- * memory. */
+/* Divide a set of CPUs among ranks, into of_rank[ranks], empty sets that the caller has made and
+ * frees. There are at most as many ranks as the set has cores, unless cores overlap. Returns false
+ * if out of memory. */
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {

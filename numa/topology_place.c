@@ -133,8 +133,8 @@ void twill_topology_place_pu(const struct twill_topology *topology, unsigned pu,
     place_set(topology, here, place);
 }
 
-/* Return the number of the package to which the NUMA node units->numa belongs. If several NUMA
- * nodes have CPUs and a whole package is inside the node, it is the first such package. Else it is
+/* Return the number of the package for PUs in the NUMA node units->numa. If several NUMA nodes have
+ * CPUs and a whole package is inside this one, it is the first such package. Else it is
  * units->package. */
 static int merge_packages(const struct twill_topology *topology, const struct twill_units *units)
 {

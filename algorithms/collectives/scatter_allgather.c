@@ -12,8 +12,8 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
-/* Return whether the number of ranks is not two. With two, the other rank would only send back to
- * the root the half of the message that it has received. */
+/* Return whether this algorithm may be used, which is unless there are two ranks. Then the other
+ * rank would only send back to the root the half of the message that it has received. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)shape;

@@ -86,8 +86,8 @@ static void await_marked(struct composer *c, uint32_t level, bool up)
 }
 
 /* Return the number of shards from s on that this rank can handle in one step at a level. It holds
- * all of them there, the same member of its unit owns them, and each member has the same rank for
- * all of them. Returns 1 if the message has one shard per rank. */
+ * all of them there, and the same member of its unit owns them. In each member, all of them are
+ * with one rank. Returns 1 if the message has one shard per rank. */
 static uint32_t run_of(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -340,9 +340,9 @@ static void end_down(struct composer *c)
 }
 
 /* --- up: final shards from their owners to all ranks ------------------------------------------ */
-/* Return whether the owners of final shards write them into the memory of the receivers. If not,
- * they copy them to their own SHARED, where the receivers fetch them. That is so with STAGED if
- * nothing is reduced, when no cache lines of contributions can be reused (see intra_node.c). */
+/* Return whether the owners of final shards write them into the memory of the receivers. They do
+ * with MAPPED, and with STAGED after a reduction, whose cache lines are reused (see intra_node.c).
+ * Otherwise they copy them to their own SHARED, where the receivers fetch them. */
 static bool stores(const struct composer *c)
 {
     return c->mapped || c->down;

@@ -17,8 +17,8 @@ void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
  * all members of a group contribute. */
 struct twill_intake {
     uint32_t first, blocks; /* the range of blocks to reduce, whose FINAL result goes to DST */
-    /* Operands are reduced in the order of the group. Otherwise this rank's own operand is first,
-     * then come those of the members on its left, the nearest first. */
+    /* True to reduce operands in the order of the group. Otherwise this rank's own operand is the
+     * first, then come those of the members on its left, the nearest first. */
     bool by_rank;
     enum {
         TWILL_INTAKE_NOTHING,

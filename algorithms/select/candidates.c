@@ -263,8 +263,8 @@ static unsigned count_steps(const struct twill_candidate *c, enum twill_collecti
     return steps;
 }
 
-/* Compute the prices of a candidate into *priced. If it repeats the schedules of another, or its
- * parameter pays less than the default one, the remaining prices stay 0. If it cannot be priced,
+/* Compute the prices of a candidate into *priced. If it repeats the schedules of another, or costs
+ * no less than with the default parameter, the remaining prices stay 0. If it cannot be priced,
  * only `unsupported` is set. Returns TWILL_OK in these cases as well. */
 static twill_status compute_prices(struct priced *priced, const struct gathering *g,
                                    const struct twill_candidate *c, struct twill_error *error)
@@ -463,8 +463,8 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
 }
 
 /* Compute and share the prices of a candidate of the gathering `user`, unless another rank has
- * computed them or is about to. Do nothing if its parameter is not the default one, because such
- * prices are often not needed. */
+ * computed them or is computing them. Do nothing if its parameter is not the default one, because
+ * such prices are often not needed. */
 static twill_status help_candidate(void *user, const struct twill_candidate *c,
                                    struct twill_error *error)
 {

@@ -93,7 +93,7 @@ static struct twill_price_resource *core_of(const struct twill_pricing *p,
 
 /* Occupy the core of the lane for `time` picoseconds, and advance the clock of the lane to the end.
  * On a shared core, a lane that has waited first needs a switch between ranks. If ranks are
- * simulated by themselves, all that share the core take the same time. */
+ * simulated by themselves, the time counts once for each rank that shares the core. */
 static void occupy(struct twill_pricing *p, struct twill_price_lane *lane, uint64_t time)
 {
     if (p->call.model->crowd > 1) {
@@ -235,7 +235,7 @@ static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t 
 
 /* Let the message of step number `at`, a SEND, arrive at its receiver, and wake lanes that wait for
  * it. It passes the interface of the receiving node and the link of the rank after earlier
- * messages. `place` is the index in p->rank of the sender or the receiver, which gives the same. */
+ * messages. `place` is the index in p->rank of the sender or of the receiver, no matter which. */
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);

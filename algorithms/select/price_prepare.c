@@ -75,8 +75,8 @@ static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
     return p->unit == TWILL_PRICE_NODE ? twill_world_member(w, w->nodes - 1, place) : place;
 }
 
-/* Return whether there are several nodes, but no known groups of nodes, and all nodes are alike.
- * They must have as many ranks each, which are divided alike among the units of all smaller
+/* Return whether there are several nodes, no known groups of nodes, and all nodes are alike. They
+ * must have the same number of ranks, which are divided alike among the units of all smaller
  * levels. */
 static bool is_regular(const struct twill_world *w)
 {
@@ -328,9 +328,9 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
 }
 
 /* Return the channel of the message that step i of the rank at `place` sends or receives. If one
- * node is simulated, what it sends d nodes further is also what it receives from d nodes before. If
- * it sends no such message, it receives what it sends to the same node, as in an exchange. A rank
- * that is simulated by itself receives what it sends. */
+ * node is simulated, its message to the node d places further on also arrives as that of the node d
+ * places before. If there is none, the two nodes exchange messages, which are alike. A rank that is
+ * simulated by itself receives what it sends. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)
 {
@@ -456,10 +456,10 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
     return status == TWILL_PENDING ? prepare_unit(p, q, TWILL_PRICE_WORLD, steps) : status;
 }
 
-/* Prepare the pricing in the first way that is possible. The first is to simulate the world or a
- * node in `steps` steps. Then come extrapolations, and last single ranks or more steps. `is_long`
- * skips the first way, as one rank alone has more steps. Returns TWILL_PENDING if no way is
- * possible. */
+/* Prepare the pricing in the first way that is possible. The first is to simulate the world or one
+ * node in about `steps` steps, which `is_long` skips, as one rank alone has more. Then come
+ * extrapolations from smaller worlds, and last single ranks or more steps. Returns TWILL_PENDING if
+ * no way is possible. */
 static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
                             uint64_t steps, bool is_long)
 {
