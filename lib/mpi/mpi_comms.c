@@ -202,7 +202,9 @@ static void free_or_defer(struct twill_mpi_comm *comm)
         twill_mpi_comm_defer_free(comm);
 }
 
-/* Delete callback of the attribute. Another thread may hold `making`. Returns MPI_SUCCESS. */
+/* Give up the entry `value` of a communicator that the program frees. The MPI calls this as delete
+ * callback of the attribute that holds the entry. It releases the entry now, or
+ * if the communicator was adopted, once all ranks are done with it. Always returns MPI_SUCCESS. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;
@@ -362,7 +364,9 @@ enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm 
     return fate;
 }
 
-/* Complete the entry by its fate, and let lookups find it by `handle`. */
+/* Fill in the table's entry of the communicator `handle`. Set its `rank`, by `fate` the reason in
+ * comm->why for which its calls are passed on, and the sizes that the MPI runs faster. Then store
+ * the handle, by which twill_mpi_comm_find() finds the entry. */
 static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
                          enum twill_mpi_fate fate)
 {

@@ -210,8 +210,9 @@ int MPI_File_close(MPI_File *file)
     return twill_mpi_file_closed(PMPI_File_close(file));
 }
 
-/* Allocate from twill, so that collectives on a node need not copy, or from the MPI if that fails.
- * twill ignores `info`. Works while the context exists, even at the end. */
+/* Allocate memory from twill, so that collectives on a node need not copy. twill ignores `info`. If
+ * twill has none left, is off or has been ended by MPI_Finalize(), the MPI allocates, and this
+ * returns its code. */
 int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;
@@ -230,7 +231,8 @@ int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void *baseptr)
     return MPI_SUCCESS;
 }
 
-/* Free memory in twill or, if it is not twill's, in the MPI. Does nothing in a forked child. */
+/* Free memory in twill or, if it is not twill's, in the MPI. In a forked child, frees nothing and
+ * returns MPI_SUCCESS. */
 int MPI_Free_mem(void *base)
 {
     struct twill_mpi_memory *memory = &twill_mpi.memory;

@@ -175,8 +175,9 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
 
 #else
 
-/* Store `result` in *code. If it is success, adopt the communicator that the MPI's own entry point
- * made, as only the program's compiler knows the symbol for MPI_UNWEIGHTED. */
+/* Finish an entry point that has called the MPI's Fortran function to make *made from *comm. Store
+ * its code, `result`, in *code, and after a success adopt *made. C's function cannot be called, as
+ * Fortran's MPI_UNWEIGHTED is a symbol whose name depends on the compiler. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -441,7 +442,8 @@ static void many_close(struct request_array *many, int statuses)
 
 #endif
 
-/* Return a C index as a Fortran index. (The mpi_f08 of MPICH 4.0 does not convert it.) */
+/* Return a C index as a Fortran index, which is larger by 1. Returns MPI_UNDEFINED unchanged. (The
+ * mpi_f08 of MPICH 4.0 returns C's index, which is wrong.) */
 static fint counted_from_one(int index)
 {
     return index == MPI_UNDEFINED ? MPI_UNDEFINED : index + 1;

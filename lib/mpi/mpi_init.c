@@ -61,7 +61,9 @@ static void check_program(const void *caller)
 
 #endif
 
-/* Wait for a collective of set-up, and return MPI's code. Yields, where MPIs would spin. */
+/* Wait for a nonblocking collective of set-up, and return MPI's code. `code` is the result of the
+ * call that started it, and if that is an error, it is returned at once. Yields while it waits,
+ * where MPIs would spin. */
 static int finish_setup(int code, MPI_Request *request)
 {
     int done = 0;
@@ -154,8 +156,9 @@ static void on_idle(void *user)
     twill_mpi_progress();
 }
 
-/* List settings that differ from twill's defaults, except those that the user set. MPI programs may
- * keep other ranks waiting for any time, and expect requests to progress in any MPI call. */
+/* Set list[] to strings "NAME=value", with NULL after the last. They change TWILL_TIMEOUT and
+ * TWILL_PROGRESS, unless the user has set them in the environment. MPI programs may keep other
+ * ranks waiting for any time, and expect requests to progress in any MPI call. */
 static void list_settings(const char *list[3])
 {
     if (getenv("TWILL_TIMEOUT") == NULL)
@@ -181,8 +184,9 @@ static twill_status context_open(struct twill_mpi_oob *oob)
     return status == TWILL_OK && !twill_mpi_comms_open() ? TWILL_ERR_MEMORY : status;
 }
 
-/* Undo set-up on all ranks and report the cause from the lowest rank that found one. `told` says
- * that another rank has reported a failure, which caused this rank's. */
+/* Undo this rank's set-up, and print the cause from the lowest rank that found one. Collective.
+ * `status` is this rank's failure, or TWILL_OK if only others have one. If `told`, another rank has
+ * reported a failure, which caused this rank's. */
 static void give_up_setup(twill_status status, bool told)
 {
     int rank = -1;
@@ -229,7 +233,9 @@ static void open_world(void)
     twill_mpi_oob_close(&oob);
 }
 
-/* Delete callback of an attribute of MPI_COMM_SELF. Tears all down. Always returns MPI_SUCCESS. */
+/* End twill in MPI_Finalize(), which calls this as delete callback of an attribute. Waits for all
+ * ranks, ends requests and communicators, and writes the report. Destroys the context unless memory
+ * or communicators are still in use. Does nothing in a forked child. Returns MPI_SUCCESS. */
 static int world_freed(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     (void)comm, (void)keyval, (void)value, (void)extra;

@@ -128,7 +128,9 @@ static unsigned check_shards(struct buffer *buffer, const struct twill_mpi_end *
     return TWILL_UNLIKELY(wrong != 0) ? wrong : check_address(buffer);
 }
 
-/* Return whether twill can use the memory itself. Shards at absolute addresses must be packed. */
+/* Return whether twill can use the program's buffer in place. Otherwise its data are copied through
+ * bounce memory. That is so if the type is not plain, or if each shard has its own count and the
+ * buffer is MPI_BOTTOM, so that displacements are absolute addresses. */
 static inline bool is_direct(const struct buffer *buffer)
 {
     return buffer->type->plain && (buffer->lengths == NULL || buffer->user != MPI_BOTTOM);
@@ -302,7 +304,8 @@ static void bind_in_place(struct twill_mpi_bound *bound, struct move_shape shape
 }
 
 /* Check the arguments for the side with the shards of all ranks, and describe it in *whole. It is
- * the receive side if shape.gathers, otherwise the send side. Returns 0 or the fault, a
+ * the receive side if shape.gathers, otherwise the send side. Of *bound only `comm` is used, whose
+ * scratch gets the shards' lengths and offsets if counts differ. Returns 0 or the fault, a
  * TWILL_MPI_WRONG_*, with TWILL_MPI_WRONG_RECEIVED added on the receive side. */
 static inline unsigned check_whole(struct buffer *whole, const struct twill_mpi_call *call,
                                    struct twill_mpi_bound *bound, struct move_shape shape)

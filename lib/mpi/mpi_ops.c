@@ -249,8 +249,9 @@ static enum twill_mpi_why take_made(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Return whether any thread may run a function of the program. Below MPI_THREAD_MULTIPLE only the
- * thread that called MPI may. All ranks decide alike. Predefined operations may run anywhere. */
+/* Return whether twill may run a call of this form with an operation that the program defines. A
+ * blocking call runs the program's function in the thread that made the call. Others run it in any
+ * thread, which needs MPI_THREAD_MULTIPLE on all ranks. The result is equal on all ranks. */
 static bool may_run_anywhere(enum twill_mpi_form form)
 {
     return form == TWILL_MPI_BLOCKING || twill_mpi.all_multiple;

@@ -28,7 +28,9 @@ struct sums {
 };
 _Static_assert(sizeof(struct sums) % sizeof(uint64_t) == 0, "an array of numbers");
 
-/* The numbers of the report, on the heap until it is written. Rank 0 has `all` and slowest. */
+/* The numbers of the report, on the heap until it is written. `all`, `slowest` and `slowest_of_all`
+ * are set on rank 0 only. `own_of_all` is this rank's time in all collectives of all forms in ns,
+ * and `slowest_of_all` is the largest of these times of all ranks. */
 struct mpi_report {
     struct sums mine, all;
     uint64_t slowest[KIND_COUNT][FORM_COUNT],
@@ -178,7 +180,8 @@ static void write_row(FILE *file, const char *name, const struct form_row *row, 
     fputs(line, file);
 }
 
-/* Write the table of calls, with one line for each that was made, and their sum. */
+/* Write the table of calls. It has one line for each form of a collective that any rank has called,
+ * such as Iallreduce, and a line "all" with their sums. */
 static void write_calls(FILE *file, const struct mpi_report *report)
 {
     struct form_row total = {{0}, {0}, 0};

@@ -27,7 +27,9 @@ static bool handle_is_ours(const MPI_Request *request)
     return request != NULL && twill_mpi_request_is_ours(*request);
 }
 
-/* Finish our complete request, set *request and return MPI's code. An error is handled first. */
+/* Finish a complete request of twill's and return MPI's code. A nonblocking one is released, and
+ * *request becomes MPI_REQUEST_NULL. A persistent one keeps its handle and can be started again. If
+ * the call failed, calls the error handler before it returns. */
 static int collect_handle(struct twill_mpi_request *mine, MPI_Request *request)
 {
     struct twill_mpi_fault fault = TWILL_MPI_NO_FAULT;
@@ -125,7 +127,8 @@ int MPI_Start(MPI_Request *request)
     return PMPI_Start(request);
 }
 
-/* Start the requests in array order, which matters for collectives. Returns the first error. */
+/* Start the requests in array order, which matters for collectives. Stops at the first error and
+ * returns its code. The requests behind it are not started. */
 int MPI_Startall(int count, MPI_Request requests[])
 {
     int code = MPI_SUCCESS, first = 0;

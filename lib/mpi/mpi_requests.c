@@ -226,7 +226,9 @@ void twill_mpi_request_wait(struct twill_mpi_request *request)
             twill_mpi_backoff(&backoff);
 }
 
-/* Take part in a call for which there is no memory. Returns TWILL_ERR_MEMORY or another error. */
+/* Make a blocking barrier instead of a nonblocking call for which this rank has no memory. Another
+ * collective of the other ranks does not match it and fails on all ranks. Returns that error, or
+ * TWILL_ERR_MEMORY if the barrier succeeds, as their call was one. */
 static twill_status come_without(struct twill_mpi_bound *bound)
 {
     twill_mpi_bound_free(bound);
@@ -262,7 +264,9 @@ static enum twill_mpi_why start_request(const struct twill_mpi_call *call,
     return twill_mpi_is_revoked(comm, *status) ? TWILL_MPI_WHY_REVOKED : why;
 }
 
-/* Start a nonblocking call as *made, NULL on an error. Returns TAKEN or why it is passed on. */
+/* Start a nonblocking call. Returns TAKEN, with *status set, or why the call is passed on, when
+ * *status has no meaning. *made is the request if TAKEN is returned and *status is TWILL_OK,
+ * otherwise NULL. */
 static enum twill_mpi_why request_make(const struct twill_mpi_call *call,
                                        struct twill_mpi_comm *comm, struct twill_mpi_request **made,
                                        twill_status *status)

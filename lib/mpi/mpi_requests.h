@@ -78,8 +78,10 @@ int twill_mpi_request_start(struct twill_mpi_request *request);
 /* Release a request, at once or, if it is under way, when it is complete. Does not wait. */
 void twill_mpi_request_free(struct twill_mpi_request *request);
 
-/* Call the error handler for an illegal request, or an invalid one if NULL. Returns
- * MPI_ERR_REQUEST, or MPI_ERR_OTHER in a forked child. */
+/* Call the error handler with MPI_ERR_REQUEST and return that, for a call that `request` does not
+ * allow in its state, such as a start while it is under way. `request` is NULL if the program's
+ * handle names no request. The handler is that of the request's communicator, or of MPI_COMM_WORLD
+ * if NULL. In a forked child, calls no handler, prints a line once and returns MPI_ERR_OTHER. */
 int twill_mpi_request_refuse(const struct twill_mpi_request *request);
 
 /* State of a thread that waits between polls, on its stack. It spins first, then yields and lets

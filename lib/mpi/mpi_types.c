@@ -156,7 +156,8 @@ static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
     atomic_store_explicit(&types->known[bucket], true, memory_order_release);
 }
 
-/* Inspect a predefined type and add it to the table, unless the MPI has only the name. */
+/* Inspect a predefined type and add it to the table. Does nothing for a name without a type in this
+ * MPI, which is MPI_DATATYPE_NULL, has size 0 or cannot be queried. */
 static void add_predefined(MPI_Datatype type, enum twill_mpi_class class, bool is_signed)
 {
     struct twill_mpi_type found;

@@ -322,7 +322,9 @@ const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill
 #define TWILL_MPI_ELEMENT_MOST    4096u /* most bytes of an element */
 enum twill_mpi_handle { TWILL_MPI_ITS_OP, TWILL_MPI_ITS_TYPE, TWILL_MPI_ITS };
 /* A slot of struct twill_mpi_operations, whose lock protects it. Its twill operation, if made,
- * calls PMPI_Reduce_local() with an MPI operation and type. It stays for later calls. */
+ * calls PMPI_Reduce_local() with an MPI operation and type. It stays for later calls. The handle of
+ * the operation is at TWILL_MPI_ITS_OP, that of the type at TWILL_MPI_ITS_TYPE. `element` is the
+ * extent of the type in bytes. */
 struct twill_mpi_operation {
     uintptr_t handle[TWILL_MPI_ITS]; /* pointers or integers, depending on the MPI */
     bool freed[TWILL_MPI_ITS];       /* the program has freed it, and the last user must free it */
@@ -489,7 +491,9 @@ int twill_mpi_file_opened(int code);
 int twill_mpi_file_closed(int code);
 /* Note that a persistent request of the MPI has been started, which needs the MPI's progress. */
 void twill_mpi_started(void);
-/* Let the MPI make progress after a collective on `comm` has completed. */
+/* Let the MPI make progress after a collective on `comm` has completed. Calls twill_mpi_progress()
+ * once. If windows or files are open, calls it more often, by the size of `comm`, up to 64 times.
+ * twill_mpi_completed() calls this only if windows, files or messages need it. */
 void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 
 /* --- erroneous calls (mpi_refused.c) -------------------------------------------------------- */
@@ -510,10 +514,12 @@ struct twill_mpi_tally {
     _Atomic uint64_t ticks[2]; /* taken, passed on; counted, like bytes, for a report only */
     _Atomic uint64_t bytes;    /* contributed by this rank */
 };
-/* Counts of memory that MPI_Alloc_mem() took from twill. */
+/* Counts for MPI_Alloc_mem(), for the report. `allocations` is the number of calls that got memory
+ * from twill, and `bytes` what they got in all. `refused` counts the calls for which twill had no
+ * memory, so that the MPI allocated. */
 struct twill_mpi_memory {
-    _Atomic uint64_t allocations, bytes, refused; /* MPI_Alloc_mem calls so far */
-    _Atomic uint64_t out;                         /* allocations not yet freed */
+    _Atomic uint64_t allocations, bytes, refused;
+    _Atomic uint64_t out; /* allocations of twill that the program has not yet freed */
 };
 
 /* The state of libtwill-mpi. Constant after MPI_Init, but for members with locks or atomic ones. */

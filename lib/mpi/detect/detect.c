@@ -120,7 +120,9 @@ static void TWILL_PRINTF(1, 2) say(const char *format, ...)
     fprintf(stderr, TWILL_MPI_NAME ": %s\n", text);
 }
 
-/* Open the library for an MPI, in this folder or where the linker looks, or return NULL. */
+/* Load twill's library for one MPI, libtwill-mpi-calls-VARIANT.so. Look first in the folder of the
+ * library that contains this function, then where the linker looks. Returns the handle of dlopen(),
+ * or NULL if it is in neither place. */
 static void *open_library(const char *variant)
 {
     char path[PATH_MAX], name[64];

@@ -48,6 +48,8 @@ template <class Function> static void without_gil(Function &&function)
     function();
 }
 
+/* End the group as close() does, which waits one second for calls in progress and then aborts them
+ * on all ranks. If this was the last group of its job, also join the thread of messages. */
 Backend::~Backend()
 {
     without_gil([this] {

@@ -16,7 +16,7 @@ class Backend : public Base
   public:
     /* Make the backend of a group that has been joined. `timeout` is the limit of its calls. */
     Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout);
-    /* End the backend. Calls in progress have one more second. */
+    /* End the group as close() does. Calls in progress have one second, then they are aborted. */
     ~Backend() override;
 
     const std::string getBackendName() const override
@@ -83,14 +83,19 @@ class Backend : public Base
     {
         return allocate_tensor(job(), size, options);
     }
+    /* Return true, as allocateTensor() works for every device index. */
     bool supportsTensorAlloc(c10::DeviceIndex) override
     {
         return true;
     }
+    /* Make calls in progress and all later ones of the group fail on all ranks. Does not wait. */
     void abort() override
     {
         end_calls();
     }
+    /* End the group on this rank. Messages that wait fail, and sends that have begun continue.
+     * Collectives in progress have five seconds, then they are aborted on all ranks. Waits for
+     * that. Later calls fail. */
     void shutdown() override
     {
         close(Milliseconds(5000));
@@ -132,7 +137,8 @@ class Backend : public Base
     {
         timeout_ = timeout;
     }
-    /* End all calls in progress on all ranks of the group, which then fail. */
+    /* Revoke the group's communicator, so that calls in progress and all later ones fail on all
+     * ranks. Does not wait for that. */
     void end_calls()
     {
         calls_->abort();
@@ -168,8 +174,12 @@ class Backend : public Base
         return std::min(std::max(static_cast<double>(taken.count()) * 1e-3, 0.001), 1e6);
     }
 
-    /* Submit a call. `results` is a list of tensors, or one list for each tensor of this rank.
-     * Returns nullptr for a blocking call that is complete, if PyTorch accepts that. */
+    /* Submit a collective. `title` is its name for PyTorch's profiler. `run` makes its twill calls.
+     * `after`, which may be nullptr, then copies the results to where they are wanted. A call that
+     * its caller waits for runs now, in this thread, if no call is before it. Others run later in a
+     * thread of the group, or in one that waits for them. `results` is a list of tensors, or one
+     * list for each tensor of this rank. Returns the Work, or nullptr for a blocking call that is
+     * complete, if PyTorch accepts that. */
     template <class Options, class Results = at::TensorList, class Run>
     WorkRef submit(c10d::OpType type, const char *title, const Options &opts, at::TensorList inputs,
                    const Results &results, Run &&run, std::function<void()> after = nullptr)

@@ -57,6 +57,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     {
     }
 
+    /* Stop the queue as stop() does, unless that was called before. Calls that are not complete are
+     * aborted at once. Waits for them and for the threads. */
     ~CallQueue()
     {
         stop(Milliseconds(0));
@@ -88,7 +90,8 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
      * a future may call this in a thread of the group. Does nothing in a forked child. */
     void stop(Milliseconds patience);
 
-    /* Run a function with the communicator while no call uses it. Throws if the group has ended. */
+    /* Wait until all submitted calls are complete, then run a function with the communicator. Calls
+     * submitted meanwhile wait for the function. If stop() has been called, throws instead. */
     template <class Function> void between(Function &&function)
     {
         group_.job->check_forked();
@@ -161,7 +164,9 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     /* Join the threads that have ended. */
     void reap();
 
-    /* Wait for the threads to end. As they own the queue, one that does not end in time is left. */
+    /* Wait for the threads to end, for up to END_THREADS. The caller has set stopped_ and woken
+     * them. A thread that has not ended by then is detached, and so is the calling thread if it is
+     * one of them. Such a thread keeps the queue alive until it ends. */
     void end_threads(std::unique_lock<std::mutex> &lock);
 
     /* The main function of a thread, which alternates between waiting as a spare and serving. */

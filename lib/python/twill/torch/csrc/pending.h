@@ -23,7 +23,9 @@ using FutureRef = c10::intrusive_ptr<c10::ivalue::Future>;
 class Pending : public c10d::Work
 {
   public:
-    /* `title` and `inputs` are name and tensors for PyTorch's profiler. `title` may be nullptr. */
+    /* `title` and `inputs` are name and tensors for PyTorch's profiler. `title` may be nullptr.
+     * `number` is that of the collective among the group's, or of the message among this rank's in
+     * the group, from 1. It is 0 for several joined works. */
     Pending(int rank, c10d::OpType type, const char *title, uint64_t number,
             at::TensorList inputs = {})
         : c10d::Work(rank, type, profiled(title) ? named(title).c_str() : nullptr,
@@ -47,6 +49,7 @@ class Pending : public c10d::Work
         return done_.load(std::memory_order_acquire) ? error_ : nullptr;
     }
 
+    /* Do nothing, as on a CPU there is no stream to synchronise with. Does not wait. */
     void synchronize() override
     {
     }
@@ -99,7 +102,8 @@ class Pending : public c10d::Work
             lists_ = lists;
     }
 
-    /* Return whether PyTorch's profiler sees a call with this title. */
+    /* Return whether PyTorch's profiler shall see a call, because it is on in this thread and
+     * `title` is not nullptr. */
     static bool profiled(const char *title)
     {
         return title != nullptr && at::hasCallbacks();
