@@ -11,6 +11,7 @@
 #define WORD          8u
 #define THREE_STREAMS 1024u /* for shorter data, joining costs more than it saves */
 
+/* Return the 8 bytes at `at`, which need not be aligned, as a number in this machine's order. */
 static uint64_t word_at(const unsigned char *at)
 {
     uint64_t word;

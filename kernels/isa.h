@@ -71,9 +71,10 @@ void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, si
                         int threads);
 
 #if defined(__x86_64__)
-/* Set the floating-point environment for a reduction, of `floats` or else unchanged, and return
- * what twill_environment_leave() needs. A caller built with -ffast-math flushes denormals, others
- * may round upwards, but results must not differ. So floats round to nearest and keep denormals. */
+/* Before a reduction of floats, make this thread round to nearest and keep denormals, because
+ * results must not differ. A caller built with -ffast-math flushes denormals, and others may round
+ * upwards. If `floats` is false, change nothing. Returns the bits of MXCSR that were cleared, or 0
+ * if none, for twill_environment_leave(). */
 static inline unsigned twill_environment_enter(bool floats)
 {
     const unsigned modes = 0xe040; /* flush to zero, rounding, denormals are zero */

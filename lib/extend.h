@@ -106,9 +106,10 @@ enum twill_extend_noun {
     TWILL_EXTEND_DEAD_RANK, /* the same, and how its death is known */
     TWILL_EXTEND_ENDPOINTS  /* for each transport, whether it has an endpoint to itself */
 };
-/* Write a text for a message to text[bytes], and return `text`. Of the enumerators of `noun`, the
- * first two name `rank`, which is a rank of the communicator. TWILL_EXTEND_ENDPOINTS does not read
- * it. Does not claim the communicator. */
+/* Write a text for a message to text[bytes], and return `text`. TWILL_EXTEND_RANK gives the name of
+ * rank `rank` of the communicator, and TWILL_EXTEND_DEAD_RANK also how its death is known.
+ * TWILL_EXTEND_ENDPOINTS describes the transports of this rank and does not read `rank`. Another
+ * thread may be in a call on the communicator. */
 const char *twill_extend_describe(twill_comm *comm, enum twill_extend_noun noun, uint32_t rank,
                                   char *text, size_t bytes);
 /* Shorten the deadlines of a communicator that is about to be destroyed, if a wait for one of its

@@ -205,7 +205,8 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
  * @{ */
 /** \brief Colour of a rank that joins none of the new communicators and gets NULL in *made. */
 #define TWILL_COLOUR_NONE (-1)
-/** \brief Create *made, a communicator of the same ranks in the same order. */
+/** \brief Create *made, a communicator of the same ranks in the same order, in the same context.
+ * All ranks of \p comm call it. \return ::TWILL_OK, or an error, after which *made is NULL. */
 TWILL_API twill_status twill_comm_dup(twill_comm **made, twill_comm *comm);
 /** \brief Create a communicator for each \p colour.
  *
@@ -435,7 +436,8 @@ TWILL_API twill_status twill_context_idle(twill_context *context, twill_idle_fn 
  * is in progress or not persistent. The wait returns a later failure. */
 TWILL_API twill_status twill_request_start(twill_request *request);
 /** \brief Set *done to 1 if the request is complete, NULL, ended or not started, else to 0. A
- * complete nonblocking request is freed and set to NULL. Returns the status of a complete request.
+ * complete nonblocking request is freed and set to NULL. Returns the status of a complete request,
+ * and ::TWILL_OK with a *done of 0. A failure while testing completes the request with that status.
  * *done is 1 also if the call is refused, because another thread is in one, so that loops end. */
 TWILL_API twill_status twill_test(twill_request **request, int *done);
 /** \brief Wait until the request is complete and return its status. A nonblocking request is freed
@@ -528,7 +530,8 @@ TWILL_API const char *twill_version(void);
 TWILL_API size_t twill_type_size(twill_type type);
 /** \brief Return the name, such as "f32", or NULL for an unknown type. Any thread may call it. */
 TWILL_API const char *twill_type_name(twill_type type);
-/** \brief Return the name, such as "sum", "created" or NULL if unknown. Any thread may call it. */
+/** \brief Return the name of an operation, such as "sum", or NULL if it is unknown. All operations
+ * of twill_op_create() have the name "created". Any thread may call it. */
 TWILL_API const char *twill_op_name(twill_op op);
 /** \brief Counters of a communicator since its creation. */
 typedef struct twill_counters {

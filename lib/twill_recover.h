@@ -39,9 +39,10 @@ extern "C" {
 
 /** \brief End the communicator on all its ranks.
  *
- * Pending and later calls, also those that other threads and ranks are in, return
- * ::TWILL_ERR_REVOKED, and calls after these ::TWILL_ERR_BROKEN. Any thread may call it at any time
- * before twill_comm_destroy() or twill_comm_leave() has returned. It does not wait for other ranks.
+ * Calls and requests under way on it return ::TWILL_ERR_REVOKED, on all ranks and in all threads.
+ * On a rank with none under way, its next call may return that. All calls after that return
+ * ::TWILL_ERR_BROKEN. Any thread may call it at any time before twill_comm_destroy() or
+ * twill_comm_leave() has returned. It does not wait for other ranks.
  * For a thread that computes in a call on the communicator it waits some 0.1 s.
  * twill_comm_destroy() and twill_comm_leave() wait for it, for at most TWILL_TIMEOUT. Then they
  * keep the communicator, with a warning.
@@ -147,9 +148,11 @@ typedef struct twill_reconfiguration {
     const char *const *handles;  /**< of all processes that take part, including this one */
     int count;                   /**< number of handles, at least 1 */
     int ordered;                 /**< 1 if ranks have the order of the handles, which is then the
-                                      same on all processes; 0 if handles are a set */
+                                      same on all processes. 0 if each process may list them in its
+                                      own order: ranks then have the order of the sorted texts */
     double seconds;              /**< deadline for each wait, up to 10^6, or 0 for TWILL_TIMEOUT */
-    const char *const *settings; /**< as for the handle */
+    const char *const *settings; /**< those of twill_context_create() for the new context, read if
+                                      no old communicator is passed */
 } twill_reconfiguration;
 
 /** \brief Make a communicator of processes that have exchanged their handles.
@@ -210,22 +213,23 @@ typedef struct twill_bounds {
                       to ask which rank the awaited ones wait for, and the time until all ranks
                       know. Where ranks share a node, an eighth of the timeout, at most 0.25 s, is
                       added, as one of them computes prices for the others */
-    double death;  /**< the awaited process has died, on this host or one that answers. It is as
-                      `silent` if other programs there take both ports of its failure detector in
-                      that time, and keep connections open that do not show the key */
+    double death;  /**< the awaited process has died, on this host or one that answers. This is the
+                      time until ranks notice it and notify each other, whatever the timeout. It is
+                      as `silent` if other programs there take both ports of its failure detector
+                      in that time, and keep connections open that do not show the key */
     double host;   /**< the awaited rank's host does not answer; 0 if the job has one host */
     double agree;  /**< twill_comm_agree(). It waits for a silent rank as long as `silent`, and for
                       one that is heard but makes no progress at most eight times that. The bound
-                      is the latter for each rank of the communicator, added up */
+                      is eight times that, times the number of ranks of the communicator */
     double meet;   /**< one step of twill_comm_shrink(), which agrees, lets the survivors connect,
                       and agrees again, in at most eight steps. If a rank fails meanwhile it begins
                       anew, at most as often as there are ranks plus four. Without such a rank
                       there are at most five attempts */
     double grow;   /**< twill_comm_grow() and twill_comm_admit(), if a rank makes no progress while
                       the new processes connect. They have three quarters of the timeout for that,
-                      or 10 s in twill_comm_admit() if that is less. Ranks other than rank 0 then
-                      wait for its reason half as long again, at most 2 s, and 0.1 s more. Then
-                      all agree */
+                      or 10 s in twill_comm_admit() if that is less. If they do not come, the
+                      other ranks wait until rank 0 sends them the reason. That adds half of the
+                      first time, at most 2 s, and 0.1 s. Then all agree, which adds `silent` */
 } twill_bounds;
 /** \brief Store in *bounds how long, in seconds, calls on the communicator may wait, by its present
  * timeout. Local. \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if \p comm has ended or \p bounds is

@@ -218,9 +218,10 @@ static const char *leave_context(const struct twill_device *device,
 /* Up to this many bytes are copied to the device as two rows. */
 #define ROWS_MOST ((size_t)64 << 10)
 
-/* Copy an even number of bytes to the device as two rows. cuMemcpyHtoD() sends up to 24 KiB with
- * the commands of the engine that computes. If several processes use a device, each such copy waits
- * until that engine serves its process. The engine that copies rows has no such wait. */
+/* Copy host[bytes] to the device as two rows, for which `bytes` is even. May return before they are
+ * there. cuMemcpyHtoD() sends up to 24 KiB with the commands of the engine that computes. If
+ * several processes use a device, each such copy waits until that engine serves its process. The
+ * engine that copies rows has no such wait. */
 static enum twill_cuda_result copy_rows(const struct twill_device *device,
                                         twill_cuda_pointer pointer, const void *host, size_t bytes)
 {

@@ -131,7 +131,9 @@ static twill_status side_check(const struct twill_request *run, unsigned i)
     return TWILL_OK;
 }
 
-/* Return whether src and dst overlap only in this rank's shard, as a call in place allows. */
+/* For src and dst that overlap, return whether a call in place allows that. A buffer that holds
+ * this rank's shard only must be exactly that shard of the other buffer. If both or neither hold a
+ * shard only, they must begin at one address. For whole buffers of a vector call, return false. */
 static bool is_in_place(const struct twill_request *run)
 {
     const struct twill_side *src = &run->buffers.side[TWILL_SRC],

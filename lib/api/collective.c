@@ -167,7 +167,9 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     return TWILL_OK;
 }
 
-/* Run a call, or record it in an open group. With comm->agrees, agree on it. Returns the status. */
+/* Run a collective on a communicator that is held, or only record it if a group is open. Returns
+ * its status. With comm->agrees, the ranks then agree on the outcome of a reduction, so that it
+ * succeeds on all survivors or fails on all. */
 static twill_status perform_call(struct twill_comm *comm, const struct twill_call *call)
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
@@ -251,8 +253,9 @@ static twill_status start_call(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
-/* Acquire the communicator and create a request with make(), which is start_call() or init().
- * Returns the status of make(), or why the communicator cannot be acquired. */
+/* Acquire the communicator, create *request with make(), which is start_call() or init(), and
+ * release the communicator, also if make() has failed. Returns the status of make(), or why the
+ * communicator cannot be acquired. */
 static twill_status call_request(struct twill_comm *comm, const struct twill_call *call,
                                  struct twill_request **request, const char *name,
                                  twill_status (*make)(struct twill_comm *comm,
@@ -273,6 +276,7 @@ twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *
     return call_request(comm, call, request, name, start_call);
 }
 
+/* Return whether no collective is under way on communicator `comm`. For twill_comm_wait(). */
 static bool queue_is_empty(const void *comm)
 {
     return ((const struct twill_comm *)comm)->issue.queue == NULL;

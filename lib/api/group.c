@@ -83,6 +83,8 @@ twill_status twill_group_record(struct twill_comm *comm, const struct twill_call
     return status;
 }
 
+/* Return the bytes of `count` elements of a recorded collective. For an allreduce, which alone may
+ * be fused, that is the size of its whole buffer. */
 static size_t request_bytes(const struct twill_request *request)
 {
     return request->call.count * request->layout.element;

@@ -256,7 +256,8 @@ twill_status twill_point_launch(struct twill_request *request)
 }
 
 /* Acquire the communicator for the public function `name`, create a request, start it unless it is
- * persistent, and store its handle in *request. Returns TWILL_OK or the error. */
+ * persistent, and store its handle in *request. Then release the communicator. Returns TWILL_OK, or
+ * the error of acquiring or creating. If only the start fails, the wait returns that error. */
 static twill_status point_request(struct twill_comm *comm, const struct twill_point *point,
                                   bool persistent, struct twill_request **request, const char *name)
 {

@@ -123,9 +123,9 @@ static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event
     };
 }
 
-/* Return bits 48 to 63 of the tag of a slot in which event number `index` is complete. They are the
- * top bit, which is set, and below it how often a ring of `slots` slots was full before that
- * event. */
+/* Return the part of a slot's tag that shows that event number `index` is complete in it. It is a
+ * value to add to the tag by OR, with only bits 48 to 63 used. Bit 63 is set. The bits below it say
+ * how often a ring of `slots` slots was full before that event. */
 static inline uint64_t twill_trace_turn(uint64_t index, uint64_t slots)
 {
     return (index / slots & 0x7fff) << 48 | UINT64_C(1) << 63;

@@ -18,21 +18,23 @@
 #define STEP_COORDINATOR 2u
 #define STEP_JOINED      8u
 
-/* A communicator's agreements, under detector_lock. From the first one to twill_agree_close(). */
+/* A communicator's agreements, under detector_lock. Made for the first one, and freed by
+ * twill_agree_close(). */
 struct twill_recovery {
     struct twill_consensus *consensus;
     uint8_t *near; /* [size] nonzero for ranks of this node */
-    /* Patience with a rank begins when it was last heard, or at this rank's last step, if later. */
-    uint64_t *heard; /* [size] twill_now() */
-    uint64_t since;  /* twill_now() of that step */
-    enum twill_consensus_state state;
-    uint32_t ballot;
+    /* Patience with a rank begins when a message of it arrives. Patience with all ranks begins when
+     * consensus->state or consensus->ballot changes, which is a step of this rank. */
+    uint64_t *heard; /* [size] twill_now() when the patience with each rank began */
+    uint64_t since;  /* twill_now() when this rank's last step was noticed */
+    enum twill_consensus_state state; /* consensus->state after that step */
+    uint32_t ballot;                  /* consensus->ballot after that step */
 };
 
 /* The last decisions of communicators of a context that have ended, as messages with which to
  * answer late ranks. Under detector_lock, and freed with the context. */
 struct twill_departed_comms {
-    size_t next;
+    size_t next; /* number of decisions kept so far. comm[next % DEPARTED_KEPT] is replaced next */
     struct twill_departed { /* the last decision of one communicator */
         uint32_t number;    /* of the communicator in its context */
         size_t bytes;       /* of the message, or 0 if the element is unused */

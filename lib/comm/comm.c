@@ -386,6 +386,9 @@ static twill_status conclude_members(struct opening *o)
     return open_views(comm);
 }
 
+/* Log a communicator that is complete. At level info, once a node, that is its size, its levels and
+ * where this rank is. At level debug it is the number of its exchanges and its transports. For the
+ * communicator of all ranks, also log the notes of the context. */
 static void log_comm(const struct twill_comm *comm)
 {
     const struct twill_log *log = comm->log;
@@ -435,7 +438,9 @@ static twill_status open_members(struct opening *o)
     return status;
 }
 
-/* Return a communicator with only its borrowed members set, or NULL if out of memory. */
+/* Return a communicator that is zero except for pointers, or NULL if out of memory. They point to
+ * the context, to what the context owns and lends (log, kernels, fork guard), to `oob`, and to the
+ * communicator's own further parts. twill_comm_close() frees it. */
 static struct twill_comm *create_empty(struct twill_context *context, struct twill_oob *oob)
 {
     twill_context_lock(context);

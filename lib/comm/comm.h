@@ -114,9 +114,11 @@ enum twill_cause {
     TWILL_CAUSE_KNOWN, /* comm->error states the cause */
     TWILL_CAUSE_OWN    /* it concerns this rank alone, so do not notify the others */
 };
-/* lib/comm/failure.c. Break the communicator with `status` and comm->error, or with another rank's
- * failure if that is the cause. Notify all ranks and fail all requests. Returns the status it has
- * failed with. A communicator of one rank stays usable after TWILL_ERR_ARGUMENT. */
+/* lib/comm/failure.c. Break the communicator with `status`, whose message is in comm->error, and
+ * fail all its requests. With TWILL_CAUSE_ASKED, which callers use as a rule, first wait a moment
+ * for another rank's notice, and fail with the status of that if it comes. Unless `cause` is
+ * TWILL_CAUSE_OWN, notify the other ranks. Returns the status it has failed with. With
+ * TWILL_CAUSE_ASKED, a communicator of one rank stays usable after TWILL_ERR_ARGUMENT. */
 twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum twill_cause cause);
 /* Hold the communicator for the public function `call`, run `barrier` unless that is NULL or the
  * communicator is broken, and close it. Returns true if it is closed or this is a forked child,
@@ -209,9 +211,9 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
 /* Advance the communicator until done(of) returns true. Returns TWILL_OK, or the error that ended
  * the wait. The caller then breaks the communicator. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
-/* Shorten the deadline of a communicator that is about to be destroyed, if a wait for one of its
- * ranks has just timed out and that rank has done nothing since. Otherwise several destructions,
- * one after the other, would each wait for the full timeout. */
+/* Reduce the timeout of a communicator that is about to be destroyed to at most TWILL_LEAVE_NS, if
+ * a wait for one of its ranks has just timed out and that rank has done nothing since. Otherwise
+ * several destructions, one after the other, would each wait for the full timeout. */
 void twill_comm_shorten_deadline(struct twill_comm *comm);
 /* Return the longest time, in ns, until all waiting ranks of a node know that a rank has died. */
 uint64_t twill_death_bound_ns(void);

@@ -24,9 +24,9 @@
 struct oob_comm {
     struct twill_oob oob;
     struct twill_comm *over; /* NULL once it is sealed */
-    uint64_t since;          /* twill_now() when it was opened */
-    uint32_t exchanges;
-    uint32_t rank[]; /* [size] ranks in `over` */
+    uint64_t since;          /* twill_now() when it was opened, for twill_comm_look_for_death() */
+    uint32_t exchanges;      /* number completed so far, which messages carry so that ranks match */
+    uint32_t rank[];         /* [size] ranks in `over` */
 };
 
 /* A round of an exchange, in which this rank sends to one rank and receives from another. */

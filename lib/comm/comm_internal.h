@@ -55,11 +55,16 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
 /* Return whether this communicator chooses the transport between nodes. Only the context's own
  * communicator, which has all ranks, does that, and only on several nodes. */
 bool twill_comm_chooses_internode(const struct twill_comm *comm);
-/* Add this rank's transports between nodes to an exchange. Returns TWILL_OK or the error. */
+/* Set *choice to the priorities of the transports between nodes on this rank, and add them to an
+ * exchange. It fills choice->all with those of all ranks, so *choice must stay until then. The
+ * caller then calls twill_comm_conclude_internode() and frees choice->all, also after an error.
+ * Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_comm_offer_internode(struct twill_comm *comm,
                                         struct twill_internode_choice *choice,
                                         struct twill_oob_batch *batch);
-/* Set the context's transport between nodes after the exchange of twill_comm_offer_internode(). */
+/* Set the context's transport between nodes to the best one by the priorities of all ranks in
+ * *choice, or to NULL if none works on all ranks. Add a note that says why. Called after the
+ * exchange of twill_comm_offer_internode(). Does not free choice->all. */
 void twill_comm_conclude_internode(struct twill_comm *comm, struct twill_internode_choice *choice);
 /* Add this rank's rails to an exchange, and store *opening, which the caller ends later. If there
  * are none or they are known, leave *opening NULL. Returns TWILL_OK or the error. */
@@ -166,10 +171,11 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
 /* Return whether a notice is a report that asks for an answer. */
 bool twill_report_asks(const struct twill_notice *notice);
 /* Find the rank that blocks ranks[0 .. n-1], for which this rank has waited too long. Ask them whom
- * they wait for, then ask those, and so on. Sets *cause to the first rank that does not answer or
- * waits for none, or else to the result of twill_comm_missing(). If that rank was asked, writes
- * where it is to place[bytes]. Returns the error if another rank reports a failure meanwhile, and
- * TWILL_OK otherwise. Takes at most TWILL_SEARCH_NS. */
+ * they wait for, then ask those, and so on. Sets *cause to the first rank that does not answer, or
+ * else to the first that waits for none. If there is neither, *cause is twill_comm_missing() of
+ * ranks[0]. If *cause was asked, writes where it is, or that it does not answer, to place[bytes].
+ * Otherwise place[] is left as it is. Returns the error if another rank reports a failure
+ * meanwhile, and TWILL_OK otherwise. Takes at most TWILL_SEARCH_NS. */
 twill_status twill_comm_find_cause(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                    uint32_t *cause, char *place, size_t bytes);
 /* Report to those of ranks[0 .. n-1] that are on other nodes that this rank waits for them, in

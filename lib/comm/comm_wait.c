@@ -326,7 +326,8 @@ static void call_idle(const struct twill_comm *comm, const struct twill_waiting 
         context->idle_hook.function(context->idle_hook.user);
 }
 
-/* The advance() of the waitable. Returns the steps made on this communicator, or an error. */
+/* The advance() of the waitable. Advances the communicator `of` and, if nothing moves, the other
+ * ones of its context. Returns the steps made on `of` alone, or its error, which is negative. */
 static int advance_waiting(void *of)
 {
     return advance_comms(of);
@@ -354,7 +355,8 @@ static void record_idle(void *of, struct twill_waiting *state)
         record_wait(comm, state, rank);
 }
 
-/* Count the ticks since the wait found nothing to do, and end its record for a timeline. */
+/* End the time in which a wait found nothing to do. If state->idle_since says that there was some,
+ * add its ticks to comm->usage.idle. If the wait is recorded for a timeline, end that record. */
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)
@@ -371,7 +373,8 @@ static void note_moved(void *of, struct twill_waiting *state)
     comm->waits.wait_since = 0;
 }
 
-/* The ended() of the waitable. If data `moved`, advances other communicators, which need that. */
+/* The ended() of the waitable. Ends the idle time. If data `moved` in the last poll, that poll has
+ * not advanced the other communicators of the context, so this advances them once. */
 static void note_done(void *of, struct twill_waiting *state, bool moved)
 {
     end_idle(of, state);

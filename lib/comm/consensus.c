@@ -264,8 +264,9 @@ static bool follow(struct twill_consensus *c, uint32_t coordinator)
     return true;
 }
 
-/* Record that the sender, and the rank whose refusal it passes on, have ended this agreement
- * without a decision. They regard this rank as failed and do not come back to it. */
+/* Handle the message of rank `from` that agreement number `instance` was refused, which counts this
+ * rank as failed. If that is the present agreement, count `from` as failed in it, and also rank
+ * value->by, which has refused. They have ended it and do not come back to it. */
 static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instance,
                       const struct twill_decision *value)
 {

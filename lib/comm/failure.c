@@ -209,9 +209,10 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
     return own->status;
 }
 
-/* If a transport or peer has failed or calls differ, wait for another rank's notice of the cause.
- * It replaces the error, except if it only says that a rank has left and the error is a mismatch or
- * is about another rank. Returns the status to fail with. Its message is in comm->error. */
+/* Return the status to break the communicator with, and set comm->error to its message. That is
+ * `status` and the present comm->error, or those of a notice by which another rank reports the
+ * cause. Wait for one up to TWILL_EXPLAIN_NS, on several nodes, if a transport or peer has failed
+ * or calls differ. A notice that its sender has left counts only for an error of that sender. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;

@@ -31,10 +31,10 @@ struct twill_growth {
 struct growing {
     struct twill_comm *comm;
     const struct twill_growth_limits *limits; /* or NULL */
-    uint32_t joining;
-    uint16_t port;
-    struct twill_context *context; /* the new one, or NULL */
-    struct twill_comm *made;       /* or NULL */
+    uint32_t joining;                         /* number of new processes */
+    uint16_t port;                            /* TCP port on which rank 0 listens for all others */
+    struct twill_context *context;            /* the new one, or NULL */
+    struct twill_comm *made;                  /* or NULL */
     struct twill_error error;
 };
 

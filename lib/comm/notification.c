@@ -34,8 +34,9 @@ uint32_t twill_comm_rank_of(const struct twill_comm *comm, uint32_t job)
     return UINT32_MAX;
 }
 
-/* Answer a rank that waits in a communicator that has ended here, or could not be made, so that it
- * does not wait for this rank. The notice of that failure may not have arrived. */
+/* Answer notice->from, which waits in a communicator that has ended here, or could not be made. The
+ * answer is a failure notice, TWILL_ERR_PEER, which says that this rank has left the communicator.
+ * It ends that wait, even if no other notice of the end or the failure has arrived there. */
 static void refuse_report(struct twill_context *context, const struct twill_notice *notice)
 {
     struct twill_notice answer = {
@@ -102,7 +103,9 @@ void twill_context_receive_notices(struct twill_context *context)
         continue;
 }
 
-/* Handle the notices in a communicator's mailbox. Returns TWILL_OK or the first report's error. */
+/* Handle the notices in a communicator's mailbox. One of a failure is only recorded, in
+ * comm->health->notice. Reports of waiting ranks are compared with this rank's call, and answered
+ * if they ask. Returns TWILL_ERR_MISMATCH if one shows that calls differ, else TWILL_OK. */
 static twill_status empty_mailbox(struct twill_comm *comm)
 {
     struct twill_notice report[TWILL_MAILBOX_REPORTS];

@@ -19,15 +19,16 @@
 static const struct twill_bootstrap_ops survivors_ops = {TWILL_BOOTSTRAP_BY_TCP,
                                                          .name = "survivors"};
 
-/* A shrink under way, with the result of its present attempt. On the stack of twill_shrink(). */
+/* A shrink under way, with the result of its present attempt. On the stack of twill_shrink(), which
+ * also frees rank[] and `failed`. */
 struct attempt {
     struct twill_comm *comm;
     struct twill_comm *made; /* or NULL */
     int listener;            /* of the rendezvous, if this rank serves it, or -1 */
-    uint16_t port;
-    uint32_t size, self; /* number of survivors, and this rank's index */
-    uint32_t *rank;      /* [size] ranks in `comm` */
-    uint64_t *failed;    /* set of the ranks that are not in `made` */
+    uint16_t port;           /* of `listener`, or 0 if this rank cannot serve. 1 if it is alone */
+    uint32_t size, self;     /* number of survivors, and this rank's index */
+    uint32_t *rank;          /* [size] ranks in `comm` */
+    uint64_t *failed;        /* set of the ranks that are not in `made` */
     struct twill_error error;
 };
 
@@ -74,7 +75,9 @@ static int exchange_by_tcp(void *user, const void *mine, void *all, size_t bytes
     return twill_oob_allgather(user, mine, all, bytes, &error);
 }
 
-/* Return whether a survivor has died, or has given up this attempt. For the bootstrap. */
+/* The has_ended() of the bootstrap's job, with a struct attempt as `user`. Returns true if survivor
+ * number `rank`, which is a->rank[rank] in the old communicator, has died. Also returns true if any
+ * survivor has given up this attempt and already agrees on the next one. */
 static bool has_ended(void *user, uint32_t rank)
 {
     const struct attempt *a = user;

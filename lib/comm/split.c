@@ -62,8 +62,9 @@ static twill_status begin_split(struct twill_comm **made, struct twill_comm *com
     return status;
 }
 
-/* End a call that makes a communicator, and return its status. A failure other than bad arguments
- * breaks the parent, so that ranks that wait for this one return. */
+/* End a call that makes a communicator out of the parent `comm`, and release the parent. An error
+ * `status` puts the message of `error` into comm->error. Unless it is TWILL_ERR_ARGUMENT, it also
+ * breaks the parent, so that ranks that wait for this one return. Returns the final status. */
 static twill_status end_split(struct twill_comm *comm, twill_status status,
                               const struct twill_error *error)
 {
@@ -110,7 +111,9 @@ static int compare_entries(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* Return TWILL_OK, or the error if ranks make different calls or ask for what does not exist. */
+/* Check the entries of all ranks. Returns TWILL_ERR_MISMATCH if a rank makes another call than this
+ * rank, or asks for another level. Returns TWILL_ERR_ARGUMENT if the level is unknown, or a colour
+ * is negative but not TWILL_COLOUR_NONE. Otherwise returns TWILL_OK. */
 static twill_status check_entries(const struct twill_comm *comm, const struct split_entry *entry,
                                   struct twill_error *error)
 {

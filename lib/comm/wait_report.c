@@ -82,9 +82,10 @@ static void publish_place(struct twill_comm *comm)
     twill_context_unlock(comm->context);
 }
 
-/* Fill in *notice, except its message, which the caller has set, and send it to rank `to`. It says
- * which call this rank is or was in. `flags` are its state[3], a rank and IS_ANSWER or IS_PAST.
- * Returns whether it was sent. detector_lock is held. */
+/* Send *notice to rank `to`. It has the caller's message and says that this rank is in `call`, or
+ * may have left it if `flags` has IS_PAST. The low half of `flags` is the rank that this rank's
+ * wait is due to, or this rank itself. `flags` has IS_ANSWER if this answers a question. Returns
+ * whether it was sent. detector_lock is held. */
 static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice *notice,
                       const struct twill_call_record *call, uint64_t flags)
 {
@@ -98,8 +99,10 @@ static bool send_call(struct twill_comm *comm, uint32_t to, struct twill_notice 
     return twill_detector_send(comm->context->health.detector, comm->job[to], notice);
 }
 
-/* Send a rank which call this one is in, which ranks it waits for (as text, " 3 7") and the root
- * cause. `answer` is IS_ANSWER or 0. Returns whether it was sent, which needs a connection. */
+/* Send rank `to` which call this rank is in, which ranks it waits for (as text, " 3 7") and which
+ * rank it knows as their root cause. If `answer` is 0, this asks `to` for the same. If it is
+ * IS_ANSWER, this is such an answer, and adds in words where this rank is. Returns whether it was
+ * sent, which needs a connection. */
 static bool send_position(struct twill_comm *comm, uint32_t to, uint64_t answer)
 {
     const struct twill_call *call = &comm->issue.call;

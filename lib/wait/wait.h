@@ -57,9 +57,12 @@ struct twill_waitable {
     /* Advance it. Returns the number of steps made, or a negative status, which ends the wait. */
     int (*advance)(void *of);
     bool (*done)(const void *awaited);
-    /* Called now and then without progress. Returns TWILL_OK, or an error, which ends the wait. */
+    /* Called now and then without progress. Returns TWILL_OK, or an error, which ends the wait. It
+     * may set members of the wait's state. */
     twill_status (*blocked_on)(void *of, struct twill_waiting *state);
-    /* Called for records if a poll found nothing, if it has made progress, and at the end. */
+    /* For records: idle() is called after a poll without progress, and moved() after one with it.
+     * ended() is called instead if done() is then true, and `moved` says whether the poll has made
+     * progress. It is not called if the wait ends with an error. */
     void (*idle)(void *of, struct twill_waiting *state);
     void (*moved)(void *of, struct twill_waiting *state);
     void (*ended)(void *of, struct twill_waiting *state, bool moved);
