@@ -49,8 +49,10 @@ bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_par
  * with TWILL_ERR_CONFIG if MASTER_PORT is not in 1 .. 65535. */
 twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstrap_params *params,
                                struct twill_error *error);
-/* On rank 0, listen on a free port, and set hosts, port, listener and, unless all ranks have one,
- * key of the job. `alone` says that all ranks are on this host. Fails if others cannot reach it. */
+/* On rank 0, listen on a free port, and set hosts, port and listener of `job`. Also give it a new
+ * random key, unless the user has given all ranks one (TWILL_JOB or TWILL_KEY_FILE). `alone` says
+ * that all ranks are on this host. Fails with TWILL_ERR_BOOTSTRAP if they are not and this host has
+ * no address that other hosts could reach, _CONFIG for a wrong TWILL_INTERFACE, or _SYSTEM. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
 /* Write rank 0's port, key and addresses for the others to `contact`, in letters, digits and

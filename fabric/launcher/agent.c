@@ -14,7 +14,8 @@
 
 #define MOST_WORDS 32
 
-/* Quote a path for any shell: in single quotes, with ' as '\''. Returns false if it is too long. */
+/* Write a path in single quotes for any shell, with ' as '\'', to text[bytes], with a terminating
+ * 0. Returns true, or false if it is too long and `text` has only its beginning. */
 static bool quote(char *text, size_t bytes, const char *path)
 {
     size_t used = 0;

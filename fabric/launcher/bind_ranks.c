@@ -40,7 +40,8 @@ static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, 
     return used + (size_t)snprintf(text + used, bytes - used, ", %s %d", name, unit);
 }
 
-/* Print the CPUs of each rank, and what package, NUMA node and L3 cache they are in. */
+/* Print to standard error the CPUs of each rank of this host, and which package, NUMA node and L3
+ * cache they are in. An unbound rank has all CPUs that twillrun may use. */
 static void report_binding(const struct twill_launch *launch, const struct twill_topology *topology)
 {
     char host[256] = "", list[512], where[128];

@@ -157,7 +157,8 @@ static void send_change(const struct twill_launch *launch, const char *name, boo
         (void)twill_pipe_put(launch->link, TWILL_FRAME_FILE, 0, made, data, used + bytes);
 }
 
-/* Read the handle by which a process may join. Returns its bytes, or 0 if there is none. */
+/* Read the handle with which a process may join the job, from its file "go" in the folder. Returns
+ * its bytes, cut to HANDLE_BYTES, or 0 if the file cannot be read or is empty. */
 static size_t read_go(const struct twill_launch *launch,
                       const struct twill_elastic_process *process, char text[HANDLE_BYTES])
 {

@@ -72,9 +72,10 @@ static enum twill_ranks_left find_ranks_left(struct twill_front *front)
     return twill_question_answer(&front->elastic.question, twill_front_question_deadline(front));
 }
 
-/* Return TWILL_LEFT_SOME if a job continues after a rank or a host has failed. Returns _NONE if
- * ranks are not replaced now, all processes only wait to join, or too few remain. These few then
- * also give up. Returns _UNKNOWN while the hosts are asked whether all only wait. */
+/* Return TWILL_LEFT_SOME if the job continues after a rank or a host has failed. Returns _UNKNOWN
+ * while the hosts are asked whether all processes only wait to join. Else returns _NONE, and the
+ * caller must end the job. If fewer processes are left than --elastic asks for, make those that
+ * wait give up. */
 static enum twill_ranks_left find_survivors(struct twill_front *front)
 {
     if (front->options->most == 0 || front->ending || front->failed ||

@@ -143,7 +143,9 @@ static void replace_children(struct twill_launch *launch)
         }
 }
 
-/* On one host, end the job if only processes that wait to join it are left. */
+/* On one host, end the job if only processes that wait to join it are left. Its exit code is that
+ * of the rank that failed last. If a rank has ended with status 0, only kill the waiting processes.
+ * If a rank of the job is left, replace those that failed. Do nothing while that is not known. */
 static void check_left(struct twill_launch *launch)
 {
     if (launch->phase != 0 || launch->alive == 0)

@@ -272,8 +272,9 @@ static void receive_frames(struct twill_front *front, struct twill_front_host *h
         host_lost(front, host);
 }
 
-/* Return whether no data from a host waits to be read now. While our own output is full, data is
- * left unread in the host's pipe, so the time of the last read does not show that. */
+/* Return true if nothing of a host waits to be read now, neither data nor the end of its pipe.
+ * While our own output is full, data is left unread in the pipe, so the time of the last read does
+ * not show that. */
 static bool host_is_silent(const struct twill_front_host *host)
 {
     struct pollfd one = {.fd = host->pipe.in, .events = POLLIN};
@@ -484,7 +485,8 @@ static bool open_front(struct twill_front *front)
     return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
 }
 
-/* Start the agents and handle events until all hosts are over. */
+/* Start the agents of all hosts that are used, and handle events until all hosts are over. If an
+ * agent cannot be started, start no others and end the job. */
 static void run_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;

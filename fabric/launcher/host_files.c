@@ -37,7 +37,9 @@ void twill_hwloc_quieten(void)
 
 #define HEAP_LIBRARY "libtwill-heap.so"
 
-/* Write the path of libtwill-heap.so in a folder beside this program. False if it is of no use. */
+/* Write the path of libtwill-heap.so to path[]. It is in `folder`, relative to the folder of this
+ * program. Returns true, or false if the file cannot be read or LD_PRELOAD cannot name it. Such a
+ * path is too long or has a space or a colon. */
 static bool library_find(char path[PATH_MAX], const char *folder)
 {
     char self[PATH_MAX];

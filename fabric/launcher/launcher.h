@@ -85,7 +85,7 @@ struct twill_options {
 /* The signals that asked twillrun to end. Part of struct twill_launch or twill_front. */
 struct twill_stop_request {
     int times;         /* SIGINT and SIGTERM received */
-    uint64_t until_ns; /* until when to wait for a reader of the output; 0: no limit */
+    uint64_t until_ns; /* when output that is still not written is dropped; 0: not known yet */
 };
 
 /* Standard output or error of a rank or an agent, from a pipe, and its incomplete last line. */
@@ -200,7 +200,8 @@ static inline int twill_options_places(const struct twill_options *options)
     return options->most > 0 ? options->most : options->ranks;
 }
 
-/* Set *value to a decimal number. Returns false if it is malformed or not in low .. high. */
+/* Parse `text` as a decimal number into *value. Returns true, or false if it is malformed or not in
+ * low .. high. *value has changed then, but is of no use. */
 bool twill_read_number(const char *text, long low, long high, int *value);
 
 /* --- output.c: standard output and error, which never block --- */
@@ -245,10 +246,13 @@ int twill_check_run(const struct twill_options *options);
 
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);
-/* Add the hosts of a file's lines. Returns false after a message, also if there are none. */
+/* Add the hosts that a file names, one in each line. A line is "name", "name:RANKS" or "name
+ * slots=RANKS max_slots=RANKS", up to a #. Returns true. Returns false after a message if a line is
+ * wrong, the file cannot be read, or it names no host. */
 bool twill_sites_read(struct twill_options *options, const char *path);
-/* Set the number of ranks unless it was given, and place them. Merges all names of this host.
- * Returns true, or false after a message. */
+/* Set the number of ranks unless it was given, and place them on the hosts. If several sites are
+ * names of this host, give all their ranks and slots to the first of them. Returns true, or false
+ * after a message if the hosts have too few places or there is no memory. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
 bool twill_site_is_used(const struct twill_options *options, int site);
@@ -260,7 +264,8 @@ int twill_sites_only(const struct twill_options *options);
 bool twill_launch_open(struct twill_launch *launch, const struct twill_options *options, int here);
 /* Free the memory of a launch and close its rank socket. */
 void twill_launch_close(struct twill_launch *launch);
-/* Listen at a free port of the address, for rank 0. Returns false after a message, else true. */
+/* Listen on a free port of `address`. Rank 0 inherits the socket, launch->listener. Sets
+ * launch->address and launch->port to where it is. Returns true, or false after a message. */
 bool twill_launch_listen(struct twill_launch *launch, const char *address);
 /* Raise the limit of descriptors of twillrun itself, and keep the former one in options->files. */
 void twill_files_allow(struct twill_options *options);
@@ -269,11 +274,17 @@ bool twill_job_make(char job[TWILL_JOB_TEXT]);
 /* Block the signals that twillrun handles, set *mask to the mask before and return a signalfd for
  * them, or -1 after a message. SIGPIPE is blocked as well. */
 int twill_signals_take(sigset_t *mask);
-/* Start the ranks of this host. Returns 0, or the exit code after it began to end the job. */
+/* Start the ranks of this host. Returns 0. If one cannot be started, prints a message, begins to
+ * end those that were, and returns the exit code. In both cases the caller then waits for the ranks
+ * by twill_launch_supervise(). */
 int twill_launch_start(struct twill_launch *launch);
-/* Set the rank of a child that is to be started, its label and its streams, which are closed. */
+/* Give a child that is to be started its rank and its two output streams, which are still closed.
+ * With the option -l, lines of its output are printed with "[RANK] " in child->label before
+ * them. */
 void twill_child_name(const struct twill_options *options, struct twill_child *child, int rank);
-/* Start child[index]. Returns 0, or the exit code for the job after a message. */
+/* Start the process of child[index]. Returns 0. On failure prints a message and returns the exit
+ * code for the job, which the caller ends. It is 127 if the program was not found, 126 if the
+ * process could not run it, and else 1. */
 int twill_child_start(struct twill_launch *launch, int index);
 /* Wait until all ranks have ended, and serve output, signals and frames. Returns the exit code. */
 int twill_launch_supervise(struct twill_launch *launch);
@@ -303,27 +314,37 @@ int twill_elastic_waiting(const struct twill_launch *launch, int *joining);
 void twill_elastic_receive(struct twill_launch *launch);
 /* Write a change on another host (TWILL_FRAME_FILE) into the folder. */
 void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
-/* Remove the files of processes that have ended, and of all processes of a group. */
+/* Remove the files of processes of this host that wait to join the job and have ended. Do the same
+ * for processes that wait in process group `group`, even if they live. A host agent also reports
+ * the end of each to the twillrun in front. */
 void twill_elastic_forget(const struct twill_launch *launch, pid_t group);
 
 /* --- elastic_hosts.c: --elastic, whether a rank is left --- */
-/* Ask whether a rank of the job is left, of `alive` processes, `waiting` of which are not in it.
- * Returns true if the hosts must be asked, false if a rank is left or a question is open. */
+/* Open the question whether a rank of the job is left, if none seems to be. `alive` processes live,
+ * and `waiting` of them are not in the job. Returns true if the question was opened now, so that
+ * the caller must ask the hosts. Returns false if it was open before. If waiting < alive, a rank is
+ * left, so closes the question and returns false. Call twill_question_answer() then. */
 bool twill_question_ask(struct twill_left_question *question, int alive, int waiting);
-/* Return the answer after twill_question_ask(). It is TWILL_LEFT_SOME if a rank is left. Otherwise
- * it is TWILL_LEFT_UNKNOWN until twill_now() reaches `until`, and then TWILL_LEFT_NONE. */
+/* Return the answer after twill_question_ask(). It is TWILL_LEFT_SOME if that has left the question
+ * closed, as a rank of the job is left. While the question is open, the answer is
+ * TWILL_LEFT_UNKNOWN before time `until` of twill_now(). From then on it is TWILL_LEFT_NONE, and
+ * this closes the question. */
 enum twill_ranks_left twill_question_answer(struct twill_left_question *question, uint64_t until);
 /* Return the first of the `children` elements of child[] whose member `undecided` is set, and clear
  * that member. Returns NULL if it is set in none. */
 struct twill_child *twill_undecided_next(struct twill_child *child, int children);
 
 /* --- elastic_ranks.c: --elastic, processes --- */
-/* Count a restart. Returns false, after a message, if there were too many in a short time. */
+/* Count a restart that is made now. Returns true, or false after a message if more than
+ * TWILL_RESTARTS were made within TWILL_RESTARTS_NS. */
 bool twill_restarts_add(struct twill_restarts *restarts);
-/* Return whether `alive` processes, `waiting` of them not in the job, suffice. If not, say why. */
+/* Return whether the job can continue with `alive` processes, `waiting` of which are not in it. It
+ * needs at least options->least processes, and one of them in the job. If it cannot, print why. */
 bool twill_elastic_suffices(const struct twill_options *options, int alive, int waiting);
-/* Handle the failure of a rank. Returns whether the others continue, and says so. If not, the job
- * must end. If that is not known yet, the child is undecided and the result is true. */
+/* Handle the failure of a rank on one host. `how` says how it ended, for messages. Returns true if
+ * the others continue. The caller then starts a new process in its place, unless child->undecided
+ * is set. That is set while processes are joining, as it is not known yet whether a rank of the job
+ * is left. Returns false if the caller must end the job. */
 bool twill_elastic_outlives(struct twill_launch *launch, struct twill_child *child,
                             const char *how);
 /* Start a new process as a rank in place of a child that was reaped. On failure end the job. */
@@ -374,7 +395,8 @@ int twill_front_run(const struct twill_options *options);
 void twill_launch_bind(struct twill_launch *launch);
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */
 void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
-/* Bind the calling process as chosen for child[index], if at all. Returns false with errno set. */
+/* Bind the calling process to the CPUs that were chosen for child[index]. Does nothing if none
+ * were. Returns true, or false with errno set if the kernel refuses it. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
 /* Read from the pipe and write whole, labelled lines, or forward frames. Returns false at its end
  * or if output is lost, or true. */
@@ -384,8 +406,9 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
 
-/* A job, as the agent of one host parses it from its standard input, until twill_job_free().
- * Strings point into `bytes`. */
+/* A job, as the agent of one host parses it from its standard input. Made by twill_job_read().
+ * Strings point into `bytes`. twill_job_free() frees that and all arrays, with those in
+ * `options`. */
 struct twill_host_job {
     struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */
@@ -396,8 +419,8 @@ struct twill_host_job {
     int here;
     const char **other; /* names of other hosts, to find the route to them */
     int others;
-    int arguments;
-    char *bytes; /* own copy of the received bytes */
+    int arguments; /* entries of options.command, with the NULLs between programs */
+    char *bytes;   /* own copy of the received bytes */
 };
 
 /* Return the job for the host options->site[site], with `key` as the value of TWILL_JOB, as *bytes

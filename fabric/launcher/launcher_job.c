@@ -46,7 +46,9 @@ static void put_number(FILE *file, enum item item, int number)
     write_item(file, item, text);
 }
 
-/* Return whether a variable is sent to other hosts, where it must be the same. */
+/* Return whether NAME=VALUE of the environment is sent to other hosts, as it must be the same
+ * there. These are the variables TWILL_*, but not TWILL_JOB and TWILL_LISTEN_FD, and FI_* of
+ * libfabric. */
 static bool is_common(const char *variable)
 {
     return (strncmp(variable, "TWILL_", 6) == 0 && strncmp(variable, "TWILL_JOB=", 10) != 0 &&
@@ -140,8 +142,9 @@ static bool read_elastic_item(struct twill_host_job *job, const char *text)
            options->ranks <= options->most && job->host >= 0;
 }
 
-/* Begin another program in job->options, which `ranks` ranks run. Its arguments are appended to
- * options->command later, behind a NULL that ends those of the program before. Returns true. */
+/* Begin another program in job->options, which `ranks` ranks run. item_read() then appends its
+ * words to options->command, behind those of the program before and a NULL that ends them. Returns
+ * true in all cases, for item_read() to return. */
 static bool begin_program(struct twill_host_job *job, int ranks)
 {
     struct twill_options *options = &job->options;

@@ -152,7 +152,8 @@ static bool read_map_by(struct twill_options *options, const char *text)
 }
 
 /* Append the argument of -x, NAME=VALUE, to options->assignments. With a NAME alone, the value is
- * that in twillrun's own environment. Returns false after a message. */
+ * that in twillrun's own environment. Returns true, or false after a message if the name is
+ * missing, the environment does not have it, or there is no memory. */
 static bool read_assignment(struct twill_options *options, char *text)
 {
     const char *equals = strchr(text, '=');
@@ -217,7 +218,8 @@ static bool read_elastic(struct twill_options *options, char *text)
     return good;
 }
 
-/* Check --elastic against -n, which it sets if it was not given. Returns false after a message. */
+/* If --elastic is given, check that the number of ranks of -n is in its range. Without -n, set that
+ * to the most of --elastic. Returns true, or false after a message. */
 static bool check_elastic(struct twill_options *options)
 {
     if (options->most == 0)
@@ -311,7 +313,9 @@ static const struct {
      "it is not needed here"},
 };
 
-/* Return what to use instead of an option, or NULL if that is not known. */
+/* Return what twillrun has instead of an option of mpirun, srun, torchrun or the like, as a
+ * constant clause for a message. `word` is the option with its dashes. Returns NULL if it is not
+ * known. */
 static const char *find_hint(const char *word)
 {
     char name[32];

@@ -114,7 +114,8 @@ void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS])
             (struct pollfd){.fd = waits(&outputs[i]) ? outputs[i].pipe.out : -1, .events = POLLOUT};
 }
 
-/* Write both outputs as far as possible, and drop the rest if `given_up`. */
+/* Write what is queued for standard output and standard error, as far as they take it without
+ * blocking. If `given_up`, drop the rest. */
 static void flush_outputs(bool given_up)
 {
     for (int i = 0; i < TWILL_OUTPUTS; i++) {

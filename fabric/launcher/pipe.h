@@ -79,14 +79,16 @@ bool twill_pipe_flush(struct twill_pipe *pipe);
 bool twill_pipe_fill(struct twill_pipe *pipe);
 /* Get the next frame. Returns 1, or 0 if it is not complete, or -1 if it is malformed. */
 int twill_pipe_next(struct twill_pipe *pipe, struct twill_frame *frame);
-/* Skip the mark and the bytes before it. Returns 1, or 0 if it is not there, or -1 if too many. */
+/* Skip TWILL_FRAME_MARK, which a host agent writes before its first frame, and the bytes before it.
+ * Returns 1 if it was found, or 0 if it has not arrived yet. Returns -1 if it is not in what has
+ * arrived, which is more than TWILL_FRAME_MOST_CHAFF bytes. */
 int twill_pipe_find_mark(struct twill_pipe *pipe);
 /* Return how many bytes are queued and not written yet. */
 static inline size_t twill_pipe_waiting(const struct twill_pipe *pipe)
 {
     return pipe->out_used - pipe->sent;
 }
-/* Close both directions and free the buffers. */
+/* Close both directions and free the buffers. Frames that are still queued are not sent. */
 void twill_pipe_close(struct twill_pipe *pipe);
 
 #endif

@@ -44,8 +44,9 @@ static bool set_launcher(int fd)
     return setenv("TWILL_LAUNCHER_FD", text, 1) == 0;
 }
 
-/* Set TWILL_ELASTIC, which names the folder of --elastic. A process that joins finds the job by
- * that alone, so the other variables are unset. Returns false with errno set. */
+/* Set TWILL_ELASTIC, which names the folder of --elastic. A process that `joins` a running job
+ * finds it by that alone. For such a process unset RANK, WORLD_SIZE and the others in starting[].
+ * Returns true, or false with errno set. */
 static bool set_elastic(const struct twill_launch *launch, bool joins)
 {
     static const char *const starting[] = {"RANK",        "WORLD_SIZE",      "MASTER_ADDR",
@@ -59,7 +60,9 @@ static bool set_elastic(const struct twill_launch *launch, bool joins)
     return setenv("TWILL_ELASTIC", text, 1) == 0;
 }
 
-/* Set the variables of a rank. Returns false, with errno set, on failure. */
+/* Set a rank's environment, in its process. That is what -x sets, LD_PRELOAD, TWILL_ELASTIC,
+ * TWILL_JOB, LOCAL_RANK and LOCAL_WORLD_SIZE. A rank that does not join a running job also gets
+ * RANK, WORLD_SIZE, MASTER_ADDR and more. Returns true, or false with errno set. */
 static bool set_environment(const struct twill_launch *launch, int index)
 {
     const struct twill_options *options = launch->options;
@@ -90,7 +93,10 @@ static bool set_environment(const struct twill_launch *launch, int index)
            setenv("MASTER_PORT", launch->port, 1) == 0 && setenv("TWILL_JOB", launch->job, 1) == 0;
 }
 
-/* Set up inherited files. Only rank 0 gets input and the listener. Returns false with errno set. */
+/* Set up a rank's descriptors, in its process. out[0] and out[1] become standard output and error
+ * unless -1. The first rank 0 keeps standard input and the listener, and others read /dev/null. A
+ * rank that does not join a running job keeps the rank socket. Returns true, or false with errno
+ * set. */
 static bool set_files(const struct twill_launch *launch, const struct twill_child *child,
                       const int out[2])
 {
@@ -105,8 +111,9 @@ static bool set_files(const struct twill_launch *launch, const struct twill_chil
     return null >= 0 && dup2(null, STDIN_FILENO) >= 0;
 }
 
-/* Bind the rank. If binding is refused, as in containers and batch systems, report that. The rank
- * then runs unbound unless the user asked for a binding. Returns false if it must not run. */
+/* Bind the rank, in its process. If the kernel refuses that, as in containers, and --bind was not
+ * given, write so to the pipe `report` for twillrun. The rank then runs unbound. Returns true if it
+ * may run, else false with errno set. */
 static bool bind_rank(const struct twill_launch *launch, int index, int report)
 {
     if (twill_child_bind(launch, index))
@@ -141,7 +148,9 @@ static _Noreturn void be_child(const struct twill_launch *launch, int index, pid
     _exit(127);
 }
 
-/* Read whether exec succeeded. Returns 0, or the exit code after a message. */
+/* Read from the pipe `report` whether a new process has started the rank's program. Returns 0 if
+ * so. Else prints a message and returns 127 if the program was not found, or 126. If binding was
+ * refused, leave this rank and later ones unbound. */
 static int read_report(struct twill_launch *launch, int rank, int report)
 {
     static const char *const steps[] = {"prepare", "bind"};

@@ -135,8 +135,9 @@ static void notify_others(struct twill_launch *launch, const struct twill_child 
     twill_rank_socket_notify(launch, child->rank, how);
 }
 
-/* Set *cgroup to this process's memory cgroup if that counts out-of-memory kills, else to the
- * topmost one above it, and *kills to its count. Returns false if neither counts them. */
+/* Set *kills to the number of out-of-memory kills that a memory cgroup counts, and *cgroup to it.
+ * That is this process's cgroup, or else the topmost one above it. Returns true, or false if
+ * neither of the two counts such kills. */
 static bool find_kills(struct twill_cgroup *cgroup, uint64_t *kills)
 {
     if (!twill_cgroup_find(cgroup, "memory", ""))
@@ -175,8 +176,9 @@ static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
     snprintf(text, bytes, ", as the memory of this machine ran out");
 }
 
-/* Report the end of a rank, reap it, and replace it or, if it failed, end the job. Until it is
- * reaped, its process group id cannot be used again. */
+/* Handle the end of a rank. If it failed, replace it by --elastic, or else print why and end the
+ * job. A host agent only sends its end to the twillrun in front, which decides. Reap the process.
+ * Until it is reaped, its process group id cannot be used again. */
 static void child_ended(struct twill_launch *launch, struct twill_child *child,
                         const siginfo_t *info)
 {

@@ -14,7 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Return a socket bound to this address, which another socket of this process may share, or -1. */
+/* Return a new TCP socket that is bound to this address, or -1. It has SO_REUSEADDR, so that
+ * another such socket can be bound to the same address. */
 static int bind_socket(const struct sockaddr *address, socklen_t length)
 {
     int on = 1, fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -24,14 +25,15 @@ static int bind_socket(const struct sockaddr *address, socklen_t length)
     return twill_socket_drop(fd);
 }
 
-/* Return a socket bound to address `found` and a free port, or -1. *bound is set to both, and
- * *length from its capacity to its length. The port is bound by its number, as one that the kernel
- * chose (0) would be released when rank 0 stops listening. SO_REUSEADDR is off, so no other program
- * gets it. */
+/* Return a TCP socket bound to address `found` and a free port, which does not listen yet, or -1.
+ * Set *bound to its address with the port. *length is the size of *bound, and then that of the
+ * address. */
 static int bind_free(const struct addrinfo *found, struct sockaddr_storage *bound,
                      socklen_t *length)
 {
     int first = bind_socket(found->ai_addr, found->ai_addrlen), fd = -1, off = 0;
+    /* Bind the port by its number, as one that the kernel chose (0) would be released when rank 0
+     * stops listening. Without SO_REUSEADDR no other program gets it. */
     if (first >= 0 && getsockname(first, (struct sockaddr *)bound, length) == 0)
         fd = bind_socket((struct sockaddr *)bound, *length);
     if (fd >= 0)
@@ -103,8 +105,10 @@ int twill_signals_take(sigset_t *mask)
     return fd;
 }
 
-/* Forward a terminal to rank 0, which may not read it from its own process group, by a socket, as
- * send() avoids SIGPIPE. Other files are inherited. Returns false after a message. */
+/* If standard input is the terminal, forward it to rank 0, which may not read it from its own
+ * process group. Standard input becomes a socket for rank 0 to inherit, as send() avoids SIGPIPE.
+ * Its other end is launch->input.to. Other files are left to inherit. Returns true, or false after
+ * a message. */
 static bool relay_stdin(struct twill_launch *launch)
 {
     int ends[2];
@@ -121,7 +125,9 @@ static bool relay_stdin(struct twill_launch *launch)
     return true;
 }
 
-/* Close what only rank 0 should have, after it has inherited it. */
+/* Once rank 0 has inherited them, close the listener and, if input is forwarded, replace twillrun's
+ * standard input by /dev/null. Later ranks then do not inherit them. Does nothing if rank 0 is on
+ * another host. */
 static void close_handed_over(struct twill_launch *launch)
 {
     if (launch->listener < 0)

@@ -49,7 +49,8 @@ static ssize_t receive_message(int from, struct msghdr *message, int flags)
     return recvmsg(from, message, flags | MSG_CMSG_CLOEXEC);
 }
 
-/* Append the descriptors in `c` to fds[], count them in *taken, and close any over `most`. */
+/* Append the descriptors in control message `c` to fds[], which has *taken already, until it has
+ * `most`. Add those to *taken, and close the others. */
 static void take_descriptors(const struct cmsghdr *c, int *fds, size_t most, size_t *taken)
 {
     for (size_t i = 0; CMSG_LEN((i + 1) * sizeof(int)) <= c->cmsg_len; i++) {

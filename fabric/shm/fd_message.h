@@ -15,8 +15,9 @@ bool twill_fds_send(int to, void *data, size_t bytes, const int *files, size_t c
  * any others. An fds[i] without a descriptor is -1. Returns the bytes of the message, 0 if the
  * other end has closed, or -1 with errno set. `flags` are those of recvmsg(). */
 ssize_t twill_fds_receive(int from, void *bytes, size_t capacity, int flags, int *fds, size_t most);
-/* Return a duplicate of the descriptor in the next message, or -1 if there is no message or no
- * descriptor in it. The message stays queued. The caller owns the duplicate. Does not wait. */
+/* Return a duplicate of the first descriptor in the next message, or -1 if there is no message or
+ * no descriptor in it. The message stays queued with all its descriptors. The caller owns the
+ * duplicate. Does not wait. */
 int twill_fds_peek(int from);
 
 #endif

@@ -33,7 +33,8 @@ struct hello {
 };
 #define HELLO_VERSION 0x74770003u
 
-/* Set *address to that of the listener of `rank`, with `name` at its end, and return its length. */
+/* Set *address to that of the abstract socket on which `rank` listens, and return its length. The
+ * address is made of the nonce of `oob`, the rank and its random number `name`. */
 static socklen_t socket_name(struct sockaddr_un *address, const struct twill_oob *oob,
                              uint32_t rank, uint64_t name)
 {
@@ -178,7 +179,9 @@ static enum twill_share_cause probe_peers(struct twill_fd_passing *fd_passing)
     return TWILL_SHARE_FINE;
 }
 
-/* Receive a hello and its files (-1: none). Returns its bytes, 0 if closed, or -1 with errno. */
+/* Receive a message into *hello, unchecked, and the files in it into fds[], -1 where there is none.
+ * Returns its bytes, which are fewer if it is no whole hello. Returns 0 if the other end has closed
+ * the connection, or -1 with errno set. */
 static ssize_t receive_hello(int from, struct hello *hello, int fds[2])
 {
     return twill_fds_receive(from, hello, sizeof(*hello), 0, fds, 2);
@@ -205,8 +208,10 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection. Returns FINE with its peer, whose `asks` is set, FINE with
- * *peer NULL before its hello has arrived, or OTHER_USER if it must not get our file. */
+/* Authenticate an accepted connection by its hello. Returns FINE with its peer, or with *peer NULL
+ * if no hello has arrived. peer->asks then says whether it asks for our second file. Returns
+ * OTHER_USER if it is closed, its hello is wrong, or its user is another one. It must not get our
+ * file then. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -262,8 +267,9 @@ struct exchange {
     bool starved;               /* no descriptor was left for another connection */
 };
 
-/* Return whether to wait for a missing descriptor, and set `starved` if so. True if `cause` is such
- * a lack and a connection is open, which returns its own when it ends. */
+/* Return whether to continue although a call failed for `cause`. That is so if it lacked
+ * descriptors or memory and a connection is open, as the end of a connection gives back its
+ * descriptor. `starved` is then set. */
 static bool can_wait(struct exchange *exchange, enum twill_share_cause cause)
 {
     bool scarce = cause == TWILL_SHARE_DESCRIPTORS || cause == TWILL_SHARE_MEMORY;
@@ -351,8 +357,10 @@ static bool is_served(const struct twill_fd_passing_peer *peer)
     return peer->received && peer->sent;
 }
 
-/* Connect to a peer, unless there are too many connections or too few descriptors for now. Returns
- * FINE also if it must be tried again, or the cause. */
+/* Connect to a peer and send our hello. Returns FINE once peer->socket and `identified` are set,
+ * and also if a part must be tried again. That is so while too many connections are open, a backlog
+ * is full, or descriptors are lacking. Otherwise returns the cause, with `lost` set if it is
+ * REFUSED. */
 static enum twill_share_cause open_connection(struct exchange *exchange,
                                               struct twill_fd_passing_peer *peer)
 {
@@ -403,7 +411,8 @@ static enum twill_share_cause serve_peers(struct exchange *exchange, size_t *mis
     return TWILL_SHARE_FINE;
 }
 
-/* Wait until something arrives, for TWILL_FD_RETRY_MS if `sending`, else for TWILL_ATTEND_NS. */
+/* Wait until a rank connects, or a peer or an accepted connection sends something. With `sending`,
+ * something must be tried again, so this takes at most TWILL_FD_RETRY_MS, else TWILL_ATTEND_NS. */
 static void await_traffic(struct exchange *exchange, bool sending)
 {
     const struct twill_fd_passing *fd_passing = exchange->fd_passing;
@@ -420,8 +429,9 @@ static void await_traffic(struct exchange *exchange, bool sending)
     poll(polls, n, sending ? TWILL_FD_RETRY_MS : (int)(TWILL_ATTEND_NS / 1000000));
 }
 
-/* Answer the ranks that wait for this one, if twill_now() has reached *next, and set that to the
- * next time. Returns false if the exchange must end, else true. */
+/* Once twill_now() has reached *next, set that to the next time and call twill_oob_attend(). It
+ * answers ranks that ask whom this rank waits for, with a peer whose files are missing. Returns
+ * false if a rank has failed, so that the exchange must end, else true. */
 static bool attend(struct twill_fd_passing *fd_passing, uint64_t *next)
 {
     uint64_t now = twill_now();
@@ -444,7 +454,9 @@ static enum twill_fd_passing_phase phase_of(const struct twill_fd_passing_peer *
     return peer->identified ? TWILL_FD_PASSING_CONNECTED : TWILL_FD_PASSING_UNCONNECTED;
 }
 
-/* Run the exchange. Returns FINE if it is complete, LOST at the deadline, else the cause. */
+/* Run the exchange. Returns FINE if it is complete. Returns LOST with `lost` set at the deadline,
+ * and LOST without it if twill_oob_attend() finds that a rank has failed. Otherwise returns why
+ * files cannot be exchanged, with `lost` set if a peer has hung up or does not listen. */
 static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 {
     struct twill_fd_passing *fd_passing = exchange->fd_passing;
@@ -484,7 +496,9 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
     return TWILL_SHARE_LOST;
 }
 
-/* Return how many connections of each kind may be open below a limit of descriptors, 1 or more. */
+/* Return how many connections that this rank makes may be open at a time, which is also the number
+ * of accepted ones. It is half of the descriptors left below the limit, from 1 to MAX_OPEN.
+ * LEFT_FREE of those are kept free. */
 static size_t count_places(const struct twill_fd_limit *files)
 {
     size_t used = twill_fd_count(files->now) + LEFT_FREE;

@@ -75,11 +75,13 @@ struct twill_fd_passing {
  * no random number can be had, or SOCKET, DESCRIPTORS or MEMORY if there is no socket. */
 enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passing,
                                                struct twill_oob *oob);
-/* Exchange files with all peers and pass theirs to take(), a few at a time, so that the descriptors
- * needed do not grow with their number. Waits until the deadline, or until a peer that is still
- * needed no longer listens, as it has given up, has died, or cannot be seen from here. `lost` then
- * names that peer. Also ends when the `attend` of the out-of-band exchange says so, without setting
- * `lost`. Returns TWILL_SHARE_FINE or the cause. */
+/* Exchange files with all peers and pass theirs to take(). Only a few peers have connections at a
+ * time, so the descriptors needed do not grow with their number. Returns TWILL_SHARE_FINE when all
+ * have been exchanged, and TWILL_SHARE_LOST at the deadline. Returns _LOST or _REFUSED if a peer
+ * that is needed hangs up or no longer listens. It has then given up, has died, or cannot be seen
+ * from here. `lost` names the peer in these cases. If twill_oob_attend() finds that a rank has
+ * failed, returns _LOST and does not set `lost`. Otherwise returns why files cannot be
+ * exchanged. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
 /* Return a constant text for a cause, "memory cannot be shared" for an unknown one. */
 const char *twill_share_cause_text(int32_t cause);

@@ -24,8 +24,9 @@ struct twill_board_entry {
     uint64_t word[TWILL_BOARD_WORDS]; /* the result, constant once posted */
 } TWILL_ALIGNED(128);
 
-/* Return the entry of `key` (not 0) on the board of results that the node shares, or NULL if it is
- * full. Sets *mine to whether the entry was free. Then this rank must compute and post it. */
+/* Return the entry of `key` (not 0) on the board of results that the node shares, or NULL if there
+ * is no place for it. If no rank had an entry for `key`, this makes one and sets *mine. This rank
+ * must then compute the result and post it. Otherwise clears *mine, and another rank posts it. */
 struct twill_board_entry *twill_board_find(const struct twill_node *node, uint64_t key, bool *mine);
 /* Post this rank's entry, or abandon it if `words` is NULL, and wake those that wait. */
 void twill_board_post(struct twill_board_entry *entry, const uint64_t words[TWILL_BOARD_WORDS]);

@@ -152,22 +152,23 @@ struct twill_node_area {
 };
 
 /* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
- * by twill_node_offer(), freed by twill_node_close(). */
+ * by twill_node_offer(), freed by twill_node_close(). On a node of two ranks `alternate` is 1. Each
+ * then writes to the other's area in every second round, as twill_node_area_index() explains. */
 struct twill_node {
     struct twill_shm_region *region;
     uint32_t me;                      /* own local rank */
     uint32_t size;                    /* ranks on this node */
-    uint32_t alternate;               /* 1 if the node has two ranks, which swap areas, else 0 */
+    uint32_t alternate;               /* 1 or 0 */
     struct twill_node_area **area;    /* [size] */
     unsigned char **shared;           /* [size] first copy of SHARED */
     size_t shared_bytes;              /* bytes of one copy */
     unsigned char **small;            /* [size] first copy of small SHARED */
-    unsigned char **sends;            /* [size] own memory that only this rank and that rank map */
-    unsigned char **receives;         /* [size] memory of that rank that only the two map */
-    size_t pair_bytes;                /* of each of these, laid out by the shm transport */
+    unsigned char **sends;            /* [size] own memory that only this rank and rank l map */
+    unsigned char **receives;         /* [size] memory of rank l that only l and this rank map */
+    size_t pair_bytes;                /* of each sends[l] or receives[l], for the shm transport */
     size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
-    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, then own, NULL once concluded */
+    struct twill_layout_line *layout; /* [ranks + 1] of all ranks, own; NULL after conclude() */
 };
 
 /* Create *node, in three steps with an exchange of `batch` after each of the first two, as for a
@@ -193,7 +194,9 @@ void twill_node_close(struct twill_node *node);
  * twill_node_attach(). */
 size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks,
                                uint32_t threads);
-/* Copy *owner into this rank's area, between twill_node_attach() and twill_node_conclude(). */
+/* Copy *owner, which says what process and communicator this rank's area belongs to, into the area,
+ * for readers outside the job. Called between twill_node_attach() and twill_node_conclude(). `oob`
+ * is that of the communicator and gives the number of this rank. */
 void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
                           const struct twill_node_owner *owner);
 /* In a view of one rank's memory (node_view.h), `bytes` bytes of another process, set
@@ -203,7 +206,8 @@ bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 /* At the end of the memory for events is the rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))
-/* Return the memory in which local rank l records events (lib/base/trace.h), zero at first. */
+/* Return the memory in which local rank l, this one or another of the node, records events
+ * (lib/base/trace.h). It has TWILL_NODE_BOARD_AT bytes, which are zero at first. */
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
 /* Ring the doorbell of local rank l, which wakes it. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
@@ -365,7 +369,9 @@ void twill_node_abort(struct twill_node *node, twill_status status, uint32_t fro
                       uint64_t sequence, const char *message);
 /* Return a local rank that has published a failure of a call up to this one, or UINT32_MAX. */
 uint32_t twill_node_aborted(const struct twill_node *node, uint64_t sequence);
-/* Mark local rank l, which is silent, as shut out. The others continue without it. */
+/* Mark local rank l, which is silent, as shut out. The others continue without it. If l lives after
+ * all, it finds that by twill_node_is_excluded(). Unlike twill_node_abort() this publishes no
+ * failure and wakes no rank. */
 void twill_node_exclude(struct twill_node *node, uint32_t l);
 /* Return whether a rank has called twill_node_exclude() for local rank l, which was silent, so that
  * the other ranks continue without it. */

@@ -57,7 +57,8 @@ static void show_token(const struct twill_shm_region *region, uint64_t token)
 }
 
 /* Return whether two ranks are threads of one process. False if the pid namespace is unknown, as
- * containers then look alike. Such threads share like processes and die with the first to end. */
+ * containers then look alike. Threads for which it is false share memory as processes do. When the
+ * first of them ends, all of them look dead, as its locks were theirs as well. */
 static bool in_one_process(const struct twill_host *a, const struct twill_host *b)
 {
     return a->pid_namespace != 0 && twill_host_same_process(a, b);
@@ -182,8 +183,9 @@ static enum twill_share_cause map_peer(struct share *share,
     return TWILL_SHARE_FINE;
 }
 
-/* Own `fd` of the life file, whose locks show which ranks live, for all ranks of this process, and
- * lock their bytes. Returns FINE, or MAP with `fd` closed if there is no memory. */
+/* Make `fd` this process's descriptor of the life file, whose locks show which ranks live. Lock
+ * there the bytes of all ranks of this process. Returns FINE, with own_result.locked false if that
+ * does not work. Returns MAP, with `fd` closed, if there is no memory. */
 static enum twill_share_cause hold_life(struct share *share, int fd)
 {
     struct twill_shm_region *region = share->region;
@@ -203,8 +205,9 @@ static enum twill_share_cause hold_life(struct share *share, int fd)
     return TWILL_SHARE_FINE;
 }
 
-/* Create the life file, whose locks show who lives, on the lowest rank of the label. Else let the
- * first rank of each process ask for it in the exchange. Returns FINE or the cause. */
+/* On the lowest rank of the label, create the life file, whose locks show who lives, and lock it.
+ * On the first rank of each other process, set `asks`, so that the exchange gets the file from the
+ * lowest rank. Other ranks do nothing. Returns FINE or the cause. */
 static enum twill_share_cause begin_life(struct share *share)
 {
     uint32_t me = (uint32_t)share->region->rank;
@@ -230,7 +233,9 @@ static uint32_t next_of(const struct share *share)
     return rank;
 }
 
-/* Take a peer's memory, and from the lowest rank the life file. Returns FINE or the cause. */
+/* Take a peer's memory, fds[0], and map it. From the lowest rank of the label, also take the life
+ * file, fds[1], if this rank has asked for it. Closes all descriptors that are not kept, in case of
+ * failure as well. Returns FINE or the cause. */
 static enum twill_share_cause take_files(void *user, const struct twill_fd_passing_peer *peer,
                                          const int fds[2])
 {
@@ -299,7 +304,9 @@ static void find_first(uint32_t *first, const uint32_t *label, uint32_t size)
     }
 }
 
-/* Record why the label of a rank cannot share. enum twill_share_cause says which cause counts. */
+/* Record that the label of a rank cannot share for `cause`, unless that is FINE. The first cause
+ * recorded counts, but LOST is replaced by any other, and REFUSED by all but LOST. Also write the
+ * rank and the cause to region->why. */
 static void record_cause(struct share *share, uint32_t rank, int32_t cause)
 {
     int32_t *ours = &share->cause[share->first[rank]];
@@ -327,8 +334,8 @@ static void size_memory(struct share *share, size_t bytes, size_t pair_bytes)
 }
 
 /* Group the ranks by label[], and set crosses[] for labels whose ranks are in several processes.
- * Only these pass files, so they cannot share if one of their ranks has reported a cause against
- * it. Also find the threads of this process and the first of its ranks. */
+ * Only these pass files. If one of their ranks has reported why it cannot, record that its label
+ * cannot share. Also find the threads of this process and the first of its ranks. */
 static void group_ranks(struct share *share, const uint32_t *label)
 {
     const struct share_info *info = share->info;
@@ -436,10 +443,10 @@ static void leave_life(struct twill_shm_region *region, int64_t users)
     region->life = NULL;
 }
 
-/* If a label cannot share, set *why to the reason and label[r] to r for its ranks. Then label[r] of
- * all others becomes the lowest rank of their label. Else set *why to NULL. Also clear the token
- * and close files no longer needed. If our own label cannot share, unmap the memory of all other
- * ranks. */
+/* If any label cannot share, set *why to the reason and label[r] to r for its ranks. label[r] of
+ * all others becomes the lowest rank with their label. Else set *why to NULL. If ours cannot, unmap
+ * the memory of other ranks, but not our own. Clear our token, and close our file unless readers
+ * need it. */
 static void decide_labels(struct share *share, uint32_t *label, const char **why)
 {
     struct twill_shm_region *region = share->region;

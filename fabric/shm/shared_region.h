@@ -44,9 +44,10 @@ twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twi
 /* Create this rank's memory, `bytes` of zeros, pass it to the ranks whose label[] equals its own,
  * and map theirs. Share with each of them `pair_bytes` more that no third rank maps. Untouched
  * pages cost nothing. label[] has oob->size entries. `name` is the memory's name in /proc/PID/maps.
- * If `given` is not NULL, it is shared instead of new memory. The placer is copied, and NULL leaves
- * placement to the system. Waits for the ranks of the label. Adds the result to `batch`, so the
- * region can be used after twill_shm_region_conclude(). Fails only with TWILL_ERR_MEMORY. */
+ * If `given` is not NULL, it is shared instead of new memory. *placer places the memory on NUMA
+ * nodes and is copied. NULL leaves that to the system. Waits for the ranks of the label. Adds the
+ * result to `batch`, so twill_shm_region_conclude() reports whether they can share. Fails only with
+ * TWILL_ERR_MEMORY. */
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
                                      size_t bytes, size_t pair_bytes, const char *name,
                                      const struct twill_shm_region_given *given,
@@ -72,8 +73,9 @@ void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owne
 /* Return whether the owner's process has ended or closed the region: its POSIX lock on a byte of a
  * file of the node is then gone, in any pid namespace. False for threads. Costs a system call. */
 bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t rank);
-/* Unmap the memory of a rank whose process has ended. Once all ranks have done so, the kernel
- * reuses it. Nothing here may access it afterwards. Returns whether it was unmapped now. */
+/* If the process of a rank has ended, as twill_shm_region_owner_dead() finds, unmap the rank's
+ * memory and return true. Otherwise, and for this rank, return false. Afterwards this process must
+ * not access that memory. Once all ranks have unmapped it, the kernel reuses it. */
 bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank);
 
 #endif

@@ -208,9 +208,10 @@ static int fetch_some(struct shm_channel *channel, const struct twill_line *line
     return 1;
 }
 
-/* Receive the next bytes from a slot that offers a message. Returns 1 if some were read, or the
- * message was refused or did not match. Returns 0 if its sender has ended, which the failure
- * detector reports, or gave up. Returns -1 if the slot is invalid. */
+/* Receive the next bytes of a message that a slot offers. Returns 1 if some were read or the
+ * message was refused. If it does not match, ends the request with TWILL_ERR_MISMATCH and returns
+ * 1. Returns 0 if the sender gave up or has ended, which the failure detector reports. Returns -1
+ * if the slot is invalid. */
 static int receive_offer(struct shm_channel *channel, const struct twill_line *line)
 {
     uint64_t message[2]; /* size, address */
@@ -302,7 +303,8 @@ static int push_channel(struct shm_channel *channel, struct twill_transport_coun
     return moved;
 }
 
-/* Copy or reduce a chunk into the request's buffer, behind what has arrived. */
+/* Copy or reduce a chunk of data into the request's buffer, behind the request->moved bytes that
+ * have arrived before. The caller then adds the chunk to these. */
 static void deliver_slot(struct twill_transfer *request, const void *data, size_t chunk)
 {
     if (chunk == 0)
@@ -313,7 +315,9 @@ static void deliver_slot(struct twill_transfer *request, const void *data, size_
         memcpy((unsigned char *)request->buffer + request->moved, data, chunk);
 }
 
-/* Return whether a slot's chunk has its checksum, after a few tries. Sets `damaged` if not. */
+/* Return whether a slot's chunk has the checksum in its line. If it differs, reads both again,
+ * READ_AGAIN times in all, and then sets channel->damaged. Only called if messages have
+ * checksums. */
 static bool is_intact(struct shm_channel *channel, const struct twill_line *line, const void *data,
                       size_t chunk)
 {
@@ -368,7 +372,9 @@ static bool receive_slot(struct shm_channel *channel)
     return true;
 }
 
-/* Receive what has arrived for posted requests. Returns how many slots, or -1 if one is invalid. */
+/* Receive what has arrived for posted requests or is to be discarded. Returns how many slots that
+ * took, or 0 if nothing has arrived. Returns -1 if the next slot is invalid, as its sizes are
+ * impossible or its checksum is wrong. */
 static int pull_channel(struct shm_channel *channel)
 {
     int moved = 0;
@@ -450,7 +456,9 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
-/* Queue a request. Fails with TWILL_ERR_INTERNAL if no channel leads to its peer or data is bad. */
+/* Queue a request, and send or receive at once what can be. Fails with TWILL_ERR_INTERNAL if no
+ * channel leads to its peer or sizes in a received message are impossible. Fails with
+ * TWILL_ERR_FABRIC if a checksum is wrong. */
 static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -491,7 +499,8 @@ static void shm_cancel(struct twill_transport *transport)
     }
 }
 
-/* Return whether two different ranks are on one node, whose memory is shared. */
+/* Return whether two ranks can exchange messages by shm, as they differ and are on one node. False
+ * if this rank has no memory that a node shares. */
 static bool shm_reaches(const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {
     return params->node != NULL && from != to &&
@@ -508,7 +517,8 @@ static void shm_close(struct twill_transport *transport)
     free(shm);
 }
 
-/* Set where a channel lies: credit in the receiver's memory, lines and data in the sender's. */
+/* Set where the channel of a lane lies in the memory that only its two ranks map. The part of the
+ * receiver, at `receiver`, has its credit. That of the sender has its lines and data. */
 static void place_channel(struct shm_channel *channel, uint32_t lane, unsigned char *sender,
                           unsigned char *receiver)
 {
@@ -545,8 +555,9 @@ static void place_all(struct shm *shm, const struct twill_transport_params *para
     }
 }
 
-/* Create *transport. Fails with TWILL_ERR_ARGUMENT if no memory is shared, _INTERNAL if it is too
- * small, or _MEMORY. *transport is then NULL. */
+/* Create *transport. Fails with TWILL_ERR_ARGUMENT if no rank shares memory with this one,
+ * _INTERNAL if params->node->pair_bytes are too few for the channels of a pair, or _MEMORY.
+ * *transport is then NULL. */
 static twill_status shm_open(struct twill_transport **transport,
                              const struct twill_transport_params *params, struct twill_error *error)
 {

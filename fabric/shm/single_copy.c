@@ -61,7 +61,9 @@ static int read_token(struct twill_single_copy *single_copy, unsigned method, ui
     return cause;
 }
 
-/* Try a method with the other ranks of the node until one fails. The result is in *mine. */
+/* Try a method with each other rank of the node, up to the first with which it fails.
+ * mine->open[method] then becomes false, denied[method] that rank, and cause[method] the errno.
+ * Does nothing if mine->open[method] is false already. */
 static void try_method(struct twill_single_copy *single_copy, unsigned method,
                        const struct twill_world *world, uint32_t me,
                        const struct twill_single_copy_info *infos, struct probe_result *mine)
@@ -102,9 +104,9 @@ static int describe_closed(const struct probe_result *results, uint32_t size, un
                     results[r].denied[method], cause);
 }
 
-/* Keep the first method that copies and the first that maps of those that worked on all `size`
- * ranks. Close those that failed on a rank. Write to how[], of how_bytes, "NAME: yes" for each
- * method that worked on all, or why it did not. */
+/* Use the first method that copies and the first that maps of those that worked on all `size`
+ * ranks. Others of these stay open. Close those that failed on a rank. Write to how[], of
+ * how_bytes, "NAME: yes" for each method that worked on all, or why it did not. */
 static void agree_access(struct twill_single_copy *single_copy, const struct probe_result *results,
                          uint32_t size, char *how, size_t how_bytes)
 {

@@ -45,9 +45,10 @@ void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t
  * without asking them. That is so if cma alone works. The answer is equal on all these ranks, and
  * false if `of` is NULL. */
 bool twill_single_copy_is_known(const struct twill_single_copy *of);
-/* Create the object of a subset from `of`, which is_known(), without communication. Rank r of the
- * subset's `world`, where this is rank `me`, is rank ranks[r] of of_world. Sets *single_copy to
- * NULL if no two of its ranks share a node, and after a failure (TWILL_ERR_MEMORY or _SYSTEM). */
+/* Create the object of a subset of ranks, which uses cma, without communication. The caller has
+ * checked that twill_single_copy_is_known(of). Rank r of the subset's `world`, where this is rank
+ * `me`, is rank ranks[r] of of_world. Sets *single_copy to NULL if no two of its ranks share a
+ * node, and after a failure (TWILL_ERR_MEMORY or _SYSTEM). */
 twill_status twill_single_copy_derive(struct twill_single_copy **single_copy,
                                       const struct twill_single_copy *of,
                                       const struct twill_world *of_world, const uint32_t *ranks,

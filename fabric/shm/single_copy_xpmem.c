@@ -30,7 +30,8 @@ enum { REGIONS = 64 };
 /* As in xpmem.h. */
 typedef int64_t segid_type;
 typedef int64_t apid_type;
-/* As in xpmem.h: a place in the memory that another process exports. */
+/* A place in the memory that another process exports, as in xpmem.h. `apid` is what xpmem_get()
+ * returned for that memory, and `offset` counts bytes from its start. */
 struct xpmem_address {
     apid_type apid;
     off_t offset;
@@ -76,7 +77,8 @@ struct xpmem {
     struct xpmem_peer *peer;
 };
 
-/* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0, ENOENT or ENOSYS. */
+/* Load libxpmem, never to unload it, as it keeps a descriptor open. Returns 0, ENOENT if the
+ * library cannot be loaded, or ENOSYS if it lacks a function. */
 static int load_xpmem(struct xpmem_library *library)
 {
     const struct {
@@ -114,7 +116,8 @@ static void give_up_region(struct xpmem *x, struct twill_region **link)
     free(region);
 }
 
-/* Unmap a peer's idle region used longest ago if it has over `most`. Returns whether it did. */
+/* If more than `most` regions of a peer are mapped, unmap the one used longest ago of those without
+ * users. Returns whether one was unmapped, so false if all have users. */
 static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most)
 {
     struct twill_region **oldest = NULL;
@@ -130,7 +133,8 @@ static bool give_up_oldest(struct xpmem *x, struct xpmem_peer *peer, size_t most
     return true;
 }
 
-/* Return the region of a peer that has these bytes, now first in its list, or NULL if none has. */
+/* Return a mapped region of a peer that contains all of the `bytes` bytes at its address `from`, or
+ * NULL if there is none. Move the region to the front of the peer's list. */
 static struct twill_region *find_region(struct xpmem_peer *peer, uint64_t from, size_t bytes)
 {
     for (struct twill_region **link = &peer->regions; *link != NULL; link = &(*link)->next) {

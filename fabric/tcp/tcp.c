@@ -22,7 +22,9 @@
 #define POLLS_PER_CLOCK 64u
 #define CHANNEL_EVENTS  64
 
-/* Return TWILL_PRIORITY_NAMED if tcp is asked for, _NONE if another is, else _PLAIN, with `why`. */
+/* Return TWILL_PRIORITY_NAMED if TWILL_PROVIDER is tcp, or if encryption or checksums are asked
+ * for. Return _PLAIN if no provider is named. In both cases write to `why` how tcp came to be
+ * chosen. Return _NONE if another provider is named, and leave `why` unchanged. */
 static uint32_t tcp_priority(const struct twill_transport_params *params, char *why, size_t bytes)
 {
     const char *what;
@@ -145,8 +147,9 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     return moved;
 }
 
-/* Once a second, fail as twill_tcp_lost() if a peer's host has vanished, as keep-alive misses that
- * while data is unacknowledged. Also log which hosts do not answer. */
+/* Once a second, look for peers whose host has vanished, as TCP's keep-alive does not find that
+ * while data is unacknowledged. If there is one, fails with TWILL_ERR_PEER, or _FABRIC if it never
+ * answered. Also log which hosts have not answered for long. */
 static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
 {
     uint64_t now = twill_now();
@@ -163,8 +166,9 @@ static twill_status check_hosts(struct twill_tcp *t, struct twill_error *error)
     return TWILL_OK;
 }
 
-/* Step all channels, and sometimes accept connections and check hosts. Returns more than 0 if
- * anything moved, 0 if not, or a negative status, which all later calls also return. */
+/* Send and receive on all channels. If connections are awaited, accept them when nothing moved, and
+ * else in some calls. When often nothing has moved, look for hosts that have vanished. Returns more
+ * than 0 if anything moved, 0 if not, or a negative status, which all later calls also return. */
 static int tcp_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct twill_tcp *t = (struct twill_tcp *)transport;
@@ -193,8 +197,8 @@ static void apply_channels(struct twill_tcp *t, channel_fn act, void *with)
             act(&t->peers[r]->channels[l], with);
 }
 
-/* Reset a channel's connection, and forget its requests without completing them. `with` is not
- * used. */
+/* Close a channel's connection by a reset (RST), and forget its requests without completing them.
+ * The channel is closed then, and progress no longer works on it. `with` is not used. */
 static void drop_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;
@@ -202,7 +206,8 @@ static void drop_channel(struct twill_tcp_channel *channel, void *with)
     channel->busy = false;
 }
 
-/* Close a channel's connection in order. */
+/* Close a channel's connection without a reset, so that the kernel still sends what it was given.
+ * Forget the channel's requests. Does not wait. `with` is not used. */
 static void hang_up_channel(struct twill_tcp_channel *channel, void *with)
 {
     (void)with;
@@ -332,7 +337,9 @@ static twill_status tcp_open(struct twill_transport **transport,
     return TWILL_OK;
 }
 
-/* Create the peer of a rank, with all its memory. Connections are opened by requests. */
+/* Create the peer of a rank, with all its memory, unless it exists. Its connections are opened
+ * later, by the first requests. Fails with TWILL_ERR_MEMORY, or _INTERNAL if this is no other
+ * rank. */
 static twill_status tcp_connect(struct twill_transport *transport, uint32_t rank,
                                 struct twill_error *error)
 {
@@ -383,7 +390,9 @@ static const char *tcp_describe(const struct twill_transport *transport)
     return ((const struct twill_tcp *)transport)->description;
 }
 
-/* Write to `text` how this transport would be described. Fails if it could not be opened here. */
+/* Write to `text` which address, interface and congestion control this transport would use, without
+ * listening. Fails with TWILL_ERR_CONFIG if TWILL_INTERFACE or TWILL_TUNE=congestion is not
+ * possible here, or TWILL_ERR_SYSTEM without a network or socket. */
 static twill_status tcp_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {

@@ -197,7 +197,9 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
-/* Find the address and interface where a rank would listen, and why. Fails if none fits. */
+/* Find the address and interface where a rank would listen. Writes to `why`, as half a sentence for
+ * messages, how these were chosen. Fails with TWILL_ERR_CONFIG if TWILL_INTERFACE names none of
+ * this host, or TWILL_ERR_SYSTEM if no interface is up. */
 twill_status twill_tcp_place(const struct twill_transport_params *params,
                              char address[TWILL_ADDRESS_TEXT], char interface[32], char *why,
                              size_t why_bytes, struct twill_error *error);
@@ -205,7 +207,9 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
  * that is set. Fails with TWILL_ERR_CONFIG if the system refuses it. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
-/* Describe a socket's congestion control in `text`. Returns whether it paces, as bbr does. */
+/* Write the name of a socket's congestion control, or "unknown", to `text`, with a remark if it
+ * paces. Returns whether it paces, which means that it spreads what it sends over time, as bbr
+ * does. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
 /* How a rank's connections get their congestion control. Ranks exchange this. */
 enum twill_tcp_control {
@@ -218,9 +222,10 @@ enum twill_tcp_control twill_tcp_control_of(const struct twill_transport_params 
 /* Let a socket, and those accepted from it, use reno. Returns whether that is allowed. */
 bool twill_tcp_use_reno(int fd);
 /* Return whether all ranks are in one network, so that their connections need no pacing. networks[]
- * has each rank's network, 0 if unknown. Sets *paced to whether some rank's connections are paced
- * nevertheless. By controls[], that is one that is paced for good, or by the system if the ranks
- * are not in one network. Equal on all ranks. */
+ * has each rank's network, 0 if unknown. Sets *paced to whether connections of some rank are paced.
+ * That is so if any of controls[] is TWILL_TCP_PACED_FOR_GOOD. It is also so if any is
+ * TWILL_TCP_PACED_BY_SYSTEM and the ranks are in several networks. Both results are equal on all
+ * ranks. */
 bool twill_tcp_needs_no_pace(const enum twill_tcp_control *controls, const uint64_t *networks,
                              uint32_t ranks, bool *paced);
 /* Set *peer to the peer of a rank. The first call creates it, with all memory that it will need.
@@ -234,11 +239,12 @@ void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes);
-/* Open a closed channel, and also the peer's channel that this lane uses in the next call. A peer
- * of a lower rank connects them itself, so they become WAITING. Otherwise this begins to connect
- * them. It does not block. Does nothing to a channel that is not closed. Fails as twill_tcp_lost(),
- * or with TWILL_ERR_CONFIG for a bad congestion control. A failure of the second channel is
- * ignored. */
+/* Open a closed channel, and also the channel to the same peer that this lane uses in the next
+ * collective call. A peer of a lower rank connects them itself, so they become WAITING. Otherwise
+ * this begins to connect them. It does not block. Does nothing to a channel that is not closed.
+ * Fails with TWILL_ERR_CONFIG for a bad congestion control. If connecting fails at once, fails with
+ * TWILL_ERR_SYSTEM, _FABRIC or _PEER as twill_tcp_lost() explains. A failure of the second channel
+ * is ignored. */
 twill_status twill_tcp_channel_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
                                     struct twill_error *error);
 /* Progress a CONNECTING or GREETING channel. Returns 1 if it moved, 0 if not, or a negative status.
@@ -294,11 +300,13 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
     return channel->in.queue.head != NULL || channel->in.skip > 0;
 }
 
-/* Return whether the user asks for encryption or checksums, which only this transport has between
- * hosts. Sets *what, if not NULL, to the name of the setting. */
+/* Return whether the user asks for encryption or checksums of messages between hosts, which no
+ * other transport has. Sets *what, if not NULL, to the name of the setting for messages. That is
+ * encryption if both are asked for, as it replaces checksums. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
 /* Set *protection to how this rank would protect connections. Ranks then compare that. Fails with
- * TWILL_ERR_CONFIG if TWILL_PROVIDER names a provider that cannot. */
+ * TWILL_ERR_CONFIG if encryption or checksums are asked for, but TWILL_PROVIDER names another
+ * provider than tcp, as only tcp has these. */
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);
@@ -309,8 +317,10 @@ uint32_t twill_tcp_guard(const struct twill_tcp_protection *protection);
  * checksums. */
 twill_status twill_tcp_guard_agree(struct twill_tcp_protection *protection, uint32_t rank,
                                    uint32_t guard, struct twill_error *error);
-/* Put bytes into records of a channel and send those. Returns how many of the bytes were taken, or
- * -1 with errno, which is EAGAIN if none could be taken now. */
+/* Put bytes of iov[] into records of a channel, and give the kernel as many records as it takes.
+ * Returns how many bytes were put into records, at least 1, which the caller must not pass again.
+ * If there is no room for any now, returns -1 with errno EAGAIN. If sending failed, returns -1 with
+ * its errno. */
 ssize_t twill_tcp_protected_write(struct twill_tcp_channel *channel, const struct iovec *iov,
                                   size_t n, size_t bytes);
 /* Send records and read acknowledgements. Returns 1 or more if any moved, 0 if none, or a negative

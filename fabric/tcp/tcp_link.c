@@ -81,7 +81,8 @@ void twill_tcp_peer_free(struct twill_tcp_peer *peer)
     free(peer);
 }
 
-/* Return a hint for an errno that is this host's trouble and not the peer's, else NULL. */
+/* Return a hint for messages if an errno has its cause on this host and not at the peer. It is ""
+ * for those that explain themselves, such as ENOMEM. Returns NULL for all others. */
 static const char *local_trouble(int why)
 {
     switch (why) {
@@ -121,8 +122,9 @@ static void find_listener(const struct twill_tcp_peer *peer, struct twill_endpoi
         (void)twill_endpoint_of(&peer->address->at.any, peer->address->length, listener);
 }
 
-/* Fail with TWILL_ERR_FABRIC for a peer to which no connection was ever made. Either its process
- * has ended, or something on the way refuses connections. */
+/* Fail with TWILL_ERR_FABRIC for a peer to which no connection was ever made. `why` is ECONNREFUSED
+ * or ETIMEDOUT. Either its process has ended, or something on the way refuses or drops
+ * connections. */
 static twill_status way_is_closed(const struct twill_tcp_peer *peer, int why,
                                   struct twill_error *error)
 {
@@ -172,8 +174,9 @@ static void make_open(struct twill_tcp *t, struct twill_tcp_channel *channel,
     twill_tcp_busy(t, channel);
 }
 
-/* Put off connecting until retry_at, without a descriptor, and return true. Returns false, with
- * only away_since changed, if the network is not away by `why`, or it is away for too long. */
+/* If `why`, an errno of connect(), means that there is no way to the host for now, close the
+ * descriptor and return true. Connecting is then tried again at retry_at. Returns false for another
+ * errno, or if that has lasted for over TWILL_TCP_AWAY_NS since away_since, which this sets. */
 static bool put_off(struct twill_tcp_channel *channel, int why)
 {
     uint64_t now = twill_now();
@@ -189,8 +192,9 @@ static bool put_off(struct twill_tcp_channel *channel, int why)
     return true;
 }
 
-/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. Fails as
- * twill_tcp_lost(), or with TWILL_ERR_CONFIG for a bad congestion control. */
+/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. Fails with
+ * TWILL_ERR_CONFIG for a bad congestion control. If there is no socket or connect() fails at once,
+ * fails with the status that twill_tcp_lost() returns for that errno. */
 static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
@@ -280,7 +284,9 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return open_again(t, channel, ECONNRESET, error);
 }
 
-/* Continue the handshake. Returns 1 if it moved, 0 if not, or a negative status. */
+/* Continue the handshake on a connection that this rank has made. At its end the channel is OPEN.
+ * If the peer closes the connection first, connect again, a few times. Returns 1 if anything moved,
+ * 0 if not, or a negative status if the connection is given up. */
 static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {

@@ -11,7 +11,8 @@
 /* A rank's protection, for the exchange of addresses. */
 enum { GUARD_NONE, GUARD_CHECKSUM, GUARD_CHACHA, GUARD_AES };
 
-/* Return whether the user has set `variable` to `value`. */
+/* Return whether `variable`, a setting of the user such as TWILL_ENCRYPT, is `value`, as
+ * params->setting() returns it. */
 static bool asked_for(const struct twill_transport_params *params, const char *variable,
                       const char *value)
 {

@@ -122,7 +122,8 @@ size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *
     return taken;
 }
 
-/* Prepare an acknowledgement or request if due, and go back to a record that is wanted again. */
+/* If the receiver has asked for a record again, set the next record to send back to that one. If an
+ * acknowledgement or a request is due and no other waits to be sent, prepare it in out.control. */
 static void make_control(struct twill_tcp_records *r)
 {
     if (r->out.goes_back) {
@@ -252,7 +253,9 @@ static void accept_body(struct twill_tcp_records *r, unsigned char *body, size_t
     r->in.expected++;
 }
 
-/* Decrypt and verify a record. Returns PROGRESSED or REFUSED. */
+/* Decrypt and verify an encrypted record, and append its body to the bytes that can be read.
+ * Returns PROGRESSED. Returns REFUSED, and receiving has failed, if it is altered or not the next
+ * one. */
 static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                        unsigned char *body)
 {
@@ -265,7 +268,8 @@ static int take_sealed(struct twill_tcp_records *r, const struct twill_tcp_recor
     return PROGRESSED;
 }
 
-/* Ask for the next record again, as it is damaged. Returns PROGRESSED, or REFUSED a second time. */
+/* Ask the sender for the next record again, whose body of `bytes` bytes has arrived damaged, and
+ * log that. Returns PROGRESSED. If it was damaged before, fails receiving and returns REFUSED. */
 static int ask_again(struct twill_tcp_records *r, size_t bytes)
 {
     if (r->in.discards)
@@ -277,9 +281,9 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
-/* Note what a record acknowledges or asks for. Verify the checksum of data and append it to what
- * can be read. Damaged data are asked for again and PROGRESSED returned, or REFUSED if that is the
- * second time or a record is out of order. */
+/* Handle a record with checksums. Note what it acknowledges or asks for. If it has data, verify
+ * them and append them to what can be read. If they are damaged, ask for them again. Returns
+ * PROGRESSED, but REFUSED if they are damaged again or a record is out of order. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {
@@ -362,7 +366,8 @@ static int fill(struct twill_tcp_records *r, bool *last)
     return PROGRESSED;
 }
 
-/* Send what became due by reading. Keeps errno, and leaves failures to the next call. */
+/* After reading, send the acknowledgement, or the request for a damaged record, that has become
+ * due. With encryption there are none. Keeps errno, and leaves failures to the next call. */
 static void answer(struct twill_tcp_records *r)
 {
     int why = errno;

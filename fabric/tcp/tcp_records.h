@@ -86,7 +86,10 @@ struct twill_tcp_records {
     } in;
 };
 
-/* Make the records of a channel. Returns NULL if out of memory. */
+/* Make the records of a channel to rank `rank`. Only called if `how`, the protection of the
+ * transport, has encryption or checksums. Bytes of heads are added to *counters. `peer` is the
+ * rank's name for messages. The pointers stay the caller's, and must live as long. Returns NULL if
+ * out of memory. */
 struct twill_tcp_records *twill_tcp_records_new(const struct twill_tcp_protection *how,
                                                 struct twill_transport_counters *counters,
                                                 uint32_t rank, const char *peer);
@@ -113,7 +116,8 @@ static inline bool twill_tcp_records_wait(const struct twill_tcp_records *r)
 {
     return twill_tcp_records_unsent(r) || r->out.has_control;
 }
-/* Return whether the receiver may still ask for a record. */
+/* Return whether there are records that the receiver has not acknowledged, so that it may ask for
+ * one of them again. Always false with encryption. */
 static inline bool twill_tcp_records_kept(const struct twill_tcp_records *r)
 {
     return !r->how->encrypts && r->out.seen < r->out.made;

@@ -49,8 +49,8 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
     return TWILL_OK;
 }
 
-/* Return the network of one of this host's addresses, a hash of its prefix that is equal on all
- * hosts in it. Returns 0 if this host does not have the address. */
+/* Return a hash of the network of one of this host's addresses (the prefix that its interface has).
+ * It is equal on all hosts in that network. Returns 0 if this host does not have the address. */
 static uint64_t network_at(const char *address)
 {
     struct twill_link *links = NULL;
@@ -116,8 +116,9 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     return twill_tcp_guard_agree(&t->common->protection, rank, info->guard, error);
 }
 
-/* Decide, equally on all ranks, whether reno replaces the system's congestion control. Fails only
- * with TWILL_ERR_MEMORY. */
+/* Decide whether this rank's connections use reno, and set common->unpaced to that. They do if all
+ * ranks are in one network and `own` is TWILL_TCP_PACED_BY_SYSTEM. Set common->paced, equal on all
+ * ranks, to whether some rank's are paced. Fails only with TWILL_ERR_MEMORY. */
 static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info *all,
                                 enum twill_tcp_control own, struct twill_error *error)
 {
@@ -137,7 +138,9 @@ static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info 
                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u ranks", t->size);
 }
 
-/* Exchange addresses. A rank that failed (`local`) takes part, so that all fail as it did. */
+/* Exchange addresses between all ranks, and put them into common->address. `local` is this rank's
+ * status so far. A rank where that is a failure takes part, so that all ranks fail with its status.
+ * Also fails if the exchange fails or settings differ. */
 static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
                                    twill_status local, struct twill_error *error)
 {
@@ -316,9 +319,10 @@ static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming
     return outcome != TWILL_WIRE_GONE;
 }
 
-/* Close one overdue connection to make room, and return whether there was one. With `pressing` one
- * that has sent nothing need not be overdue. The oldest goes first, of those that have sent nothing
- * if there are any. Others may take long, as a rank may leave the library during its handshake. */
+/* Close one connection in its handshake to make room, and return whether there was one. It must be
+ * overdue or, with `pressing`, have sent nothing yet. Of these, choose the oldest that has sent
+ * nothing, or else the oldest. Others may take long, as a rank may leave the library during its
+ * handshake. */
 static bool evict_connections(struct twill_tcp_common *c, bool pressing)
 {
     struct twill_tcp_incoming **worst = NULL;

@@ -109,7 +109,8 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, si
     return 1;
 }
 
-/* Send the refusal. Returns 1 if it is all sent, 0 if the kernel is full, or a negative status. */
+/* Send the refusal of a message, and add the bytes sent to *moved. Returns 1 if it is all sent, 0
+ * if the kernel is full, or a negative status. */
 static int send_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                         struct twill_error *error)
 {
@@ -223,7 +224,8 @@ static void refuse_message(struct twill_tcp_channel *channel, const struct twill
     twill_transfer_pop(&channel->in.queue, TWILL_ERR_MISMATCH);
 }
 
-/* Record that the peer has refused the current SEND, unless that message was sent completely. */
+/* Record that the peer has refused the SEND that is under way. Do nothing if the refused message
+ * was sent to its end before, as its SEND is then over. */
 static void refusal_read(struct twill_tcp_channel *channel, const struct twill_tcp_header *header)
 {
     struct twill_transfer *first = channel->out.queue.head;
@@ -286,8 +288,9 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the RECV's buffer. Returns EMPTY if nothing was read, SHORT if the socket was
- * emptied, FULL if it may have more, or a negative status. */
+/* Store payload in the first RECV's buffer and add its bytes to request->moved, by which the caller
+ * sees the end of the RECV. Returns EMPTY if nothing was read, SHORT if the socket was emptied,
+ * FULL if it may have more, or a negative status. */
 static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          struct twill_error *error)
 {
@@ -322,7 +325,9 @@ static size_t reduce_buffered(struct twill_transfer *request, const unsigned cha
     return now;
 }
 
-/* Align the receive buffer for reading operands, as a preceding message may have an odd length. */
+/* Move the unread bytes of the receive buffer to its start, unless they begin at a multiple of
+ * TWILL_TCP_ALIGNED bytes. A preceding message may have an odd length, and reduce() needs aligned
+ * operands. */
 static void align_rx(struct twill_tcp_channel *channel)
 {
     size_t have = buffered(channel);
@@ -333,9 +338,10 @@ static void align_rx(struct twill_tcp_channel *channel)
     channel->in.end = have;
 }
 
-/* Reduce payload from the receive buffer, then read more into the scratch buffer and reduce that.
- * Less than TWILL_TCP_GRAIN bytes may stay in the receive buffer. Returns EMPTY if nothing was
- * read, SHORT if the socket was emptied, FULL if it may have more, or a negative status. */
+/* Reduce payload from the receive buffer, then read more into scratch and reduce that. Leave less
+ * than TWILL_TCP_GRAIN bytes in the receive buffer. Add the bytes reduced to request->moved, which
+ * shows the RECV's end. Returns EMPTY if nothing was read, SHORT if the socket was emptied, FULL if
+ * it may have more, or a negative status. */
 static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
                           struct twill_error *error)
 {

@@ -46,8 +46,9 @@ static void say_clock(void)
     preflight_say(object);
 }
 
-/* Listen where a rank of this host would, by TWILL_INTERFACE or on the route to another host. Then
- * print the facts, which say where, as the reply. */
+/* Listen where a rank of this host would, by TWILL_INTERFACE or on the route to another host.
+ * `names` lists those, separated by spaces, and the first that has an address counts. The list is
+ * changed. Then print the facts, which have the address and port, or the error, as the reply. */
 static void begin_listening(struct preflight_agent *agent, char *names)
 {
     char peer[TWILL_ADDRESS_TEXT] = "", why[128], *rest = NULL;
@@ -169,7 +170,8 @@ static int answer_front(struct preflight_agent *agent)
     }
 }
 
-/* Print the local rank of this process, its cores and its CPUs. */
+/* Print a line of JSON to standard output. It has this process's LOCAL_RANK, the list of CPUs that
+ * it may use, and the number of their cores, -1 if that is not known. */
 static void say_rank(void)
 {
     struct preflight_rank rank;

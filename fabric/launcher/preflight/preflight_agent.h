@@ -11,7 +11,9 @@
 void preflight_facts_find(struct preflight_facts *facts, const char *program);
 /* Fill in the state of facts->interface. `root` is "", or the folder of a test's files. */
 void preflight_interface_find(struct preflight_facts *facts, const char *root);
-/* Fill in the limits of this process's cgroup and its parents, of version 1 or 2. */
+/* Fill in the limit and use of memory and the limit of CPUs of this process's cgroup and its
+ * parents, of version 1 or 2. Each is -1 if there is no limit. `root` is "", or the folder of a
+ * test's files that replaces /. */
 void preflight_cgroup_find(struct preflight_facts *facts, const char *root);
 /* Set `text` to the word in brackets in a file, as in "always [madvise] never", or to "". */
 void preflight_choice_find(char text[PREFLIGHT_TEXT], const char *path);

@@ -33,9 +33,9 @@ struct usual {
 /* The arguments of one check of a host, or of the test job, from preflight_look(). */
 struct look {
     struct preflight *all;
-    const struct usual *usual;
+    const struct usual *usual; /* the values of most hosts */
     enum preflight_check check;
-    int host; /* -1: none */
+    int host; /* index in all->host; -1: the test job is checked */
 };
 
 /* Visit the hosts that have answered. */
@@ -199,7 +199,9 @@ static bool look_at_program(const struct look *look, const struct preflight_fact
     return true;
 }
 
-/* Add what is wrong with the key of the job on a host. Returns true. */
+/* Add a problem if ranks on a host get no key of the job. Add a finding if its key file cannot be
+ * used, or has another key than on most hosts. This is a problem if the user names the file, else a
+ * warning. Returns true. */
 static bool look_at_key(const struct look *look, const struct preflight_facts *facts)
 {
     const struct usual *usual = look->usual;
@@ -218,7 +220,8 @@ static bool look_at_key(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Add a finding if ranks may lock too little memory. Returns true. */
+/* Add a finding if ranks may lock less than MEMLOCK_RDMA of memory, or MEMLOCK_LEAST on a host
+ * without RDMA devices. It is a problem with such devices, else a warning. Returns true. */
 static bool look_at_memlock(const struct look *look, const struct preflight_facts *facts)
 {
     char text[32], text2[32];
@@ -234,7 +237,8 @@ static bool look_at_memlock(const struct look *look, const struct preflight_fact
     return true;
 }
 
-/* Add a finding if ranks may open too few files. Returns true. */
+/* Add a finding if a rank may open fewer than NOFILE_SPARE files and NOFILE_EACH for each rank of
+ * the job. It is a problem if the hard limit is too low as well, else a warning. Returns true. */
 static bool look_at_nofile(const struct look *look, const struct preflight_facts *facts)
 {
     int64_t needed = NOFILE_SPARE + NOFILE_EACH * (int64_t)look->all->ranks;
@@ -349,8 +353,9 @@ static bool look_at_nic(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Add a warning if this host's clock is far from the median of the hosts' clocks. Returns whether
- * the clocks of this host and of at least one other are known. */
+/* Add a warning if this host's clock differs from the median of the hosts' clocks by more than
+ * CLOCK_MOST_NS and the possible errors of both. Returns whether the clocks of this host and of at
+ * least one other are known. */
 static bool look_at_clock(const struct look *look, const struct preflight_facts *facts)
 {
     if (look->usual->clock < 0 || facts->clock_error_ns < 0)
@@ -461,7 +466,9 @@ static void report_path_mtu(const struct look *look, int to)
             there->name, mtu, (long long)least);
 }
 
-/* Add unusual and small MTUs as warnings. Returns whether the usual MTU is known. */
+/* Add a warning if the MTU of this host's interface differs from the usual one. Add one for each
+ * host to which the path has a smaller MTU than the interfaces at its ends. Returns whether the
+ * usual MTU is known. */
 static bool look_at_mtu(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->interface_mtu > 0 && facts->interface_mtu != look->usual->mtu)
@@ -523,7 +530,8 @@ static bool look_at_binding(const struct look *look, const struct preflight_fact
     return known;
 }
 
-/* Add how the test job failed. Returns false if it was not started, else true. */
+/* Add a problem if the test job failed, and one if its allreduce had a wrong result. Otherwise add
+ * nothing. `facts` is not used. Returns false if the job was not started, else true. */
 static bool look_at_job(const struct look *look, const struct preflight_facts *facts)
 {
     const struct preflight_job *job = &look->all->job;
@@ -570,7 +578,9 @@ bool preflight_spread_find(struct preflight_spread *spread, const struct preflig
     return spread->pairs > 0;
 }
 
-/* Return whether the cost of a pair is far above the median of its kind. */
+/* Return whether the cost of a pair is far above the median of its kind, by TIMES_OFF and by
+ * DEVIATIONS_OFF. With `bandwidth` the cost is a time for each megabyte. Otherwise it is a round
+ * trip, which must also be longer by MICROSECONDS. */
 static bool is_outlier(const struct preflight_spread *spread, double cost, bool bandwidth)
 {
     return cost > TIMES_OFF * spread->median &&

@@ -111,8 +111,9 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Write to `path` where execvp() would find a program, and return 0. If it cannot be run, return an
- * errno, with the program's own name in `path`. */
+/* Write to `path` where execvp() would find a program, and return 0. If it cannot be run, set
+ * `path` to `program` and return an errno. Without a slash that is EACCES if only files without
+ * permission were found, else ENOENT. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -234,7 +235,9 @@ static void find_memory_limit(struct preflight_facts *facts, const char *root)
     }
 }
 
-/* Find the least CPU limit of this process's cgroup and those above it. */
+/* Set facts->cpu_limit_milli to the least CPU limit of this process's cgroup and those above it, in
+ * thousandths of a CPU. Leave it as it is if there is none. `root` is "", or the folder of a test's
+ * files that replaces /. */
 static void find_cpu_limit(struct preflight_facts *facts, const char *root)
 {
     struct twill_cgroup group;

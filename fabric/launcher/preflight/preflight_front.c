@@ -72,8 +72,9 @@ static void add_site(char *list, size_t bytes, const struct preflight_host *host
              host->name, six ? "]" : "", host->ranks);
 }
 
-/* Start a twillrun on hosts. Its ranks are this program in a role, with an argument or NULL.
- * Returns true, or false with errno set. */
+/* Start a twillrun on the hosts `sites`, a list as of --hosts. Its ranks run request->worker with
+ * the argument `role`, "--agent" or "--ranks", and then `argument` unless that is NULL. Returns
+ * true, or false with errno set. */
 static bool start_twillrun(struct preflight_program *program,
                            const struct preflight_request *request, const char *sites,
                            const char *role, const char *argument)
@@ -174,7 +175,8 @@ static void take_reply(void *user, int index, int rank, struct json_object *obje
     front->program[index].owed--;
 }
 
-/* Wait up to time_ns for all replies. A host that still owes one then is not asked again. */
+/* Wait up to time_ns for all replies. If a host still owes one then, set its `error` and clear its
+ * `answered`, so that it is not asked again. */
 static void await_replies(struct preflight_front *front, uint64_t time_ns)
 {
     preflight_programs_wait(front->program, front->all->hosts, twill_now() + time_ns, take_reply,
@@ -268,7 +270,8 @@ static void ask_to_connect(struct preflight_front *front)
     await_replies(front, 2 * PREFLIGHT_REACH_NS + REPLY_NS);
 }
 
-/* Return how many connections from a host to the chosen ones, or back, do not work. */
+/* Return how many connections between a host and the chosen ones do not work. Each pair of hosts
+ * has two, one from either end. */
 static int count_broken(const struct preflight *all, const bool *chosen, int host)
 {
     int broken = 0;

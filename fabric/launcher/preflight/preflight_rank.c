@@ -22,14 +22,15 @@ enum {
 struct preflight_tester {
     twill_comm *comm;
     int rank, size;
-    int32_t *node; /* [size] */
+    int32_t *node; /* [size] node number of each rank */
     char *bulk;    /* [BULK_BYTES] */
     double allreduce_us;
-    int64_t wrong;
-    struct json_object *pairs;
+    int64_t wrong;             /* wrong elements in the result of an allreduce */
+    struct json_object *pairs; /* array: round trip and bandwidth with each rank above this one */
 };
 
-/* Add to tester->wrong the number of wrong elements in a long allreduce, and return its status. */
+/* Run an allreduce of SUMMED elements, and add the number of wrong elements in its result to
+ * tester->wrong. Returns its status, or TWILL_ERR_MEMORY. */
 static twill_status check_sum(struct preflight_tester *tester)
 {
     float *values = malloc(SUMMED * sizeof(*values));
@@ -101,7 +102,9 @@ static twill_status time_pair(struct preflight_tester *tester, int with)
     return TWILL_OK;
 }
 
-/* Return the partner of a rank in a round of a tournament of `places`, an even number. */
+/* Return the partner of a rank in a round of a tournament of `places`, an even number. In places -
+ * 1 rounds each place meets each other one. The partner is never the rank itself. It has no rank if
+ * it is the last place and the number of ranks is odd. */
 static int find_partner(int rank, int round, int places)
 {
     int others = places - 1;

@@ -187,7 +187,8 @@ static struct json_object *findings_json(const struct preflight *all, bool probl
     return array;
 }
 
-/* Return the result of a check in a word: good, not checked, problem or warning. */
+/* Return the result of a check in a word. It is "problem" if it has found a problem, else "warning"
+ * if it has found anything. Else it is "good", or "not checked" if it was not made. */
 static const char *check_state(const struct preflight *all, int check)
 {
     const char *state = all->checked[check] ? "good" : "not checked";

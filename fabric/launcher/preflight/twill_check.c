@@ -23,7 +23,8 @@ struct check_line {
     int sites;
 };
 
-/* Parse the command line. Returns false if it is wrong, else true. */
+/* Parse the command line of twill-check into *line. Returns true, or false if it is wrong. The
+ * caller then prints the usage. */
 static bool read_line(struct check_line *line, int argc, char **argv)
 {
     static const struct option names[] = {
@@ -80,7 +81,8 @@ static bool enter_sites(struct preflight *all, const struct check_line *line)
     return true;
 }
 
-/* Print the page, JSON, or both. Returns the exit code, 2 if that fails. */
+/* Print the page or JSON to standard output, or JSON to request->json_file and then the page.
+ * Returns the exit code of twill-check, 0 without problems, 1 with some, or 2 if printing fails. */
 static int print_results(const struct preflight *all, const struct preflight_request *request)
 {
     FILE *file = stdout;
