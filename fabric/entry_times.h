@@ -33,8 +33,10 @@ struct twill_clock_pair {
 
 /* An estimate of how far a peer's clock is from this host's. One for each link from a peer. */
 struct twill_clock_filter {
-    int64_t least; /* ns that this clock is ahead, plus the time of the fastest message */
-    uint64_t at;   /* twill_now() when `least` was set; 0: no message yet */
+    /* Least time in ns from sending (the peer's clock) to arrival (this host's clock). It is what
+     * this host's clock is ahead, plus the time that the fastest message took. */
+    int64_t least;
+    uint64_t at; /* twill_now() when `least` was set; 0: no message yet */
 };
 
 /* Return the present values of twill_ticks() and twill_now(), read one right after the other. */
@@ -44,8 +46,10 @@ struct twill_clock_pair twill_clock_read(void);
  * opened, from which the rate of twill_ticks() follows. */
 void twill_entry_pack(const struct twill_last_entry *last, const struct twill_clock_pair *start,
                       struct twill_entry_message *message);
-/* Return the entry that a message carries, in ticks of this host, and update the filter of the
- * peer's clock. The ticks are 0 if the sender knew none. `start` is as in twill_entry_pack(). */
+/* Return when the rank that a message names has entered its call, in ticks of this host. The ticks
+ * are 0 if the sender knew of no entry. `start` is this host's clocks when the link opened. Also
+ * lowers filter->least, the estimate for the clock of the message's sender, if this message arrived
+ * faster. */
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,
                                            struct twill_clock_filter *filter);

@@ -20,8 +20,10 @@ struct twill_internode_offers {
 /* The choice of the transport between nodes, a local variable of the caller. The ranks offer their
  * priorities, exchange them in a batch, and conclude. */
 struct twill_internode_choice {
-    struct twill_internode_offers own, *all; /* all: [size], freed by the caller */
-    char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES];
+    /* This rank's, which twill_internode_offer() sets, and [size] those of all ranks after the
+     * exchange. The caller frees the latter. */
+    struct twill_internode_offers own, *all;
+    char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES]; /* each transport's reason for `own` */
 };
 /* Set *choice to the transports' priorities on this rank, and add these to a batch. Returns
  * TWILL_ERR_MEMORY, with a part added anyway, if there is no memory for those of the others. */
@@ -34,7 +36,9 @@ void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Set params->internode to the best transport for this rank alone, or NULL, and write why. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
-/* Return the registry number of the transport between two ranks, or the length of the registry. */
+/* Return the registry number of the first transport that can carry messages from one rank to the
+ * other. Of the transports between nodes only params->internode counts. Returns the length of the
+ * registry if there is none. */
 size_t twill_transport_between(const struct twill_transport_params *params, uint32_t from,
                                uint32_t to);
 

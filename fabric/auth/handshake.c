@@ -72,7 +72,9 @@ static bool is_one_way(const struct twill_hello *hello)
     return hello->self.role == TWILL_HELLO_DETECTOR;
 }
 
-/* Go to the next message, after the current one was moved, and set hello->events for it. */
+/* Make the message after the current one the current message, of which no byte is moved yet. Set
+ * hello->events to POLLOUT if this end sends it, else to POLLIN. This must not be called after the
+ * handshake's last message. */
 static void proceed(struct twill_hello *hello)
 {
     hello->step++;

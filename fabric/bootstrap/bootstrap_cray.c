@@ -24,9 +24,10 @@ struct apinfo {
 struct apinfo_rank {
     int local, command, node;
 };
-struct apinfo_node { /* a row of `nodes` */
-    int number;
-    char host[64];
+/* The first part of a row of the table `nodes` of that file, which describes one host. */
+struct apinfo_node {
+    int number;    /* the host's number, not used */
+    char host[64]; /* its name */
 };
 
 /* Read `want` bytes of row `row` into `out`. `bytes` is the size of each of the `rows`, the first

@@ -64,8 +64,9 @@ bool twill_wire_is_body(const struct twill_wire_header *header, const void *body
     return memcmp(digest, header->digest, sizeof(digest)) == 0;
 }
 
-/* Return TWILL_WIRE_DONE, TWILL_WIRE_LATER or TWILL_WIRE_GONE for a call that returned n. If that
- * is negative, errno decides between the last two. */
+/* Convert the result `n` of recv() or sendmsg(). Returns TWILL_WIRE_DONE if n is 0 or more. If n is
+ * negative, returns TWILL_WIRE_LATER if the call can be repeated later (EAGAIN, EINTR), else
+ * TWILL_WIRE_GONE. */
 static enum twill_wire_moved moved(ssize_t n)
 {
     if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))

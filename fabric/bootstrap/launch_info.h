@@ -15,13 +15,13 @@ struct twill_job {
     uint16_t port;
     struct twill_secret key; /* from the launcher, if has_key */
     bool has_key;
-    char identity[96];  /* tells concurrent jobs apart, also by their keys */
+    char identity[96];  /* text that differs between jobs; port and key are derived from it */
     int listener;       /* rank 0: a socket that listens at `port`; -1: none yet */
     const char *source; /* what named the host, such as "MASTER_ADDR" */
     bool guessed;       /* the host is the first of a list, usually rank 0's */
     char how[160];      /* description for struct twill_oob */
     uint32_t epoch;     /* rank 0 admits only processes of this epoch */
-    uint32_t guests;    /* last ranks, for processes that come without a rank */
+    uint32_t guests;    /* number of ranks, the last ones, for processes without a rank */
     /* Return whether a rank has died. Called every TWILL_JOB_ENDED_NS. NULL: this is not known. If
      * not NULL, rank 0 must listen before any other rank looks for it. */
     bool (*has_ended)(void *user, uint32_t rank);
@@ -43,7 +43,8 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
                                       const char *cause, struct twill_error *error);
 /* Return half a sentence that says why PMIx cannot be used, or NULL if it can. */
 const char *twill_pmix_missing(const struct twill_bootstrap_params *params);
-/* Set job->hosts and job->source to MASTER_ADDR. Returns false if that is not set. */
+/* Copy the value of MASTER_ADDR to job->hosts, and set job->source to the text "MASTER_ADDR".
+ * Returns false, with both unchanged, if it is not set. Does not set the port. */
 bool twill_launch_master(struct twill_job *job, const struct twill_bootstrap_params *params);
 /* Set job->port to MASTER_PORT, or else to a hash of job->identity below the ephemeral ports. Fails
  * with TWILL_ERR_CONFIG if MASTER_PORT is not in 1 .. 65535. */

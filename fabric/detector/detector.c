@@ -162,9 +162,10 @@ static bool is_calling(const struct twill_detector *detector, uint32_t peer)
     return lives;
 }
 
-/* Judge a failed connect by its errno `why`, and by whether the peer was reached before, is still
- * connected to this rank, or is suspected. Sets the link to LINK_DEAD, or to LINK_IDLE with the
- * time of the next attempt. Decides whether a suspected host answers. */
+/* Handle a connect() that failed with errno `why`. Set LINK_DEAD if the peer refused, or if it is
+ * suspected and this host has no shortage. Else, or if it refused but may live, set LINK_IDLE for a
+ * later retry. A suspected host becomes HOST_CLOSED if it refused, else HOST_LOST, but stays
+ * suspected after a shortage here. */
 static void fail_to_connect(struct twill_detector *detector, uint32_t peer, int why)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -274,7 +275,9 @@ static void miss_link(struct twill_detector *detector, uint32_t peer)
     twill_hosts_decide(detector, peer, true);
 }
 
-/* Continue with the connection in progress to `peer` if it is made, has failed or is overdue. */
+/* Check the connection in progress to `peer`, without waiting. If it is made, authenticate, or
+ * connect again if the peer has already closed it. If it has failed, or a suspected peer has not
+ * answered until link->point, judge that by fail_to_connect(). */
 static void check_connecting(struct twill_detector *detector, uint32_t peer)
 {
     struct twill_detector_link *link = &detector->link[peer];
@@ -294,7 +297,10 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
     }
 }
 
-/* Lose a link whose connection ended or has data. If the host is silent, set it to LINK_DEAD. */
+/* Check an open link by reading from it. If keep-alive found that the host is silent, set
+ * LINK_DEAD. Else if the connection ended, failed, has data, which no peer sends, or gets no
+ * acknowledgement, close it. It is then LINK_IDLE and suspected, or LINK_DEAD if it was suspected
+ * before. */
 static void check_open(struct twill_detector_link *link)
 {
     char byte;

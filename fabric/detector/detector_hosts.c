@@ -26,11 +26,13 @@
 #define NEIGHBOURS   64 /* more than 2 log2(hosts) */
 #define OMITTED      8
 
-struct detector_peer_info { /* of one rank, sent to all in the first exchange */
-    uint64_t name, key;     /* of the socket over which the epoll instance is passed */
-    uint64_t most;          /* connections that its process may have */
-    uint32_t cause;         /* enum twill_share_cause */
-    uint32_t zero;
+/* Facts about one rank, which it sends to all ranks in the first exchange. By its socket the epoll
+ * instance is passed among the ranks of a host. */
+struct detector_peer_info {
+    uint64_t name, key; /* of its Unix socket: part of the name, and secret to present */
+    uint64_t most;      /* connections that its process may have */
+    uint32_t cause;     /* why it can pass no descriptors (enum twill_share_cause) */
+    uint32_t zero;      /* padding */
 };
 
 /* Hosts to which a rank failed to connect, ascending, then UINT32_MAX, as it sends them to all. If
@@ -41,12 +43,12 @@ struct omitted {
 
 /* State between twill_detector_offer() and the conclusion, which frees it. */
 struct twill_detector_opening {
-    struct twill_oob brief; /* of the job, with a shorter timeout */
+    struct twill_oob brief; /* rank and size of the job, with a timeout of 2 * patience_ns */
     struct twill_fd_passing fd_passing;
-    int theirs;                            /* descriptor from the lowest rank of the host, or -1 */
-    struct detector_peer_info own, *infos; /* [size] */
-    struct omitted own_omitted, *omitted;  /* [size] */
-    uint64_t patience_ns;
+    int theirs; /* what the lowest rank of the host passed (take_file()), or -1 */
+    struct detector_peer_info own, *infos; /* this rank's, and [size] those of all ranks */
+    struct omitted own_omitted, *omitted;  /* this rank's, and [size] those of all ranks */
+    uint64_t patience_ns;                  /* how long to wait for the connections of other hosts */
 };
 
 void twill_hosts_close(struct twill_hosts *hosts)
@@ -272,8 +274,9 @@ static void keep_ends(struct twill_hosts *hosts)
     close(pair[1]);
 }
 
-/* Keep the descriptor that the lowest rank passed, or close it on the lowest rank, which needs none
- * from the others. Returns TWILL_SHARE_FINE. */
+/* Keep fds[0], which the lowest rank of the host has passed, as opening->theirs. It is the epoll
+ * instance, or a socket whose queue contains that. On the lowest rank itself, close fds[0], which
+ * another rank passed. `user` is the detector. Returns TWILL_SHARE_FINE. */
 static enum twill_share_cause take_file(void *user, const struct twill_fd_passing_peer *peer,
                                         const int fds[2])
 {

@@ -41,15 +41,17 @@ static void drop_caller(struct twill_detector *detector, size_t i, enum twill_fa
     twill_reserve_keep(&detector->caller_reserve);
 }
 
-/* Return whether there is no place for another connection. */
+/* Return whether no further connection from a peer can be accepted. That is so if
+ * TWILL_DETECTOR_HANDSHAKES are in the handshake, or detector->capacity are open. */
 static bool is_full(const struct twill_detector *detector)
 {
     return detector->handshakes == TWILL_DETECTOR_HANDSHAKES ||
            detector->callers == detector->capacity;
 }
 
-/* Accept a connection, with the spare descriptor if there is no other. Returns its socket, or -1
- * with errno set. Linux reports the shortage before it looks whether a connection waits. */
+/* Accept a connection. If one waits and all descriptors are in use, first close the spare one,
+ * which drop_caller() opens again. Returns the connection's socket, or -1 with errno set, as when
+ * none waits. As Linux reports a shortage even if none waits, poll() comes first. */
 static int accept_caller(struct twill_detector *detector)
 {
     struct pollfd waits = {.fd = detector->listener, .events = POLLIN};

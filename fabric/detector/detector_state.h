@@ -12,21 +12,23 @@
 enum twill_link_state { LINK_IDLE, LINK_CONNECTING, LINK_OPEN, LINK_DEAD };
 /* This rank's connection to a peer, by which its death is found. An entry of detector->link. */
 struct twill_detector_link {
-    int fd;                       /* -1: none */
-    uint8_t state;                /* enum twill_link_state */
-    bool suspected;               /* its last connection ended early */
-    bool notified;                /* has the current notification, or is dead */
-    bool temporary;               /* opened only for the current notification */
-    bool missed;                  /* an attempt was closed again before this rank sent anything */
-    bool reached;                 /* a connection to it has been made once */
-    bool witnessed;               /* OPEN: the peer's second port was also looked at */
-    int witness;                  /* connection to that port while it is made, or -1 */
-    size_t done;                  /* bytes of the current notification sent so far */
-    uint64_t calls;               /* number of handshakes so far; each number is accepted once */
-    uint64_t point;               /* IDLE: time to retry; CONNECTING: to confirm; OPEN: opened */
-    uint64_t found_dead;          /* twill_now() when it was first found dead; 0: never */
-    struct twill_session session; /* OPEN */
-    struct twill_wire_header header; /* of the current notification */
+    int fd;         /* -1: none */
+    uint8_t state;  /* enum twill_link_state */
+    bool suspected; /* its last connection ended early */
+    bool notified;  /* the peer has the notification being sent, or is dead */
+    bool temporary; /* opened only to send that notification */
+    bool missed;    /* the peer closed a connection before this rank used it */
+    bool reached;   /* a connection to it has been made once */
+    bool witnessed; /* OPEN: the peer's second port was also looked at */
+    int witness;    /* connection to that port while it is made, or -1 */
+    size_t done;    /* bytes of that notification sent so far */
+    uint64_t calls; /* handshakes so far; the peer accepts each number only once */
+    /* A time of twill_now(). IDLE: connect again then. CONNECTING: a suspected peer that has not
+     * answered by then is dead. OPEN: when it was opened. */
+    uint64_t point;
+    uint64_t found_dead;             /* twill_now() when it was first found dead; 0: never */
+    struct twill_session session;    /* OPEN */
+    struct twill_wire_header header; /* of the notification being sent */
 };
 
 /* An incoming connection, over which a peer sends notifications. An entry of detector->caller. */

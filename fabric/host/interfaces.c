@@ -43,7 +43,9 @@ static bool has_inner_name(const char *name)
     return begins_with_one_of(name, names);
 }
 
-/* Run an ioctl on an interface. Returns 0, the ARPHRD_... if `data` is NULL, or -1 with errno. */
+/* Run the ioctl `request` on the interface `name`. `data` is the request's argument, which gets the
+ * result. It is NULL only for SIOCGIFHWADDR. Returns 0, or for SIOCGIFHWADDR the interface's
+ * hardware type (ARPHRD_...), or -1 with errno. */
 static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;

@@ -233,7 +233,8 @@ void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own)
     snprintf(theirs, TWILL_ADDRESS_TEXT - (size_t)(theirs - address), "%s", scope);
 }
 
-/* Return whether other hosts can probably reach this address, which is not link-local. */
+/* Return whether other hosts can probably reach an interface's address. That is so if the interface
+ * is a network device or a container's and the address is not link-local. */
 static bool is_outward(const struct twill_link *link)
 {
     return link->kind <= TWILL_LINK_PAIR && !link->link_local;

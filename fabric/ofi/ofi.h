@@ -167,19 +167,20 @@ struct twill_ofi_channel {
     struct twill_transfer_queue headers_out; /* SENDs whose header is not sent yet */
     struct twill_transfer_queue payload_out; /* large SENDs with chunks to post */
     uint32_t sent;                           /* headers sent so far */
-    uint32_t acked;                          /* headers that the peer is known to have consumed */
-    struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* those received and not used up */
+    /* Headers that the peer has said to have consumed. `sent` may be limits.credits ahead of it. */
+    uint32_t acked;
+    struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clear to sends of SENDs in progress */
     struct twill_ofi_op chunk_out[TWILL_OFI_CHUNKS];
 
     struct twill_transfer_queue in;    /* RECVs that are not complete, in order */
     struct twill_transfer *next_large; /* first large RECV with chunks to post */
     uint32_t received;                 /* RECVs posted by the caller so far */
     uint32_t awaited;                  /* header receives posted so far */
-    uint32_t consumed;                 /* headers consumed so far */
-    uint32_t reported;                 /* the last value of `consumed` that was sent to the peer */
+    uint32_t consumed;                 /* headers that were compared with their RECVs so far */
+    uint32_t reported;                 /* value of `consumed` that the peer last got, as credit */
     uint32_t cleared;                  /* large RECVs that are cleared and not complete */
     uint32_t chunks_posted; /* receives of chunks posted so far, a position in the ring chunk_in */
-    uint32_t chunks_taken;
+    uint32_t chunks_taken;  /* chunks that arrived and were delivered so far */
     struct twill_ofi_registration *orphan; /* of a RECV that did not match */
     struct twill_ofi_op header_in[TWILL_OFI_HEADERS];
     struct twill_ofi_op chunk_in[TWILL_OFI_CHUNKS];
@@ -349,7 +350,8 @@ uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *w
 twill_status twill_ofi_choose(const struct twill_libfabric *library, struct fi_info **chosen,
                               const struct twill_transport_params *params, char *why,
                               size_t why_bytes, struct twill_error *error);
-/* Set *list to all endpoints that the transport can use, for library->freeinfo(), or fail. */
+/* Set *list to all endpoints that the transport can use, which the caller frees with
+ * library->freeinfo(). Returns TWILL_ERR_FABRIC, and *list is NULL, if there is none. */
 twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_info **list,
                             struct twill_error *error);
 /* Return whether the provider has socket addresses and is not verbs, so that it runs over IP. */
@@ -449,7 +451,9 @@ uint64_t twill_ofi_tag(const struct twill_ofi_endpoint *endpoint, uint32_t comm,
 uint32_t twill_ofi_tag_from(uint64_t tag);
 /* Return the communicator number in a tag, by subtracting the job's secret that tags contain. */
 uint32_t twill_ofi_tag_comm(const struct twill_ofi_endpoint *endpoint, uint64_t tag);
-/* Post the idle control receives, for all ranks and communicators, unless the provider is busy. */
+/* Post all receives for control messages that are not posted. They serve all ranks and
+ * communicators of the endpoint. If the provider is busy, returns TWILL_OK, and reading completions
+ * later posts the rest. Does nothing while the endpoint closes. */
 twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
 /* Put the channel into the list of `t` that progress() advances, unless it is there. */

@@ -495,7 +495,8 @@ static bool is_plain_type(long type)
     return false;
 }
 
-/* Return whether SYS/class/net has interfaces, all of which is_plain_type() accepts. */
+/* Return whether the folder class/net of `sys`, such as /sys, has interfaces and each is Ethernet,
+ * loopback or a tunnel (is_plain_type()). True also if loopback is the only one. */
 static bool has_plain_interfaces(const char *sys)
 {
     char path[512];

@@ -37,9 +37,9 @@ static const char *shortage(void)
                               endpoint->library.explain(abs(ofi_rc_)), shortage());                \
     } while (0)
 
-/* Set matching.tag_bits to how many bits of a tag are used. These are TWILL_OFI_TAG_BITS or, if the
- * provider has them, TWILL_OFI_LONG_TAG. Keep in matching.seal, a part of the job's secret, only
- * the bits between the two. Returns TWILL_ERR_FABRIC if the provider has too few bits. */
+/* Set matching.tag_bits, the bits of a tag that are used, to TWILL_OFI_LONG_TAG if the provider has
+ * them, else to TWILL_OFI_TAG_BITS. Reduce matching.seal, a part of the job's secret, to bits
+ * TWILL_OFI_TAG_BITS .. tag_bits-1. Returns TWILL_ERR_FABRIC if the provider has too few bits. */
 static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     uint64_t format = endpoint->fi.info->ep_attr->mem_tag_format;
@@ -186,7 +186,9 @@ static const struct provider_ways *ways_of(const struct fi_info *info)
     return p;
 }
 
-/* Set this rank's limits by the provider, and endpoint->exclusive. Fails if they are too small. */
+/* Set endpoint->limits of messages from the provider's attributes. Set endpoint->exclusive, one
+ * endpoint for each communicator, if the provider stops reading after a few unexpected messages.
+ * Fails if its longest message is shorter than two headers. */
 static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill_error *error)
 {
     const struct provider_ways *ways = ways_of(endpoint->fi.info);

@@ -216,9 +216,9 @@ static bool is_waiting(const struct twill_ofi_op *op)
     return !came;
 }
 
-/* Return whether a request of the communicator that posted `op`, which failed, needs it. False for
- * receives of abandoned chunks, and for messages that only return credit. False also for headers of
- * large messages and clear to sends if the data has moved since. */
+/* Return whether the operation `op`, which failed, matters, so that its communicator must fail. The
+ * header of a large SEND matters while the SEND is in progress. A clear to send matters until data
+ * of its RECV arrived. Cancelled receives of chunks and mere returns of credit do not matter. */
 static bool is_needed(const struct twill_ofi_op *op)
 {
     if (op->kind == TWILL_OFI_OP_RECV_CHUNK)

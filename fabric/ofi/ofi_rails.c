@@ -57,7 +57,9 @@ static uint32_t local_of(const struct twill_transport_params *params)
     return params->world != NULL ? params->world->local[params->oob->rank] : 0;
 }
 
-/* Set rails[0 .. *count-1] to at most `most` domains of chosen's provider, `chosen` as default. */
+/* Set rails[0 .. *count-1] to the different domains of chosen's provider, at most `most`, in the
+ * order of twill_rails_order(). Only chosen's domain gets is_default. Returns TWILL_OK, or the
+ * error if libfabric lists no endpoint. */
 static twill_status list_domains(const struct twill_libfabric *library,
                                  const struct fi_info *chosen,
                                  const struct twill_transport_params *params,

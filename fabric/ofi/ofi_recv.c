@@ -201,8 +201,10 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* If the header of the channel's first RECV, `request`, is there, compare it, deliver its payload,
- * and set *moved. Returns 1 if that completed the RECV, 0 if not, or a negative status. */
+/* If the header for the channel's first RECV, `request`, has arrived, take it and set *moved. If
+ * bytes and signature match, deliver its payload. If not, complete the RECV with
+ * TWILL_ERR_MISMATCH. Returns 1 if the RECV is complete, even so, 0 if not, or a negative
+ * status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {

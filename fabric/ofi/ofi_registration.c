@@ -116,9 +116,9 @@ static void unpin(struct twill_ofi_endpoint *endpoint, unsigned char *start, uns
     twill_locked_drop(start, (size_t)(end - start));
 }
 
-/* Remove the registration *at from the list and unlock its memory. Sets registrations.suspects if
- * the memory is no longer locked at its address. If it has no users, frees it and returns true.
- * Otherwise returns false, and its last user frees it. */
+/* Remove *at from the list. If it is a cached one, unlock the pages that no other cached one uses.
+ * If they were no longer locked at its address, set registrations.suspects, after which is_clear()
+ * decides on caching. Returns true if it is freed here, false if its last user frees it. */
 static bool unlink_registration(struct twill_ofi_endpoint *endpoint,
                                 struct twill_ofi_registration **at)
 {
@@ -207,9 +207,10 @@ static void drop_cached(struct twill_ofi *t)
     }
 }
 
-/* Return whether memory may be cached. If locked memory has moved (registrations.suspects), drop
- * the cache. It is then false while others in the process have locked more than locked_before
- * bytes, as that may be the moved memory. If they have locked less, lower locked_before. */
+/* Return whether memory may be cached, true unless registrations.suspects is set. If set, drop the
+ * cache, count what others in the process have locked, and lower locked_before to that. If it was
+ * at most locked_before, reset `suspects` and return true. If more, it may be the moved memory, so
+ * return false. */
 static bool is_clear(struct twill_ofi *t)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;

@@ -86,8 +86,8 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
 }
 
 /* Post the payload of the large SENDs for which a clear to send has come. A SEND whose signature or
- * bytes differ from the receiver's completes with TWILL_ERR_MISMATCH. Returns how many SENDs did,
- * or a negative status. */
+ * bytes differ from the receiver's completes with TWILL_ERR_MISMATCH. Returns the number of SENDs
+ * that completed in this way, or a negative status. */
 static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_error *error)
 {

@@ -220,11 +220,12 @@ void twill_ofi_leave(struct twill_ofi *t)
 #define SHORT_ADDRESS   128         /* bytes of an address that travels in the first exchange */
 #define LONGEST_ADDRESS (64u << 10) /* more than any provider has */
 
-/* What a rank sends to all others when the endpoint opens, zeroed after an error. A value. */
+/* What a rank sends to all others when the endpoint opens. A value. If it could not open its
+ * endpoint, only `wire`, `status`, `comm` and `message` are set, and all else is 0. */
 struct ofi_peer_info {
-    uint32_t wire; /* TWILL_OFI_WIRE, which also shows the byte order */
-    int32_t status;
-    uint32_t comm;
+    uint32_t wire;     /* TWILL_OFI_WIRE, which also shows the byte order */
+    int32_t status;    /* TWILL_OK or an error */
+    uint32_t comm;     /* number of the communicator that opens the endpoint */
     uint32_t protocol; /* FI_PROTO_... */
     uint32_t address_format;
     uint32_t address_bytes;

@@ -25,7 +25,8 @@
 #define DEPTH 4u  /* large messages in flight for each peer, lane and direction */
 #define EDGE  64u /* chunks begin at multiples of this, so no element is cut */
 
-struct chunk { /* part of a large message on one rail, in its peer's memory */
+/* Part of a large message on one rail. An element of rails_peer.chunk[], freed with that. */
+struct chunk {
     struct twill_transfer transfer;
     const struct rails_slot *slot;
     size_t offset; /* bytes of the message before it */
@@ -186,7 +187,8 @@ static struct rails_slot *idle_slot(struct rails_stream *stream)
     return NULL;
 }
 
-/* Take a free slot for a large message and post its chunks on all rails. Fails if a rail does. */
+/* Start a large message in `slot`, which is free: post a chunk of it on each rail. If a rail fails,
+ * returns its error, and chunks that are posted already stay so. The communicator then fails. */
 static twill_status post_chunks(struct rails *t, struct rails_slot *slot,
                                 struct twill_transfer *whole, struct twill_error *error)
 {
@@ -280,7 +282,8 @@ static twill_status rails_post(struct twill_transport *transport, struct twill_t
     return start_message(t, stream, request, error);
 }
 
-/* Progress all rails and large messages. Returns how many requests moved, or a negative status. */
+/* Progress all rails, and complete large messages whose chunks are complete. Returns how many
+ * requests completed or moved data, or a negative status. */
 static int rails_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct rails *t = rails_from(transport);

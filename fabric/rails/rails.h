@@ -57,8 +57,10 @@ twill_status twill_rails_measure(struct twill_rails_choice *choice,
                                  struct twill_transport *const *rail,
                                  const struct twill_transport_params *params,
                                  struct twill_error *error);
-/* Set weight[] by measured speeds (Mbit/s), unless these are within a factor of two of the weights.
- * A rail of less than an eighth of the fastest gets 0. Depends only on the arguments. */
+/* Replace weight[count] by measured speeds mbits[count] in Mbit/s, unless the two are in proportion
+ * within a factor of two. A rail with less than an eighth of the fastest speed gets 0. The slowest
+ * of the others gets 2, and the rest in proportion. The result is the same on ranks with the same
+ * arguments. */
 void twill_rails_weigh(const uint32_t *mbits, uint32_t count, uint32_t *weight);
 /* Make a composite of `count` open transports of one kind. The composite closes them, and so does
  * this call if it fails, with TWILL_ERR_MEMORY. `weight` is each rail's share of a large message,

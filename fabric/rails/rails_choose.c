@@ -119,8 +119,9 @@ static void keep_equals(struct own_rails *own, size_t found)
     own->info.count = kept;
 }
 
-/* Set own->faster and info.faster to the fastest other device, as drivers report it, if it is twice
- * as fast as the first. Only the user knows whether it leads to the other hosts. */
+/* Find the fastest of own->rail[0 .. found-1] by the speeds that drivers report. If it is at least
+ * twice as fast as the first, set own->faster to its label and info.faster to its network. Only the
+ * user knows whether it leads to the other hosts. */
 static void note_faster(struct own_rails *own, size_t found)
 {
     const struct twill_rail *first = &own->rail[0], *fastest = first;
@@ -133,7 +134,9 @@ static void note_faster(struct own_rails *own, size_t found)
     snprintf(own->faster, sizeof(own->faster), "%s", fastest->label);
 }
 
-/* Set *own to the rails of this rank that TWILL_RAILS or TWILL_INTERFACE ask for, or fail. */
+/* Set *own to the rails that a list in TWILL_RAILS names or, without one, a list in
+ * TWILL_INTERFACE. With neither, take those that the transport finds, and by default of these only
+ * the nearest of equal speed. Returns TWILL_OK or the error. */
 static twill_status find_rails(struct own_rails *own, const struct twill_transport_ops *ops,
                                const struct twill_transport_params *params,
                                struct twill_error *error)

@@ -64,7 +64,9 @@ static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob
     return TWILL_OK;
 }
 
-/* Set *mbits to a rail's best speed in Mbit/s, or cancel it and fail. `buffers` is two messages. */
+/* Exchange messages between the first ranks of neighbouring nodes over one rail, which all of these
+ * do together. Set *mbits to this rank's best speed in Mbit/s. `buffers` has 2 * MEASURED_BYTES. If
+ * an exchange fails, cancel all requests of the rail and return the error. */
 static twill_status measure_rail(struct twill_transport *rail,
                                  const struct twill_transport_params *params,
                                  unsigned char *buffers, uint32_t *mbits, struct twill_error *error)

@@ -69,7 +69,9 @@ static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t
         run->exchange.allowed &= ~(unsigned)TWILL_ACCESS_FETCHED;
 }
 
-/* Publish this rank's addresses. Returns whether its own buffers allow any access. */
+/* Publish in node memory where this rank's SRC and DST of the call are. Remove from
+ * exchange.allowed the ways of access that these do not allow. Returns whether at least one way
+ * remains. */
 static bool publish_addresses(struct twill_request *run)
 {
     struct twill_buffer_addresses own = {.signature = run->signature};
@@ -81,7 +83,9 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
-/* Store a local rank's addresses, remove the access that they do not allow, and map their pages. */
+/* Store in buffers.peer[local] where a local rank's SRC and DST are. Remove from exchange.allowed
+ * the ways of access that these do not allow. If they may still be accessed as mapped memory,
+ * populate this process's page tables for them, unless it is this rank. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
@@ -113,7 +117,8 @@ static bool publishes(const struct twill_request *run, uint32_t local)
     return side_is_needed(run, TWILL_SRC, rank) || side_is_needed(run, TWILL_DST, rank);
 }
 
-/* Return whether all ranks of the node publish their addresses. */
+/* Return whether each rank of the node publishes where its buffers are in this call, as its peers
+ * access its SRC or DST. That depends only on the collective, the root and the number of nodes. */
 static bool all_publish(const struct twill_request *run)
 {
     bool all = true;

@@ -93,7 +93,9 @@ static void call_function(const struct twill_request *run, const void *left, con
         created->function(left, right, result, n, run->layout.type, created->user);
 }
 
-/* Reduce by the caller's function. Only the last result goes to dst[0], which may be an operand. */
+/* Combine f->source[], the operands, by the caller's function from left to right, and store the
+ * result in each f->dst[]. As dst[0] may be an operand, results in between go to a buffer of this
+ * function. A single operand is copied. */
 static void reduce_by_function(const struct twill_request *run, const struct reduction *f,
                                size_t count)
 {

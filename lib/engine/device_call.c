@@ -25,9 +25,10 @@ static twill_status record_error(const struct twill_request *request, twill_stat
     return TWILL_ENGINE_FAIL(engine, status, "%s", said->message);
 }
 
-/* Set found->is_device to whether a buffer is device memory. Memory of twill_alloc() never is.
- * Other memory that CUDA does not know is read by a system call the first time, as it may have been
- * freed. Returns TWILL_OK, TWILL_ERR_ARGUMENT if it cannot be read, or the driver's error. */
+/* Describe in *found the buffer `at`, which is `side` (TWILL_SRC or TWILL_DST) of the call, mainly
+ * whether it is device memory. Memory of twill_alloc() is not. If CUDA does not know `at`, and it
+ * is new for this side, check that it can be read. Returns TWILL_ERR_ARGUMENT if not, or the
+ * driver's error. */
 static twill_status find_buffer(struct twill_request *request, unsigned side, const void *at,
                                 size_t bytes, struct twill_device_memory *found)
 {
@@ -68,8 +69,9 @@ static void pin_bounce(struct twill_request *request, const struct twill_device_
     twill_context_unlock(context);
 }
 
-/* Grow the bounce memory to at least `bytes`, without its contents. Pin it at its second use, as
- * pinning takes about as long as the copies of a call. Returns TWILL_OK or the error. */
+/* Make the bounce memory at least `bytes` long, without keeping its contents. At the second call
+ * that uses it, pin it for the device of `memory`. Pinning takes about as long as the copies of a
+ * call. Returns TWILL_OK or the error. */
 static twill_status reserve_bounce(struct twill_request *request, size_t bytes,
                                    const struct twill_device_memory *memory)
 {

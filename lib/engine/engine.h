@@ -72,15 +72,16 @@ struct twill_engine_tuning {
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */
 enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_STAGING_KINDS };
 
-/* Measurements of copies into SHARED of one enum twill_staging_kind, part of an engine. Trials copy
- * groups of segments in both ways. cost[0] is for cached stores and cost[1] for stores that bypass
- * the caches, in ticks per 64 KiB of a segment. It is at least 1, or 0 if unknown. */
+/* Measurements of copies into SHARED of one enum twill_staging_kind, part of an engine. In a trial,
+ * groups of TWILL_STAGING_GROUP segments are copied by cached stores and by stores that bypass the
+ * caches, alternately. cost[0] is the cost of the former and cost[1] that of the latter, in ticks
+ * per 64 KiB of a segment. It is at least 1, or 0 if unknown. */
 struct twill_staging {
-    uint32_t begun; /* number of segments begun */
+    uint32_t begun; /* segments begun since the communicator was made */
     uint32_t cost[2];
-    uint64_t ticks, bytes; /* sums over the group being measured */
-    uint32_t ended;        /* number of its measured segments that have ended */
-    bool streams;          /* the way when no trial is under way */
+    uint64_t ticks, bytes; /* sums over the segments measured in the present group */
+    uint32_t ended;        /* number of these that have ended */
+    bool streams;          /* between trials, copies bypass the caches */
 };
 
 /* Counters of an engine, and the twill_ticks() spent in its calls. Only the thread that holds the
@@ -137,7 +138,9 @@ struct twill_engine_ports {
     struct twill_time_split *split;                                                                \
     struct twill_trace trace;
 
-/* The part of a communicator that runs its calls. Made, freed and held with the communicator. */
+/* The part of a communicator that runs its calls, in a union of struct twill_comm. It is made and
+ * freed with the communicator, and used by its holder. The comment on TWILL_ENGINE_MEMBERS
+ * describes the members, which are also members of struct twill_comm. */
 struct twill_engine {
     TWILL_ENGINE_MEMBERS
 };
@@ -171,8 +174,10 @@ const char *twill_engine_rank_text(const struct twill_engine *engine, uint32_t r
                                    char text[TWILL_RANK_TEXT]);
 #define TWILL_ENGINE_RANK_NAME(engine, rank)                                                       \
     twill_engine_rank_text((engine), (rank), (char[TWILL_RANK_TEXT]){0})
-/* Set engine->error to "rank R: call #N (...): " and the formatted text. The port call_of_error may
- * give another name of the call. Returns `status`. The macro is for a numbered call. */
+/* Set engine->error to "rank R: CALL: " and the formatted text, with `file` and `line`, and return
+ * `status`. CALL is the name that ports->call_of_error() returns for `numbered`. If that is NULL,
+ * CALL is the current collective, as in "call #4 (...)", or "point to point". The macro is for an
+ * error of a collective, which has a number. */
 twill_status twill_engine_error(struct twill_engine *engine, twill_status status, bool numbered,
                                 const char *file, int line, const char *format, ...)
     TWILL_PRINTF(6, 7);
@@ -211,8 +216,10 @@ int twill_points_sweep(struct twill_engine *engine);
 /* lib/engine/staging.c. Before any call, publish the costs of copies into SHARED that the context
  * knows of the ranks of this node from earlier communicators, if there are any. */
 void twill_staging_recall(struct twill_engine *engine);
-/* lib/engine/spread_ranks.c. If ranks share cores and the oldest call under way is large, move this
- * thread as twill_spread_move() does. A call is large if one of its buffers has 1 MiB or more. */
+/* lib/engine/spread_ranks.c. If ranks share cores and a large call is under way, move this thread
+ * to the CPU that tuning.share gives this rank. A call is large if one of its buffers has 1 MiB or
+ * more. Only the oldest call counts. The thread may then run on the same CPUs as before, so the
+ * kernel may move it again. */
 void twill_spread_in_call(const struct twill_engine *engine);
 
 /* --- the time of calls --- */
@@ -233,7 +240,8 @@ static inline void twill_request_count_start(const struct twill_request *request
  * `from`. Both times are multiplied by `times`, since a short call is a sample of `times` calls. */
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
-/* Log the report of TWILL_REPORT, and set report_at to the number of calls at the next one. */
+/* Log a line on the calls since the last one, as TWILL_REPORT asks for every N calls. The caller
+ * has checked that it is due. Set usage.report_at to the number of calls at the next line. */
 void twill_split_report_due(struct twill_engine *engine);
 /* Add the ticks `from` to `to` of a blocking call (is_call) or of a wait to usage.ticks. If they
  * are many, or the call is one of every TWILL_SPLIT_EVERY, pass them to twill_split_add(). Log the

@@ -48,7 +48,10 @@ void twill_plans_destroy(struct twill_engine *engine);
  * data goes through SHARED unreduced, all shards have the same length, and a segment has at least
  * 16 KiB. */
 bool twill_staging_applies(const struct twill_request *run, size_t elements);
-/* Set staging, streams and is_measured of a segment that begins, and count it. */
+/* Decide how a segment that begins is copied into SHARED, and count it if the way matters
+ * (twill_staging_applies()). Sets instance->streams to whether stores bypass the caches,
+ * is_measured to whether the copy is timed for a trial, and `staging` to its kind. The way is that
+ * of TWILL_TUNE=staging or, by default, the faster one of the last trial. */
 void twill_staging_begin(struct twill_request *run, struct twill_instance *instance);
 /* Add `ticks`, spent copying data of a segment with is_measured set, to the sum in the engine's
  * struct twill_staging. twill_staging_end() compares these sums. */
@@ -115,7 +118,9 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 /* Begin the next segment as instance `epoch` in its free slot. Returns TWILL_OK or the error. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
-/* Issue each lane's steps up to the first AWAIT of an instance whose plan has no messages. */
+/* Issue the steps of each lane up to its first AWAIT or WAIT, even if that could already pass. Only
+ * for an instance whose plan has no messages. A step that fails is left to twill_run_advance(),
+ * which issues it again and reports the error. */
 void twill_run_advance_ready(struct twill_slot *slot);
 /* Issue all steps that do not block. When the last lane ends, end the instance and free its slot.
  * Returns the number of steps, 0 if blocked, or an error below 0. */

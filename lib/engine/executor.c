@@ -235,9 +235,10 @@ int twill_run_differs(struct twill_request *run, uint32_t peer, bool is_known)
                              TWILL_ENGINE_RANK_NAME(engine, peer));
 }
 
-/* Handle a flag whose signature is not this rank's. It may be that of a later instance, so look at
- * what the peer stored when it began this instance. The peer stores that before it publishes the
- * call, so read them in opposite order. Returns ADVANCED if equal, BLOCKED or an error. */
+/* Handle a flag of `peer` whose signature is not this rank's, perhaps that of a later instance.
+ * Returns ADVANCED if the peer began instance `epoch` with this rank's signature. Else returns the
+ * error if the peer's call differs, or BLOCKED if it is not published yet. That is read before the
+ * signature, as the peer stores them in opposite order. */
 static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t peer)
 {
     bool is_known = twill_run_is_written_down(run, peer);

@@ -150,6 +150,7 @@ static __attribute__((noinline)) void post_others(struct twill_engine *engine,
     twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
 }
 
+/* Ring the doorbells of the ranks of the node that sleep, out of line. */
 static __attribute__((noinline)) void ring_doorbells(struct twill_node *node)
 {
     twill_node_ring_doorbells(node);
@@ -195,8 +196,9 @@ static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
     return own.ticks;
 }
 
-/* Do the bookkeeping of a call whose signature is set: begin, number and enqueue it. If `is_fast`,
- * its stores are posted and the first segment begins here. */
+/* Number, trace and enqueue a call whose signature is set. `entered` is the tick at which this rank
+ * entered it and published that, or 0 to do both here. If `is_fast`, post_stores() has done its
+ * first steps, and the first segment begins here. */
 static __attribute__((noinline)) void enter_call(struct twill_request *request, uint64_t entered,
                                                  bool is_fast)
 {

@@ -20,8 +20,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Set the layout of a sum of narrow floats. With TWILL_REPRODUCIBLE its partial results are always
- * f32, as the algorithm determines where they would be rounded. */
+/* Set operation, widths and factor of the layout for a sum that a program created for narrow
+ * floats. Its partial results are narrow floats. With TWILL_REPRODUCIBLE they are f32, as the
+ * algorithm determines where they would be rounded. */
 static void describe_narrow(struct twill_request *run)
 {
     const struct twill_operation *created = run->layout.created;
@@ -81,7 +82,9 @@ static size_t side_size(const struct twill_request *run, const struct twill_side
     return end * run->layout.given;
 }
 
-/* Set a side from the call's buffer and counts. */
+/* Set *side, SRC or DST of the call, from its buffer and, in a vector call, its `counts`. `holder`
+ * says which ranks have this buffer in the call's collective. `bounced` becomes false, and
+ * twill_run_describe() sets it later. */
 static void describe_side(const struct twill_request *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
                           const struct twill_counts *counts)
@@ -231,7 +234,9 @@ twill_status twill_run_lay_out(struct twill_request *run)
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
 }
 
-/* Return where a space (TWILL_SRC, ...) begins for the segment, at a local rank if `of_peer`. */
+/* Return the address to which an operand's offset within the segment is added. `space` is
+ * TWILL_SRC, TWILL_DST, TWILL_TMP or TWILL_SHARED. SRC and DST are those of local rank `local` if
+ * `of_peer`, else this rank's. TMP is always this rank's, and SHARED that of `local`. */
 static unsigned char *base_of(const struct twill_request *run,
                               const struct twill_instance *instance, unsigned space, bool of_peer,
                               uint32_t local)

@@ -32,7 +32,8 @@ struct copies {
     size_t tmp, shared;
 };
 
-/* Raise *copies to what a schedule needs. */
+/* Raise copies->tmp and copies->shared to the number of copies of the whole message that a schedule
+ * needs in TMP and in SHARED. */
 static void plan_count_copies(struct copies *copies, const struct twill_schedule *s)
 {
     copies->tmp = twill_max(copies->tmp, s->tmp_blocks / s->blocks);
@@ -65,7 +66,9 @@ static twill_status count_declared(struct twill_engine *engine, const struct twi
     return TWILL_OK;
 }
 
-/* Return the most bytes of a segment that goes through SHARED on one node. */
+/* Return the most bytes of a segment, over all shards, when data goes through SHARED and the
+ * communicator has one node. If ranks share cores and the collective in `choice` reduces nothing,
+ * it is larger. */
 static size_t staged_limit(const struct twill_engine *engine, const struct twill_choice *choice)
 {
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;

@@ -14,8 +14,9 @@
 /* Most bytes of a segment of such an exchange, as in place they are copied first. */
 #define TWILL_EXCHANGE_MOST ((size_t)64 << 20)
 /* Return the bytes of a segment of a collective on several nodes in which `size` ranks send
- * directly to each other. They let a rank send TWILL_EXCHANGE_MESSAGE bytes to each rank, up to
- * TWILL_EXCHANGE_MOST in all. If `segment_net` is more, return that. */
+ * directly to each other. It is `size` times TWILL_EXCHANGE_MESSAGE, a message of that length to
+ * each rank, but at most TWILL_EXCHANGE_MOST. If `segment_net` is more than this, return
+ * segment_net. */
 static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
 {
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));

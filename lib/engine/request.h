@@ -133,18 +133,18 @@ struct twill_run_layout {
     size_t element, partial; /* width of an element, and of a partial result */
     bool narrow;             /* partial results are elements, rounded in every step */
     const float *after;      /* factor for the final result, or NULL */
-    size_t given;            /* width of an element of the type that the caller's buffers have */
+    size_t given;            /* width of an element in the caller's buffers, as `type` may differ */
     const size_t *known;   /* [shards] elements of each; NULL if equal, or not known to all ranks */
     size_t most;           /* elements of the largest shard */
     uint32_t shard_blocks; /* blocks of a shard */
     bool joined;           /* shards are adjacent, so that a step handles several at once */
-    bool small;            /* SHARED fits the copies for small messages */
+    bool small;            /* SHARED is one of node memory's copies for small messages */
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
     bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
-    bool late;             /* transports may cut elements, so reduce only complete messages */
+    bool late;             /* as a chunk may end within an element, reduce whole messages only */
     size_t segments;       /* number of instances */
     size_t segment_length; /* elements of a full segment in a shard */
-    size_t partial_at;     /* offset of partials from raw contents in a copy of TMP or SHARED */
+    size_t partial_at;     /* offset of the partial results in a copy that follow its elements */
     size_t copy_bytes;     /* of one copy of the message in TMP or SHARED */
     size_t scratch_bytes, bounced_at; /* of a slot, and offset of the bounced sides in it */
     size_t fetched_at;                /* offset in a slot's scratch of chunks fetched to reduce */
@@ -160,13 +160,13 @@ struct twill_peer_buffers {
 };
 
 /* Host memory in which a call on device memory runs (lib/engine/device_call.c). It lies in the
- * call's request, which keeps `bounce` for later calls and frees it at its end. */
+ * call's request, which keeps `bounce` for later calls and frees it when it is freed. */
 struct twill_device_buffers {
     unsigned char *bounce; /* memory of twill_context_take_shared() */
     size_t bounce_bytes;
     unsigned char uses;       /* calls that used this memory, up to 2; the second pins it */
     bool has_moved_sides;     /* the latest call pointed buffers.side to bounce memory */
-    const void *readable[2];  /* host memory of the last call that the driver does not know */
+    const void *readable[2];  /* src and dst of the last call if CUDA does not know them, or NULL */
     unsigned char *copied[2]; /* host copies of src and dst of a point-to-point call, or NULL */
     void *place;              /* where the result goes on the device, or NULL */
     unsigned char *result;    /* where it is in the host's memory */
@@ -200,11 +200,13 @@ struct twill_point {
     bool sends, receives;
 };
 
-/* The handle of a request, set by twill_request_take() and ended by twill_request_give(). */
+/* The handle of a request, set by twill_request_take() and ended by twill_request_give(). Part of
+ * the request, whose memory later requests use. The counts tell old handles from the present
+ * one. */
 struct twill_request_handle {
     twill_request *given; /* the caller's handle, or NULL if not in use */
-    uint32_t generation;  /* number of releases of this memory */
-    uint32_t born;        /* value of `generation` when `engine` got the memory */
+    uint32_t generation;  /* number of handles to this memory that have ended */
+    uint32_t born;        /* `generation` when the engine got the memory from the context's pool */
 };
 
 /* A call. It belongs to a communicator. While it is active, only that one's holder uses it, but any
@@ -274,7 +276,8 @@ static inline uint32_t twill_call_what(const struct twill_call *call)
     return (uint32_t)call->collective | (uint32_t)call->vector << 7 | (uint32_t)call->type << 8 |
            (uint32_t)call->op << 16;
 }
-/* Return the call that twill_call_what() has packed, with a count and root. All else is zero. */
+/* Return a call with the collective, vector flag, type and operation that twill_call_what() has
+ * packed into `what`, and with `count` and `root`. Its buffers are NULL and other members 0. */
 static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint32_t root)
 {
     return (struct twill_call){
@@ -328,9 +331,10 @@ static inline void twill_run_move(struct twill_request *run, const void *src, vo
  * several threads store, leave that to them, so that pages are near their first writers. */
 void twill_run_populate(const struct twill_request *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
-/* lib/engine/fast_path.c. Set the signature of a call, and its number to engine->issue.started.
- * twill_request_begin() does that itself. Call this for a refused call or an exchange of buffer
- * addresses, which take a number but are not begun. */
+/* lib/engine/fast_path.c. Set the signature of a call, and its number to the present value of
+ * engine->issue.started, which stays. Add both to the chain hash. twill_request_begin() does all
+ * that itself. Call this for a refused call or an exchange of buffer addresses, which take a number
+ * but are not begun. */
 void twill_run_number(struct twill_request *run);
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,

@@ -45,7 +45,8 @@ void twill_engine_show(struct twill_engine *engine, const struct twill_call *cal
         ticks);
 }
 
-/* Publish the first request of the queue as the call that this rank is in. */
+/* Publish in node memory that this rank is in the call of the queue's first request, unless that is
+ * already published. If the queue is empty, the last published call stays. */
 static void publish_first(struct twill_engine *engine)
 {
     if (engine->issue.queue != NULL && engine->issue.queue->sequence != engine->issue.sequence)
@@ -255,7 +256,8 @@ static int begin_segments(struct twill_engine *engine)
     return started;
 }
 
-/* Advance transports and complete messages. Returns the number of steps, or an error below 0. */
+/* Advance all transports of the engine, and complete point-to-point calls whose messages are
+ * complete. Returns how many messages completed or moved data, or an error below 0. */
 static int advance_transports(struct twill_engine *engine)
 {
     int moved = 0;

@@ -18,13 +18,14 @@
 #include <stdint.h>
 
 struct twill_engine;
-/* How the ranks of a node that may run on the same CPUs share these, and when this rank's thread is
- * moved. It lies in the communicator, whose holder uses it. twill_spread_prepare() sets it. */
+/* How the ranks of a node that may run on the same CPUs are spread over these. Each gets a CPU by
+ * its index, and its thread is moved there now and then. It lies in the communicator, whose holder
+ * uses it. twill_spread_prepare() sets it. */
 struct twill_cpu_share {
-    uint32_t index, ranks; /* this rank's index among these ranks, and their number */
-    uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if they do not spread */
-    /* In ticks: the earliest next move in a small call, the delay of moves once another program had
-     * the core, and the bounds of that delay. */
+    uint32_t index, ranks; /* this rank's index among these by local rank, and their number */
+    uint32_t cpus;         /* number of CPUs, fewer than ranks, or 0 if no thread is moved */
+    /* In ticks: the earliest next move in a small call, how long moves stop after another program
+     * had the core, and the bounds of that time. */
     uint64_t next, hold, hold_least, hold_most;
     bool moved; /* a small call has moved the thread since another program had the core */
 };
@@ -39,9 +40,9 @@ bool twill_spread_move(const struct twill_cpu_share *share);
 /* --- in small calls, by how long a yield took --- */
 /* Set the delays between two moves in small calls, for a clock of `rate` ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
-/* Record that another waiting rank had the core at tick `now`. Move the thread as
- * twill_spread_move() does, but at most once in 10 ms, and not while twill_spread_put_off() delays
- * that. */
+/* Call this when another waiting rank had the core until tick `now`. Move the calling thread to the
+ * CPU that `share` gives this rank, and set share->moved if it was elsewhere. Do nothing if the
+ * last attempt was less than 10 ms ago, or while twill_spread_put_off() delays that. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
 /* Record that another program had the core at tick `now`, and delay the next move. The delay
  * doubles, from 10 ms up to 10 s, if a small call has moved the thread since the last time. */

@@ -19,8 +19,9 @@ struct twill_lateness {
     uint64_t ticks; /* that this rank waited in them */
 };
 
-/* Sums of a communicator, in ticks except calls and bytes sent. `spent` is in calls, `waiting` for
- * the last rank, and `blocked` is all waiting. The holder adds, any thread reads. */
+/* Sums over the calls of a communicator. All but `calls` and the bytes sent are in ticks. `spent`
+ * is the time within calls, and `blocked` the part in which they waited. `waiting` is the part of
+ * that until the last rank entered the call. The holder adds, any thread reads. */
 struct twill_split_sums {
     uint64_t calls, bytes, spent, waiting, blocked;
 };

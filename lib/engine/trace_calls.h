@@ -55,8 +55,10 @@ void twill_trace_wait_begin(const struct twill_engine *engine, uint32_t peer, ui
 void twill_trace_wait_end(const struct twill_engine *engine);
 /* Record that the communicator has failed with `status`, as rank `from` has found. */
 void twill_trace_failure(const struct twill_engine *engine, twill_status status, uint32_t from);
-/* Record an event of a message (`detail` is its lane), a segment or a reduction of a run. Call it
- * only if twill_trace_is_detailed(). */
+/* Record an event of a run. For a message, `peer` is the other rank and `detail` the lane. For a
+ * segment, `peer` is the epoch and `bytes` those of one shard. For a reduction, `peer` is
+ * TWILL_TRACE_NO_PEER and `bytes` those of the result. `detail` is 0 but for messages. Call it only
+ * if twill_trace_is_detailed(). */
 void twill_trace_detail(const struct twill_request *run, enum twill_trace_kind kind, uint32_t peer,
                         size_t bytes, unsigned detail);
 

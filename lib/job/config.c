@@ -36,8 +36,9 @@ static bool is_entry(const struct twill_variable *variable)
     return variable->scope == TWILL_SCOPE_LAYOUT || variable->scope == TWILL_SCOPE_EXPERT;
 }
 
-/* Return the name of the environment variable whose whole value is this variable's. For an entry of
- * TWILL_LAYOUT or TWILL_TUNE that is its name before 1.0, as TWILL_NODES for TWILL_LAYOUT=nodes. */
+/* Return the name of the environment variable that sets this variable alone. For an entry of
+ * TWILL_LAYOUT or TWILL_TUNE that is its name before 1.0, such as TWILL_NODES for
+ * TWILL_LAYOUT=nodes. */
 static const char *environment_name(const struct twill_variable *variable)
 {
     return is_entry(variable) ? variable->old : variable->name;
@@ -189,7 +190,8 @@ static bool read_entry(const struct entry_list *list, const char **rest, struct 
     return end != text;
 }
 
-/* Return the variable's name in its list, such as "segment". */
+/* Return the name of an entry of TWILL_LAYOUT or TWILL_TUNE within that list, such as "segment" for
+ * TWILL_TUNE=segment. The variable must be such an entry. */
 static const char *entry_name(const struct twill_variable *variable)
 {
     return strchr(variable->name, '=') + 1;
@@ -228,7 +230,8 @@ static twill_status fail_unknown_entry(const struct entry_list *list,
                       list->variable, (int)entry->name_length, entry->name, names);
 }
 
-/* Return TWILL_ERR_CONFIG unless each entry in the source's lists has a known name and a value. */
+/* Check TWILL_LAYOUT and TWILL_TUNE in `settings`, or in the environment if that is NULL. Returns
+ * TWILL_ERR_CONFIG unless each of their entries has a known name and a value. */
 static twill_status check_entries(const char *const *settings, struct twill_error *error)
 {
     for (size_t l = 0; l < TWILL_ARRAY_LENGTH(lists); l++) {
@@ -273,7 +276,9 @@ static twill_status find_entry(const struct twill_variable *variable, const char
     return TWILL_OK;
 }
 
-/* Find a value in `settings` (or the environment if NULL). found->value is NULL if it is unset. */
+/* Set found->value and its length to a variable's value in `settings`, or in the environment if
+ * that is NULL. It is NULL if the variable is not set. Returns TWILL_ERR_CONFIG if an entry of a
+ * list is set to two different values, perhaps one by its old name. */
 static twill_status find_value(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {

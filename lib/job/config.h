@@ -177,12 +177,12 @@ enum twill_variable_id {
 /* A row of the constant table of variables, twill_variables[]. */
 struct twill_variable {
     const char *name; /* as users write it, such as "TWILL_LOG" or "TWILL_TUNE=segment" */
-    const char *old;  /* TWILL_ and the id: the environment variable that set an entry before 1.0 */
+    const char *old;  /* "TWILL_" and the id, by which entries were set before 1.0; else unused */
     enum twill_variable_scope scope;
     enum twill_variable_kind kind;
     const char *fallback; /* the default */
-    int64_t least, most;  /* most is 0 if there is no upper limit */
-    const char *choices;
+    int64_t least, most;  /* of a number; most is 0 if there is no upper limit */
+    const char *choices;  /* of TWILL_CHOICE, as "off|auto", else NULL */
     enum twill_variable_agreement agree;
     const char *help;
 };

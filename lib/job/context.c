@@ -147,7 +147,9 @@ static twill_status decide_memory(struct twill_context *context)
     return status;
 }
 
-/* Open the program's and the library's memory, by TWILL_MEMORY. Returns TWILL_OK or the error. */
+/* Parse TWILL_MEMORY, and open two pools of memory placed as it says, memory->user for
+ * twill_alloc(), and memory->library for twill's own needs. Not collective. Returns TWILL_OK or the
+ * error. */
 static twill_status memory_open(struct twill_context *context)
 {
     uint64_t budget = (uint64_t)context->config->number[TWILL_VARIABLE_MEMORY_BUDGET];

@@ -110,7 +110,9 @@ struct twill_context_health {
     pthread_mutex_t detector_lock;    /* taken before context->lock */
     struct twill_timed_out timed_out; /* under context->lock */
     uint64_t searches; /* calls of twill_comm_find_cause() so far, under context->lock */
-    struct twill_departed_comms *departed; /* lib/comm/agree.c; under detector_lock */
+    /* Last decisions of communicators that have ended, or NULL (lib/comm/agree.c). Under
+     * detector_lock. */
+    struct twill_departed_comms *departed;
 };
 
 /* Timings and models by which algorithms are selected. Only `why` changes after the creation. */
@@ -143,13 +145,15 @@ struct twill_idle_hook {
     void *user;
 };
 
-/* The lines that twill_context_describe() returns. They are only added. Any thread reads them. */
+/* The lines that twill_context_describe() returns. Lines are only added. Any thread reads them.
+ * Part of the context. */
 struct twill_context_notes {
-    bool previewed;                     /* the line that takes long to find has been asked for */
-    _Atomic unsigned lines;             /* never decreases */
+    bool previewed;                     /* the slow search for libfabric's line has been done */
+    _Atomic unsigned lines;             /* number of lines in line[], never decreases */
     unsigned logged;                    /* number of lines that lib/job/log.c has logged */
     bool of_rank[TWILL_DESCRIBE_LINES]; /* else all ranks of the node have the line */
     char line[TWILL_DESCRIBE_LINES][TWILL_DESCRIBE_BYTES];
+    /* The last text of twill_context_variable(), and the last line about present memory. */
     char variable_line[1024], live_line[192];
 };
 
@@ -263,7 +267,9 @@ void twill_context_give_shared(struct twill_context *context, void *memory, size
 void twill_context_set_pinned(struct twill_context *context, const void *memory);
 /* Return whether the first and last byte can be read, also true if the system call cannot tell. */
 bool twill_memory_is_readable(const void *memory, size_t bytes);
-/* Return the placer, by the second half of TWILL_MEMORY, for memory that communicators share. */
+/* Return functions that place memory which communicators share, for twill_shm_region. They place it
+ * as TWILL_MEMORY says for the library's memory, after the comma. The result is a value, valid
+ * while the context exists. */
 struct twill_shm_region_placer twill_context_placer(struct twill_context *context);
 /* Return the bytes of one copy of the SHARED buffer in the context's communicators. */
 size_t twill_context_shared_bytes(const struct twill_context *context);

@@ -30,8 +30,10 @@ struct peer_info {
     struct twill_level_info level;
 };
 
-/* Return TWILL_ERR_MISMATCH if ranks differ in version, and TWILL_ERR_CONFIG if in settings or
- * timings. Otherwise set selection.all_tuned and job.crowded and return TWILL_OK. */
+/* Compare all ranks. Return TWILL_ERR_MISMATCH if one has another version, or TWILL_ERR_CONFIG if
+ * other settings or timings, for the lowest such rank. Else set all_tuned, if the machine's timings
+ * agree, and job.crowded, if more ranks than there are CPUs run on this rank's CPUs, and return
+ * TWILL_OK. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -169,7 +171,8 @@ static twill_status offer_detector(struct twill_context *context, struct twill_o
                                 &context->error);
 }
 
-/* With several nodes, add the detector's connections to the batch. Returns TWILL_OK or an error. */
+/* Unless there is only one node, start to connect this node's host to others for the detector. Adds
+ * to the batch which of these attempts failed at once. Returns TWILL_OK or the error. */
 static twill_status connect_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     const struct twill_world *world = &context->job.world;
@@ -179,7 +182,8 @@ static twill_status connect_detector(struct twill_context *context, struct twill
                                   context->job.threads, batch, &context->error);
 }
 
-/* Open the failure detector again for other nodes. Collective. Returns TWILL_OK or the error. */
+/* Close the failure detector and open it again for the nodes of job.world, which have changed.
+ * Collective. Returns TWILL_OK or the error. */
 static twill_status reopen_detector(struct twill_context *context)
 {
     struct twill_oob_batch batch = {.oob = context->job.oob};
@@ -218,7 +222,9 @@ struct job_opening {
     struct twill_heap_opening opening;
 };
 
-/* Add to the batch all that this rank can tell before it knows anything about the others. */
+/* Begin to open the job. Add to the batch this rank's facts (job->own), and the first parts of the
+ * heap and the failure detector. Allocate what holds those of all ranks. Returns TWILL_OK or the
+ * first error, with all parts added even then. */
 static twill_status offer_job(struct twill_context *context, struct job_opening *job,
                               struct twill_oob_batch *batch)
 {
@@ -254,8 +260,9 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
     return twill_heap_make_world(context);
 }
 
-/* Share the heap and connect hosts, assuming that the nodes are as expected. Every step adds its
- * parts to the batch even after a failure, so that the batches of all ranks match. */
+/* After the first exchange, begin to share the heap and to connect hosts, as if all ranks with the
+ * same label could share memory. Adds all parts to the batch even after a failure, so that the
+ * batches of all ranks match. Returns TWILL_OK or the first error. */
 static twill_status attach_job(struct twill_context *context, struct job_opening *job,
                                struct twill_oob_batch *batch)
 {
@@ -267,7 +274,9 @@ static twill_status attach_job(struct twill_context *context, struct job_opening
     return connects;
 }
 
-/* Decide which ranks form the nodes. If some could not share memory, open the detector again. */
+/* After the second exchange, finish the heap. If some ranks could not share memory, job.world then
+ * has more nodes. All ranks find that, and open the failure detector again. Returns TWILL_OK or the
+ * error. */
 static twill_status conclude_job(struct twill_context *context, struct job_opening *job)
 {
     uint32_t expected = context->job.world.nodes;

@@ -16,9 +16,11 @@ struct twill_level_info {
 /* Set *info to the place of a rank that may run on `cpus`, or on this thread's CPUs if NULL. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
-/* Set job.unbound and the levels of the context's world, whose nodes are known. Units come from
- * info[size] unless TWILL_LAYOUT=units declares them, groups from TWILL_LAYOUT=groups. Fails if
- * these are wrong. Collective, as ranks exchange places if TWILL_LAYOUT=topology is set. */
+/* Set the levels of the context's world, whose nodes are known. Units come from TWILL_LAYOUT=units
+ * or, without it, from info[size]. Groups come from TWILL_LAYOUT=groups. Sets job.unbound to
+ * whether several ranks of a node may run on the same set of several cores. One rank warns then.
+ * Fails if the layout is wrong. Collective, as ranks exchange places in info[] if
+ * TWILL_LAYOUT=topology is set. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
 /* Set a world's levels from info[size], if any rank knows them. Fails only if out of memory. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
@@ -33,7 +35,8 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* Add notes to twill-info that draw the hierarchy as a tree. */
 void twill_levels_log_world(struct twill_context *context);
-/* Add a note that says where this rank runs, with advice if ranks are not bound. */
+/* Add a line to twill_context_describe() that says on which CPUs this rank may run. If ranks of its
+ * node are not bound, add another line with CPUs to which to bind it. */
 void twill_levels_log_binding(struct twill_context *context);
 
 #endif

@@ -14,7 +14,8 @@ struct twill_handle_link {
     void *memory;
 };
 
-/* Return the bytes to map for an object and its link. */
+/* Return the bytes to map for an object of `bytes` bytes and its struct twill_handle_link, in whole
+ * pages. */
 static size_t mapped(size_t bytes)
 {
     return twill_round_up(bytes + sizeof(struct twill_handle_link), HANDLE_PAGE);

@@ -91,8 +91,10 @@ struct twill_preloaded {
  * if the value is bad. `outcome` says whether the library was found. */
 twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
                                   struct twill_error *error);
-/* If the library was found, use this process's region, or create one of `bytes` if it has none.
- * `token` is NULL unless the outcome is READY. */
+/* If libtwill-heap.so is loaded (preloaded->library), use this process's region for its malloc(),
+ * or create one of `bytes` if it has none. Set preloaded->outcome to READY, or to why that failed,
+ * such as SMALL if the region has fewer bytes. `token` is NULL unless it is READY. Does nothing if
+ * the library is not loaded. */
 void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes);
 /* If several ranks of the node share the region, let the program's malloc() use it for blocks of
  * preloaded->least bytes or more. Up to `kept` bytes of freed blocks stay resident for reuse, since

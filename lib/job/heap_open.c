@@ -65,9 +65,9 @@ static struct mapped count_mapped(const struct twill_context *context,
         .node_bytes = twill_node_mapped_bytes(shared, twill_shm_pair_bytes(), ranks, threads)};
 }
 
-/* Set *ranks to the number of ranks on this node and *bytes to their default heap size, equal for
- * all. Together the heaps get three quarters of the host's memory, and half of the address space
- * left to any process. Fails on all ranks of the node if a process cannot map the node memory. */
+/* Set *ranks to the number of ranks on this node and *bytes to the default heap size of each. All
+ * their heaps fit in 3/4 of the host's memory, and in half of the address space left to each
+ * process. Fails on all ranks of the node if a process cannot map the node memory. */
 static twill_status default_bytes(struct twill_context *context, const struct twill_heap_info *info,
                                   uint32_t *ranks, size_t *bytes)
 {

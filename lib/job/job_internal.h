@@ -87,7 +87,9 @@ struct twill_heap_opening {
 /* Begin to open the heap, in a region if there are several ranks. Returns TWILL_OK or the error. */
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
-/* Set the heap's size by the infos of all ranks, and share it. Returns TWILL_OK or the error. */
+/* The second step. Set the heap's size from info[size], the facts of all ranks, and begin to share
+ * it, if there are several ranks. Adds its parts to the batch and exchanges nothing itself.
+ * twill_heap_conclude() then finishes it. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);
 /* Finish the heap, which takes over opening->region, and let malloc() use it if TWILL_HEAP says so.

@@ -14,7 +14,9 @@ void twill_log_find_launcher(struct twill_log *log);
 twill_status twill_log_open(struct twill_context *context);
 /* Close the log file, if it is open. */
 void twill_log_close(struct twill_context *context);
-/* Expand %h, %p, %r and %% in a file name. Returns NULL, or a text that says what is wrong. */
+/* Copy `pattern`, the name of a file, to `path`. In it %h becomes the host's name, %p the process
+ * number, and %% a percent sign. %r becomes the rank in the job, or -1 if that is not known yet.
+ * Returns NULL, or a text that says what is wrong. */
 const char *twill_log_name_file(const struct twill_log *log, const char *pattern,
                                 char path[PATH_MAX]);
 

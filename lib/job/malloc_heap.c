@@ -90,9 +90,9 @@ static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *prelo
     return TWILL_PRELOADED_READY;
 }
 
-/* Find or create this process's region, and allocate 8 bytes in it as preloaded->token. Set `given`
- * to what other ranks need to map the region. Returns READY, CHILD or MEMORY, or SMALL if it has
- * fewer than `bytes` bytes. */
+/* Find or create this process's region, and allocate preloaded->token in it. Set preloaded->given
+ * to what other ranks need to map it. Returns READY, CHILD if the process was forked, or MEMORY
+ * without memory. Returns SMALL, without a token, if the region has fewer than `bytes` bytes. */
 static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *preloaded, size_t bytes)
 {
     enum twill_preloaded_outcome why;

@@ -262,7 +262,9 @@ static const struct twill_job_region *find_farthest(const struct twill_job_view 
     return farthest;
 }
 
-/* Write which ranks in [from, to) are in call `sequence`, as "ranks 0, 2 have" or "rank 0 has". */
+/* Write to `text` which of view->region[from .. to-1] are in call `sequence`, by their ranks in the
+ * job, as "ranks 0, 2 have" or "rank 0 has". At most NAMED_RANKS are named. At least one region
+ * must be in that call. */
 static void name_ranks(const struct twill_job_view *view, size_t from, size_t to, uint64_t sequence,
                        char *text, size_t bytes)
 {
@@ -316,7 +318,9 @@ static void find_behind(struct twill_job_view *view, size_t from, size_t to)
     }
 }
 
-/* Add a finding for each region in [from, to) whose last call differs from the first region's. */
+/* Compare view->region[from] with each of the regions up to `to`, by the last call that both have
+ * made. Add a finding for each whose collective, type, operation, count or root differs in it. Skip
+ * those of which this call is not known. */
 static void find_different(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *first = &view->region[from];

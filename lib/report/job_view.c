@@ -52,7 +52,9 @@ static void read_call(struct twill_job_region *region)
     region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;
 }
 
-/* Add the region behind a descriptor unless it is known. Fails only if out of memory. */
+/* Add to the view the region behind a descriptor, which stays open, unless the view has it. Skip it
+ * if it is none, unreadable (noted in search->unreadable), being made, or of another job than
+ * search->job. Fails only if out of memory. */
 static twill_status add_region(struct job_search *search, int fd)
 {
     struct twill_job_view *view = search->view;

@@ -30,9 +30,9 @@ struct twill_account {
     uint64_t ticks, waiting; /* time in calls, and the part until the last rank had entered */
 };
 
-/* The metrics of a context. Its lock protects the list of accounts, and none is freed before the
- * end. As others count while one thread (`writing`) writes the file, that shows each counter as it
- * was at some moment, but not all at the same moment. */
+/* The metrics of a context, made and freed with it. The context's lock protects the list of
+ * accounts. No account is freed before the context ends. While one thread (`writing`) writes the
+ * file, others may add, so its counters may be of slightly different moments. */
 struct twill_metrics {
     struct twill_observer observer; /* the first member, as context->observer points to it */
     char path[PATH_MAX];

@@ -42,10 +42,10 @@ enum mark_phase {
 struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
     uint64_t bytes, more; /* for SHOWN_BYTES, those being sent, and those being received */
-    uint32_t comm, sequence, peer, what;
-    uint8_t phase, kind; /* enum mark_phase, and enum twill_trace_kind of its begin */
-    uint8_t lane; /* lane of the track; events of one kind that overlap have different ones */
-    uint8_t detail;
+    uint32_t comm, sequence, peer, what; /* `comm` is a number, the rest as in the trace's event */
+    uint8_t phase, kind; /* enum mark_phase, and enum twill_trace_kind (a span: of its begin) */
+    uint8_t lane;     /* lane of the track; events of one kind that overlap have different ones */
+    uint8_t detail;   /* as in the trace's event */
     const char *name; /* the tensor's name, kept until the communicator is closed, or NULL */
 };
 
@@ -65,16 +65,16 @@ struct clock_offset {
 /* The timeline of a context. Its lock protects all members that are not constant. */
 struct twill_timeline {
     pthread_mutex_t lock;
-    const struct twill_log *log; /* constant */
-    unsigned rank;               /* in the job; constant */
-    int file;                    /* descriptor, or -1 after a failed write */
-    off_t end;                   /* offset of FILE_END */
-    unsigned count;
-    uint64_t flushed;                  /* twill_now() */
-    struct clock_pair clock;           /* [0] is of the last flush */
-    struct clock_offset offset, later; /* measured at the start, and at the end */
+    const struct twill_log *log;       /* constant */
+    unsigned rank;                     /* in the job; constant */
+    int file;                          /* descriptor, or -1 after a failed write */
+    off_t end;                         /* offset of FILE_END */
+    unsigned count;                    /* number of events kept */
+    uint64_t flushed;                  /* twill_now() when events were last written */
+    struct clock_pair clock;           /* [0] is of the write before, [1] of the present one */
+    struct clock_offset offset, later; /* measured at the start and at the end of the job */
     struct shown_event events[EVENTS_KEPT];
-    char text[TEXT_BYTES + LINE_MOST + sizeof(FILE_END)];
+    char text[TEXT_BYTES + LINE_MOST + sizeof(FILE_END)]; /* lines to write, while they are made */
 };
 
 /* JSON is written without printf, which costs more than the events. */
@@ -110,7 +110,7 @@ static char *put_number(char *to, uint64_t number)
     return to;
 }
 
-/* Write `name` and a number. Returns their end. */
+/* Write `name`, with its quotes and colon, and then a number. Returns the end of the text. */
 static char *put_member(char *to, const char *name, uint64_t number)
 {
     return put_number(put_text(to, name), number);
@@ -180,7 +180,7 @@ static char *put_arguments(char *to, const struct shown_event *event)
     return put_text(to, "}}");
 }
 
-/* Write a track's name, as "call (COMM)", or "send 2 (COMM)" for lane 2. Returns the end. */
+/* Write a line that names a track, as "call (COMM)", or "send 2 (COMM)" if its lane is 2, not 0. */
 static char *put_track(char *to, const struct shown_event *event, unsigned rank)
 {
     to = put_member(to, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":", rank);
@@ -192,7 +192,7 @@ static char *put_track(char *to, const struct shown_event *event, unsigned rank)
     return put_text(put_member(to, " (", event->comm), ")\"}}");
 }
 
-/* Write a value of the counter of bytes in flight. Returns the end of the text. */
+/* Write a line with the bytes in flight, sent and received, from event->end on. Returns its end. */
 static char *put_bytes(char *to, const struct shown_event *event, unsigned rank,
                        const struct clock_pair *clock)
 {
@@ -372,7 +372,7 @@ static struct shown_event event_of(const struct spans *open, const struct twill_
                                 .detail = (uint8_t)event->detail};
 }
 
-/* Show an event as an instant, with the name of its tensor, if any. */
+/* Add an event to the timeline as an instant, with its tensor's name from open->name, if any. */
 static void add_instant(struct spans *open, const struct twill_trace_event *event)
 {
     struct shown_event added = event_of(open, event, SHOWN_INSTANT);
@@ -381,7 +381,7 @@ static void add_instant(struct spans *open, const struct twill_trace_event *even
     add_event(open->timeline, &added);
 }
 
-/* Show the bytes in flight after a message has begun (by = 1) or ended (-1). */
+/* Count a message that begins (by = 1) or ends (-1), and add the bytes in flight as an event. */
 static void count_bytes(struct spans *open, const struct twill_trace_event *event, bool receives,
                         int by)
 {
@@ -468,7 +468,8 @@ static bool end_event(struct spans *open, const struct twill_trace_event *event)
     return true;
 }
 
-/* Show an event that a communicator's trace records. `user` is its spans. */
+/* Add an event of a communicator's trace to the timeline. A begin waits in `user`, the struct
+ * spans, until its end comes. Other events are added at once, as instants. */
 static void consume_event(void *user, const struct twill_trace_event *event)
 {
     struct spans *open = user;
@@ -581,7 +582,7 @@ static void tighten(struct clock_bounds *bounds, const struct clock_round *mine,
     bounds->most = most < bounds->most ? most : bounds->most;
 }
 
-/* Run ALIGN_ROUNDS + 1 allgathers and store their bounds. Returns TWILL_OK or the error of one. */
+/* Narrow *bounds by allgathers into all[size], as scratch memory. Returns TWILL_OK or the error. */
 static twill_status measure(struct twill_comm *comm, twill_gather_fn gather,
                             struct clock_round *all, struct clock_bounds *bounds)
 {

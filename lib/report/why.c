@@ -76,7 +76,9 @@ static twill_status read_size(struct twill_context *context, struct question *q,
     return TWILL_OK;
 }
 
-/* Read word number `index`, from 0, into the question. Fails if it has no meaning there. */
+/* Store a word of the text that twill_context_why() gets in the question. Word 0 is a collective or
+ * "factors", word 1 a size. Later words are a type, NAME=VALUE (option_read()), or a flag such as
+ * "mapped". Returns TWILL_ERR_ARGUMENT for another word. */
 static twill_status read_query(struct twill_context *context, struct question *q, unsigned index,
                                const char *word)
 {
@@ -218,8 +220,9 @@ static twill_status append_dense(struct twill_context *context, struct twill_den
     return TWILL_OK;
 }
 
-/* Append to selection.why how a gradient set would sum the gradient of a dense layer over the ranks
- * of `world`, as append_dense() does. Returns TWILL_OK or the error. */
+/* Append two lines to selection.why. They say whether a gradient set would gather the factors of
+ * `dense` or reduce its gradient over the ranks of `world`, with the timings `tuning`. Sets the
+ * results in *dense. Returns TWILL_OK or the error. */
 static twill_status add_dense(struct twill_context *context, struct twill_dense *dense,
                               const struct twill_world *world, const struct twill_tuning *tuning)
 {

@@ -121,8 +121,9 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob)
     free(tcp);
 }
 
-/* Set tcp->places, and tcp->raises to whether rank 0's connections need more descriptors than the
- * limit, often 1024, allows. Returns TWILL_ERR_SYSTEM if even the hard limit is too low. */
+/* Set tcp->places to the most connections that rank 0 may have in the handshake at a time. Set
+ * tcp->raises to whether all connections need more descriptors than the present limit allows, often
+ * 1024. The limit itself stays. Returns TWILL_ERR_SYSTEM if even the hard limit is too low. */
 static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint64_t ranks = (uint64_t)tcp->oob.size;
@@ -180,8 +181,9 @@ static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd
     return status;
 }
 
-/* Set oob->address to `requested`, the address of TWILL_INTERFACE. If it is empty, keep the local
- * address of the connections, loopback if all ranks are on this host, and set address_why. */
+/* Copy `requested`, the numeric address that TWILL_INTERFACE leads to, to oob->address. If it is
+ * empty, keep the present one, the local address of the connections, but make each of 127.*
+ * 127.0.0.1. Only then set oob->address_why to why that one is used. */
 static void choose_address(struct twill_oob *oob, const char *requested)
 {
     const char *why = "where other ranks reach rank 0";

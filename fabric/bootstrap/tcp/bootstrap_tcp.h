@@ -73,8 +73,11 @@ void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
 void twill_bootstrap_tcp_name_run(struct twill_bootstrap_tcp *tcp,
                                   const uint8_t nonce[TWILL_NONCE_BYTES]);
-/* On rank 0, listen at the job's address and port (tcp->listener), on twillrun's socket if it has
- * the port. Waits some seconds for a port in use, then fails. Keeps a listener that is open. */
+/* On rank 0, set tcp->listener to a socket that listens at the job's address and port, if it has
+ * none yet. `listen_fd` is the descriptor number of twillrun's socket as text, or NULL. It is used
+ * if it has that port. While the port is in use, retries for some seconds, but not after
+ * `deadline`. Fails if rank 0 cannot listen, or is not at the address where other ranks look for
+ * it. */
 twill_status twill_bootstrap_tcp_open_port(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                            uint64_t deadline, struct twill_error *error);
 /* Set or clear SO_REUSEADDR. It is set on listeners while they listen, so that remains of earlier

@@ -201,8 +201,9 @@ static twill_status check_accept(struct rendezvous *m, struct twill_error *error
         m->tcp->oob.size - m->absent, m->tcp->oob.size, strerror(errno));
 }
 
-/* Accept the connections that wait, as far as there are places, and begin their handshakes. Fails
- * if there are no random numbers, or as check_accept() does. */
+/* Accept connections that wait and begin their handshakes, until m->places are in the handshake.
+ * Stop at an error, which check_accept() handles. Fails if there are no random numbers, or if this
+ * process has no descriptor left and no handshake is in progress. */
 static twill_status accept_pending(struct rendezvous *m, struct twill_error *error)
 {
     while (m->count < m->places && twill_now() >= m->pause) {

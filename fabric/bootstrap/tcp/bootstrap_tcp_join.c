@@ -56,8 +56,9 @@ static enum twill_wire_moved wait_here(struct search *s, int fd, short events, u
     return twill_wire_wait(fd, events, twill_min(until, twill_wire_deadline(slack_ns)));
 }
 
-/* Return whether connections over loopback get no answer, by a connection to a socket of this
- * process, which would answer at once. Waits TWILL_LOOPBACK_NS at most. */
+/* Return whether connections over loopback get no answer. Connects to a socket of this process,
+ * which listens at the loopback address `at` and a free port and would answer at once. Waits
+ * TWILL_LOOPBACK_NS at most. False if there is no socket for this test. */
 static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
 {
     struct sockaddr_storage own = at->address;
@@ -78,7 +79,9 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
     return dropped;
 }
 
-/* Return a hint on a connection's errno, or "". Sets *hopeless to whether waiting cannot help. */
+/* Return a hint for the user why a connection to `at` failed with the errno `why`, or "".
+ * `loopback` says whether `at` is a loopback address. Set *hopeless to whether another attempt
+ * fails in any case, as loopback is down or dropped, descriptors are short, or access is denied. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
@@ -109,8 +112,8 @@ static void note_failure(struct search *s, const struct twill_bootstrap_address 
 }
 
 /* Connect to one address. Returns a socket, or -1 with the reason in s->last. A failed connect()
- * sets s->until, when the search ends, to UINT64_MAX, which is no limit. It sets it to 0 if the
- * port is closed although rank 0 must have listened there. */
+ * sets the time limit s->until to none (UINT64_MAX), as a stranger that answered there has ended.
+ * If the port is closed although rank 0 has listened there, it becomes 0, which ends the search. */
 static int try_address(struct search *s, const struct twill_bootstrap_address *at)
 {
     const struct sockaddr *address = (const struct sockaddr *)&at->address;
