@@ -176,7 +176,9 @@ static bool is_hwmon_file(const char *file, const char *prefix, const char *suff
     return true;
 }
 
-/* Add a channel of a chip, unless another includes it. Returns false with a message on failure. */
+/* Add the channel that `file` in the folder `chip` gives. `quantity` is "energy" or "power", and
+ * `number` that in the file's name. Do nothing for powerN_input beside powerN_average, or for a
+ * core whose socket is also a channel. Returns false with meter->message on failure. */
 static bool add_hwmon_channel(struct twill_energy_meter *meter, const char *chip, const char *file,
                               const char *quantity, const char *number)
 {
@@ -222,7 +224,8 @@ static bool add_hwmon_chip(struct twill_energy_meter *meter, const char *chip)
     return good;
 }
 
-/* Add the counters of all chips, or only ACPI's meter of the machine. Returns false on failure. */
+/* Add the counters of all chips. If one is ACPI's meter of the whole machine, keep only that one.
+ * Returns false with meter->message on failure. */
 static bool find_hwmon(struct twill_energy_meter *meter, const char *folder)
 {
     static const char whole[] = "power_meter ";
@@ -248,7 +251,8 @@ static const struct energy_kind {
     {"hwmon", "class/hwmon", find_hwmon},
 };
 
-/* Read each counter once. Returns false with a message if one cannot be read. */
+/* Read each counter once and store what it shows in its member `number`. Returns false with
+ * meter->message if one cannot be read. */
 static bool read_energy_counters(struct twill_energy_meter *meter)
 {
     for (size_t i = 0; i < meter->n; i++)
@@ -274,7 +278,8 @@ static bool read_energy_at_once(struct twill_energy_meter *meter)
     return fail_energy(meter, "%s: changed in each of %d readings", meter->stamp, STAMPED_READINGS);
 }
 
-/* Compute the joules of a counter since its last reading. Returns false if they are unknown. */
+/* Set *joules to the energy between two readings of a counter, counter->last and, `seconds` later,
+ * counter->number. Returns false with meter->message if it is unknown. */
 static bool count_energy(struct twill_energy_meter *meter,
                          const struct twill_energy_counter *counter, double seconds, double *joules)
 {

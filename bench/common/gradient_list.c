@@ -61,6 +61,8 @@ static bool parse_tensor(const char *line, uint64_t *elements, uint64_t *work)
     return line[strspn(line, " \t\r")] == '\0' && *elements > 0;
 }
 
+/* Append a tensor of `elements` elements, whose layer takes `work` multiply-adds for a sample.
+ * Returns false if out of memory. */
 static bool append_tensor(struct twill_bench_list *list, uint64_t elements, uint64_t work)
 {
     bool full = (list->keys & (list->keys - 1)) == 0; /* capacity doubles at powers of two */

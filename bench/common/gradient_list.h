@@ -24,7 +24,8 @@ struct twill_bench_list {
  * ("FILE:3: ...") if it cannot be read or parsed. The caller frees the list in either case. */
 bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char *message,
                            size_t bytes);
-/* Reserve memory for a number of keys. Returns false if there is not enough. */
+/* Reserve memory for `keys` keys in all, with those that the list has. Leaves list->keys as it is.
+ * Returns false if there is not enough. */
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
 /* Compute offsets and totals from elements and work. Returns false if they exceed any memory. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);

@@ -59,6 +59,7 @@ static bool set_member(const struct twill_option *option, void *member, const ch
     }
 }
 
+/* Print to stderr that `text` is not a valid value of the option, and what would be. */
 static void complain(const struct twill_command *command, const struct twill_option *option,
                      const char *text)
 {

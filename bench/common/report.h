@@ -74,7 +74,10 @@ struct twill_bench_row {
     struct twill_bench_timing out_of_place, in_place;
 };
 
-/* Flags of the columns that are shown beyond those of nccl-tests. */
+/* Flags of the columns that are shown beyond those of nccl-tests. `each` has the statistics of -I,
+ * and the others have the names of their options. `overlap` compares calls with and without
+ * computing. `times` splits the time of a call into waiting, data and the rest. `reproducible` has
+ * the time with TWILL_REPRODUCIBLE=1, and `narrow` the time with narrow partial sums. */
 struct twill_bench_columns {
     bool each, overlap, times, reproducible, narrow, energy;
 };
@@ -88,11 +91,12 @@ void twill_bench_print_header(FILE *out, struct twill_bench_columns columns);
 /* Print a row of the table. */
 void twill_bench_print_row(FILE *out, const struct twill_bench_row *row,
                            struct twill_bench_columns columns);
-/* Joules and mean watts of a machine and of a rank, by its share, averaged over all of them. */
+/* The energy of a job divided by the number of its machines, and by that of its ranks. */
 struct twill_bench_shares {
     double machine_joules, machine_watts, rank_joules, rank_watts;
 };
-/* Compute the shares of an energy. */
+/* Divide the joules and watts of all machines together by the number of machines, and by the number
+ * of ranks. Neither may be 0. */
 struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy);
 /* Return the time of a call without the waits for the last rank and for data, in seconds. */
 double twill_bench_stack(const struct twill_bench_timing *timing);
@@ -104,7 +108,8 @@ void twill_bench_print_step_header(FILE *out, bool each);
 void twill_bench_print_step_row(FILE *out, const char *key, const struct twill_bench_row *row,
                                 bool each);
 /* Print the lines below the table. `failures` is the number of measurements with wrong values,
- * `bandwidth` the mean bus bandwidth in GB/s, as nccl-tests defines it. */
+ * `bandwidth` the mean bus bandwidth in GB/s, as nccl-tests defines it. The last line says that the
+ * test `program`, such as "twill-bench allreduce", is over. */
 void twill_bench_print_footer(FILE *out, size_t failures, double bandwidth, const char *program);
 
 #endif

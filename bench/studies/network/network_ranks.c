@@ -122,7 +122,9 @@ static uint64_t bytes_of(const struct network_lane *l, twill_operand operand, ui
                             l->job->call->bytes / sizeof(float), sizeof(float));
 }
 
-/* Return the picoseconds for reading or writing `bytes` of a peer's memory in that space. */
+/* Return the picoseconds for which the core reads or writes `bytes` of a peer's memory. `space` is
+ * that of the operand there, because SHARED and IMM have another rate than mapped buffers. For the
+ * rank itself, return the time of a copy. */
 static uint64_t peer_cost(const struct network_lane *l, uint32_t peer, unsigned space,
                           uint64_t bytes)
 {
@@ -264,7 +266,9 @@ static void do_receive(struct network_lane *l, const struct twill_step *step)
                                       (void **)(void *)&post->message);
 }
 
-/* Wait for all that is posted, until the last message has arrived by the model or by SimGrid. */
+/* Wait for all posted sends and receives. A remote message arrives when SimGrid ends its transfer,
+ * plus the latency of the software. If the transfer has ended before the wait, or is not remote,
+ * the message arrives at its `soonest`. Then l->work gets the work for what was received. */
 static void do_wait(struct network_lane *l)
 {
     pass_time(l);

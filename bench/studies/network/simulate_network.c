@@ -49,12 +49,12 @@ static const char usage[] =
 /* An allreduce to simulate. The options of the command line describe it or, with --theta, one of
  * the measurements in figures[]. */
 struct network_question {
-    size_t nodes, ranks, bytes;
+    size_t nodes, ranks, bytes; /* ranks of each node, bytes of the message */
     const char *algorithm;
     const struct simulated_network *network;
     bool lines;             /* ranks of a node access cache lines as on a KNL, one by one */
     double copy_rate;       /* GB/s, or 0 if messages are not copied once more */
-    double detours, detour; /* how often a second another program runs on a core, and how long */
+    double detours, detour; /* how often a second other work runs on a core, and its seconds */
     uint64_t seed;
 };
 

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-/* The command line and the state of a rank, in main(). */
+/* The command line and the state of a rank, in main(). `file` is the gradient list, `layout` a
+ * twill_server_layout, and `servers` the number of server ranks. With `traffic` each rank prints
+ * the bytes that it sent and received. */
 struct exchanger {
     twill_server_options options;
     twill_optimizer optimizer;
@@ -109,6 +111,8 @@ static float *allocate(struct exchanger *x, size_t count)
     return memory;
 }
 
+/* Allocate the gradients and parameters of all tensors of the list and, with x->worker, weights.
+ * Fill the gradients with this rank's values, and the others with 0. Exits if out of memory. */
 static void allocate_all(struct exchanger *x)
 {
     x->gradient = calloc(x->list.keys, sizeof(float *));
@@ -182,7 +186,9 @@ static void update_weights(struct exchanger *x)
     }
 }
 
-/* Make one exchange. Push all gradients in the order of a backward pass and pull the results. */
+/* Push all gradients, pull the results and wait until they are there. `keys` has the indices of all
+ * tensors in the order of the pushes. With x->each, a new server is made for this and destroyed.
+ * With x->worker, the weights are updated by the results. Exits on failure. */
 static void exchange(struct exchanger *x, const int *keys)
 {
     if (x->each && x->server == NULL)
@@ -228,7 +234,8 @@ static double time_steps(struct exchanger *x, const int *keys)
     return last - begin;
 }
 
-/* Print the bytes of this rank since the commit, and its CPU time since it began. */
+/* Print how many bytes this rank has sent, received and copied since twill_server_commit(), and the
+ * CPU time of its process. */
 static void print_traffic(const struct exchanger *x)
 {
     twill_server_counters c;

@@ -290,7 +290,8 @@ static twill_status split_groups(struct twill_bench_run *run)
     return twill_comm_split(&run->comm, run->world, rank % (int)groups, rank);
 }
 
-/* Sum two arrays of floats, and sleep for what --reduce-delay adds, 1 ms or more at once. */
+/* Sum two arrays of floats, and add the delay of --reduce-delay to run->sums.owed. Once more than a
+ * millisecond is owed, sleep for all of it. What is less is left to later calls. */
 static void add_slowly(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {
@@ -311,7 +312,8 @@ static void add_slowly(const void *left, const void *right, void *result, size_t
         sum[i] = a[i] + b[i];
 }
 
-/* Make a second context and communicator of all ranks, with other settings (--reproducible). */
+/* Make a second context and communicator of all ranks, run->sums.strict_context and .strict, for
+ * --reproducible. `settings` are strings "NAME=VALUE", with NULL after the last. Collective. */
 static twill_status connect_strictly(struct twill_bench_run *run, const char *const *settings)
 {
     twill_bootstrap bootstrap = twill_bench_bootstrap(run->world);

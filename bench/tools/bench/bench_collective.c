@@ -157,7 +157,9 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
                              twill_bench_shard_count(subject, subject->rank, shard));
 }
 
-/* Return the rank whose values are this shard of the result, from *first on, or -1 if reduced. */
+/* Return the rank whose values shard `shard` of the result must have, or -1 if they are reduced
+ * from those of all ranks. Either way set *first to the position of the shard's first element among
+ * the values of that rank, or of each rank. */
 static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = subject_facts(subject);

@@ -176,7 +176,9 @@ static bool read_narrow(void *member, const char *text)
     return *narrow >= 0 && twill_type_is_narrow((twill_type)*narrow);
 }
 
-/* Parse --overlap, "test" or "none", into the measures. Returns false if it is neither. */
+/* Parse --overlap into the measures. It turns the measurement of overlap on. With "test", computing
+ * is interrupted by calls of twill_test(), and with "none" it is not. Returns false for another
+ * word. */
 static bool read_overlap(void *member, const char *text)
 {
     struct twill_bench_measures *measures = member;

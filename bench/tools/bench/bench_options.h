@@ -35,7 +35,8 @@ struct twill_bench_sizes {
     bool ranged; /* one of these four was given */
 };
 
-/* How often each size is measured and checked. */
+/* How often each size is measured and checked. An iteration makes `aggregate` calls, and its time
+ * is divided by that. */
 struct twill_bench_repeats {
     size_t iterations, warmups, aggregate;
     size_t cycles; /* 0 for ever */

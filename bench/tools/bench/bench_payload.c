@@ -135,7 +135,9 @@ void twill_bench_fill(const struct twill_bench_payload *payload, int rank, uint6
     }
 }
 
-/* Return a op b for integers of the payload's type. */
+/* Return a op b for the payload's operation. Values of integers wrap around. Floats have integral
+ * values, but in a product a and b are exponents of two, which are added. An average is a sum here,
+ * which result_element() divides. */
 static int64_t combine_operands(const struct twill_bench_payload *payload, int64_t a, int64_t b)
 {
     const struct type_facts *fact = &facts[payload->type];
@@ -179,7 +181,9 @@ static void expect_results(const struct twill_bench_payload *payload, uint64_t f
             want[i] = combine_operands(payload, want[i], rank_value(payload, rank, first + i));
 }
 
-/* Return the bits of the expected element, which for an average is `want` divided as guaranteed. */
+/* Return the bits of the expected element for `want`, a result of expect_results(). For an average,
+ * divide it by the number of ranks. Integers are rounded toward 0. f64 is divided in f64, and other
+ * floats in f32 and then rounded to their type. */
 static uint64_t result_element(const struct twill_bench_payload *payload, int64_t want)
 {
     const struct type_facts *fact = &facts[payload->type];

@@ -93,7 +93,9 @@ struct twill_bench_pointers twill_bench_place(const struct twill_bench_run *run,
 /* Make the call of an iteration, and a barrier after it with --blocking. */
 twill_status twill_bench_call(struct twill_bench_run *run,
                               const struct twill_bench_subject *subject, size_t iteration);
-/* Combine n times over the ranks as -a says, and take the slowest group's. Collective. */
+/* Replace each of the `n` times in `seconds` by one for all ranks of the group. By -a that is the
+ * time of rank 0, or the mean, least or largest of all ranks. With several groups (--split), it is
+ * then the largest of all groups. Collective over all ranks. */
 twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, size_t n);
 /* Split the seconds into waiting for the last rank, for data, and the rest. The shares are averages
  * over the ranks in all calls since `before` was read. Collective. */

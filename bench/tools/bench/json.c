@@ -14,11 +14,13 @@
 
 extern char **environ;
 
+/* Add a member to an object, which then owns `value`. NULL is added as null. */
 static void put(struct json_object *object, const char *key, struct json_object *value)
 {
     json_object_object_add(object, key, value);
 }
 
+/* Return a text, which must not be NULL, as a JSON string. The caller owns it. */
 static struct json_object *string(const char *text)
 {
     return json_object_new_string(text);
@@ -52,7 +54,8 @@ static bool is_secret(const char *entry, size_t name)
     return secret && !(name > 5 && strncmp(entry + name - 5, "_FILE", 5) == 0);
 }
 
-/* Return an array of the environment variables that control a run, with keys masked. */
+/* Return a JSON array of the environment variables that control a run, as "NAME=VALUE". For a
+ * secret, such as TWILL_JOB or a password, the value is "(a key)". */
 static struct json_object *environment(void)
 {
     static const char *const prefixes[] = {"TWILL_", "FI_", "OMP_", "MEMKIND_", "HWLOC_"};

@@ -73,7 +73,8 @@ static size_t element_bytes(const char *type)
     return 1;
 }
 
-/* Return the JSON array [[elements]] for the bytes of an event. The caller owns it. */
+/* Return the JSON array [[n]], as PyTorch writes the size of one tensor. n is the number of
+ * elements, the bytes of an event over those of its type. The caller owns it. */
 static struct json_object *event_sizes(const struct twill_info_line *event)
 {
     struct json_object *all = json_object_new_array(), *one = json_object_new_array();
@@ -111,7 +112,8 @@ static long long find_end(const twill_job_view *view, size_t index,
     return -1;
 }
 
-/* Return the JSON entry of the call that `event`, line `index`, began. `now` is ns since 1970. */
+/* Return the JSON entry of the call that `event`, line `index`, began. Lines have times as ns ago.
+ * The entry has them as ns since 1970, by the present time, `now`. The caller owns it. */
 static struct json_object *make_entry(const twill_job_view *view, size_t index,
                                       const struct twill_info_line *event, long long now)
 {

@@ -26,7 +26,8 @@ bool twill_info_is(const struct twill_info_line *line, const char *kind)
     return strcmp(line->field[0], kind) == 0;
 }
 
-/* Set *found to the line of a rank, with its PID and state, such as "4711" and "stopped". */
+/* Set *found to the line of a rank, with its PID and state, such as "4711" and "stopped". If the
+ * view has none for the rank, *found is its last line. */
 static void find_rank(const twill_job_view *view, const char *rank, struct twill_info_line *found)
 {
     for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), found); i++)
@@ -70,6 +71,8 @@ static void print_event(const struct twill_info_line *event)
     printf("\n");
 }
 
+/* Print the view as text, first a table of the ranks and their calls, then events, then findings.
+ * `events` says that events were asked for, and prints the titles above them. */
 static void print_text(const twill_job_view *view, bool events)
 {
     struct twill_info_line line;

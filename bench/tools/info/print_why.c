@@ -39,6 +39,8 @@ static void print_candidate(const struct twill_info_line *l, bool first)
            measured ? format_time(l->field[3], cost) : "-");
 }
 
+/* Print a line of the kind "chosen", with the algorithm that is chosen, its price and what chose
+ * it. */
 static void print_choice(const struct twill_info_line *l)
 {
     char price[32];
@@ -67,7 +69,8 @@ static void print_factors(const struct twill_info_line *l)
            format_time(l->field[2], gathered), format_time(l->field[3], reduced), l->field[4]);
 }
 
-/* Return the title above the lines of this kind. */
+/* Return the title above the lines of this kind, "moves", "instead" or "small". For all other kinds
+ * it is "no candidates". */
 static const char *title_of(const char *kind)
 {
     if (strcmp(kind, "moves") == 0)

@@ -111,8 +111,9 @@ static void *result_of(const struct place_run *run, const struct memory_kind *ki
     return work == PLACE_SEND || work == PLACE_SCRATCH ? run->plain[1] : kind->array[PLACE_RESULT];
 }
 
-/* Make the allreduce of column `work`, PLACE_ALLREDUCE to PLACE_SCRATCH, and return its status. The
- * library's scratch is memory of the kind, but of DDR for PLACE_SEND and PLACE_RECEIVE. */
+/* Make the allreduce of column `work` and return its status. Memory of the kind are both buffers
+ * and the library's scratch for PLACE_ALLREDUCE, the sent buffer for PLACE_SEND, the filled one for
+ * PLACE_RECEIVE, and the scratch for PLACE_SCRATCH. The others are from malloc() or in DDR. */
 static twill_status sum_up(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return twill_allreduce(work == PLACE_SEND || work == PLACE_RECEIVE ? run->comm : kind->comm,
@@ -179,7 +180,9 @@ static twill_status check_work(struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Store the rate of a column by the median of the slowest rank's times, and check its result. */
+/* Measure column `work`, and store its rate in kind->rates[work], in GB/s. Each repetition counts
+ * with the time of the slowest rank, and the rate is by the median of these. Wrong elements of the
+ * last result are added to run->wrong, and are no error. Collective. */
 static twill_status measure_work(struct place_run *run, struct memory_kind *kind, int work)
 {
     size_t repeats = run->options.repeats;

@@ -267,7 +267,9 @@ static void serve(struct simulation *s, uint32_t message)
     schedule_message(s, message, s->server_free);
 }
 
-/* Handle the end of the latency of a message, or of its service. */
+/* Move a message on when its latency is over, or the server's work for it. One that has reached the
+ * server enters the server's link or, if links take no time, its queue. One that the server has
+ * worked on is aggregated. After the last reply its actor begins the next gradient. */
 static void message_event(struct simulation *s, uint32_t message)
 {
     const struct simulation_setup *setup = s->setup;

@@ -184,7 +184,9 @@ struct simulation_point {
     double time, loss;
 };
 
-/* The result of simulation_run(), for the updates after the skipped ones. Times are in seconds. */
+/* The result of simulation_run(), for the updates after the skipped ones. Times are in seconds.
+ * staleness[i] counts the used gradients that were computed from parameters i updates old. The last
+ * counts all older ones. staleness_sum is the sum over all used gradients. */
 struct simulation_result {
     double elapsed;         /* time of the measured updates */
     uint64_t updates;       /* number of measured updates */
@@ -230,7 +232,8 @@ struct learning_range {
     uint32_t first, end;
 };
 
-/* Make all parameters 1. Returns false if out of memory. Always free it, before the problem. */
+/* Make the parameters, which are all 1, and room for the copy that each of `actors` actors has
+ * read. Returns false if out of memory. Always call learning_free(), while the problem exists. */
 bool learning_create(struct learning *learning, const struct simulation_problem *problem,
                      uint32_t actors);
 void learning_free(struct learning *learning);

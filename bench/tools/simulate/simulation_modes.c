@@ -84,7 +84,8 @@ bool simulation_rules_of(struct simulation_rules *rules, struct simulation_choic
     }
 }
 
-/* Return the time of an update by workers that never wait, which is exact for any law. */
+/* Return the mean time from one update to the next, if it takes `needed` gradients and workers
+ * never wait. This is exact for any law. */
 static double renewals(const struct law *compute, uint32_t needed, uint32_t workers)
 {
     return needed * law_mean(compute) / workers;

@@ -222,7 +222,8 @@ static void print_field(const struct twill_bench_calibration *c, const char *lin
                 seconds > 0 ? seconds * 1e12 : 0.0);
 }
 
-/* Set *seconds to half a round trip between rank 0 and `other`. It counts only on these two. */
+/* On rank 0 and rank `other`, set *seconds to half a round trip of `bytes` bytes between them, the
+ * median of many. Other ranks get a number without meaning. Collective. */
 static twill_status ping_pong(struct twill_bench_calibration *c, int other, void *buffer,
                               size_t bytes, double *seconds)
 {
@@ -246,7 +247,8 @@ static twill_status ping_pong(struct twill_bench_calibration *c, int other, void
     return status;
 }
 
-/* Set *seconds to the time that the sender takes per message, in a burst of small ones. */
+/* On rank 0, set *seconds to the time per message in which it sends BURST messages of 8 bytes to
+ * rank `other`. Other ranks get a number without meaning. Collective. */
 static twill_status burst(struct twill_bench_calibration *c, int other, char *buffer,
                           double *seconds)
 {
@@ -470,7 +472,8 @@ static const char *tuning_key(twill_context *context)
     return "";
 }
 
-/* Write a text to a new file. On failure prints why, leaves nothing new and returns false. */
+/* Write a text to a new file. Fails if the file exists, and leaves that as it is. On another
+ * failure removes the new file. Prints why and returns false on failure. */
 static bool create_file(const char *path, const char *text, size_t bytes)
 {
     FILE *file = fopen(path, "wxe");

@@ -24,7 +24,9 @@ static int fail_fabric(const struct fabric_run *run, twill_status status)
     return STATUS_FAILED;
 }
 
-/* Allocate zeroed buffers for a window of the largest messages, of BUFFERED bytes at most. */
+/* Allocate run->out and run->in, zeroed. Each has buffers for a window of the largest messages, but
+ * of BUFFERED bytes at most. If that is not enough, messages share buffers, but run->in has at
+ * least one for each sender. */
 static twill_status buffers_open(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -63,6 +65,7 @@ static void buffers_close(struct fabric_run *run)
     }
 }
 
+/* Return whether the measurement of the run is FABRIC_LATENCY. */
 static bool has_latency(const struct fabric_run *run)
 {
     return run->options.measurement == FABRIC_LATENCY;

@@ -29,7 +29,10 @@ enum fabric_measurement { FABRIC_MEASUREMENTS(FABRIC_ENUMERATOR) FABRIC_MEASUREM
 #define FABRIC_MOST_TRANSPORTS 16
 #define FABRIC_TRANSPORT_NAME  64
 
-/* The command line, set by fabric_parse(). */
+/* The command line, set by fabric_parse(). Sizes grow from min_bytes to max_bytes by `factor`.
+ * `window` is the number of messages in flight from a sender, and `timeout` is in seconds, 0 for
+ * the default. With `placed` buffers come from twill_alloc(), otherwise from malloc(). With
+ * `pingpong` libfabric's fi_pingpong is also run. */
 struct fabric_options {
     enum fabric_measurement measurement;
     size_t min_bytes, max_bytes, factor;
@@ -61,9 +64,10 @@ struct fabric_channel_ops {
                          int to);
     twill_status (*recv)(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
                          int from);
-    /* Wait for `count` slots from `first` on. */
+    /* Wait until the messages in slots `first` to `first` + `count` - 1 are complete. */
     twill_status (*wait)(struct fabric_channel *channel, size_t first, size_t count);
-    twill_status (*test)(struct fabric_channel *channel, size_t slot); /* make progress once */
+    /* Make progress once. Does not report whether the slot's message is complete. */
+    twill_status (*test)(struct fabric_channel *channel, size_t slot);
     /* Send or receive a message and wait for it. */
     twill_status (*send_now)(struct fabric_channel *channel, void *data, size_t bytes, int to);
     twill_status (*recv_now)(struct fabric_channel *channel, void *data, size_t bytes, int from);
@@ -89,7 +93,9 @@ struct fabric_channel {
  * Collective over `world`. On failure channel->what says why. Always close the channel. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
-/* Open a channel on its transport without the library above, in the way of fabric_calls_open(). */
+/* Open a channel that uses the transport directly, without communicators and calls of the library.
+ * Collective over `world`, by which the ranks exchange their addresses. On failure channel->what
+ * says why. Always close the channel. */
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
 

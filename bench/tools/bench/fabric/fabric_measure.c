@@ -242,7 +242,9 @@ static twill_status time_exchanges(struct fabric_run *run, size_t bytes, size_t 
     return twill_allreduce(run->world, seconds, seconds, 1, TWILL_F64, TWILL_SUM);
 }
 
-/* Set the row to how much of an exchange of two ranks computing hides, on every rank. */
+/* Set the values of the row on every rank. They are the microseconds of an exchange of two ranks
+ * with computing, of computing alone and of the exchange alone. The fourth is how much of the
+ * exchange computing hides, in percent. Collective. */
 static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     double pure, overall, compute;
@@ -261,7 +263,8 @@ static twill_status measure_overlap(struct fabric_run *run, size_t bytes, struct
     return TWILL_OK;
 }
 
-/* Send a message to the second rank of the pair, and an answer back, and set the seconds. */
+/* Send `bytes` bytes from the first rank of the pair to the second, and one byte back. On both set
+ * *seconds to the time of both messages together. */
 static twill_status send_there(struct fabric_run *run, void *memory, size_t bytes, double *seconds)
 {
     struct fabric_channel *channel = run->channel;
@@ -278,7 +281,9 @@ static twill_status send_there(struct fabric_run *run, void *memory, size_t byte
     return TWILL_OK;
 }
 
-/* Send twice from new memory, registered with the library if used, and set the seconds of both. */
+/* Allocate memory on the first rank of the pair and send from it twice. Set *first and *next to the
+ * seconds of each message and its answer. If the channel uses calls of the library, register the
+ * memory with it before. */
 static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double *first,
                                     double *next)
 {
@@ -300,7 +305,9 @@ static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double
     return status;
 }
 
-/* Set the row to what registering memory costs a first message, on every rank. */
+/* Set the values of the row on every rank. They are the microseconds of the first message from new
+ * memory, of the next one, and the difference. Then follow the registrations of memory and the uses
+ * of registered memory. Collective. */
 static twill_status measure_registration(struct fabric_run *run, size_t bytes,
                                          struct fabric_row *row)
 {
@@ -351,7 +358,8 @@ static double read_table(FILE *file, bool latency)
     return pclose(file) == 0 ? value : 0;
 }
 
-/* Run the side that connects, again while the other one does not listen yet. */
+/* Run fi_pingpong's side that connects, and wait for its end. If the other side does not listen
+ * yet, try again, 25 times at most. Output and failures are ignored. */
 static void run_client(const char *command, const char *port, const char *host)
 {
     char script[1024];

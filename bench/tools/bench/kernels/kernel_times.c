@@ -263,6 +263,8 @@ static bool fill_arrays(const struct kernel_case *one, struct kernel_arrays *arr
     return true;
 }
 
+/* Make one pass of a case of the kind UPDATE or NORMS over `count` elements. It updates parameters
+ * by the optimizer of the case, or computes the norms that such an update needs. */
 static void run_optimizer(const struct kernel_case *one, const struct twill_kernels *kernels,
                           const struct kernel_arrays *arrays, size_t count)
 {
@@ -356,7 +358,9 @@ KERNEL_TRIAD(triad_avx512f, __attribute__((target("avx512f,prefer-vector-width=5
 #endif
 #endif
 
-/* The state of twill-bench kernels, on the stack of twill_bench_kernels(), which frees it. */
+/* The state of twill-bench kernels, on the stack of twill_bench_kernels(), which frees it. `rows`
+ * counts the printed rows, and `different` those whose result is not that of the scalar kernel.
+ * samples[] has the seconds of each turn, for the kernel, the scalar kernel and the triad. */
 struct kernel_run {
     const struct twill_bench_options *options;
     const struct twill_kernels *kernels, *scalar;
@@ -449,7 +453,9 @@ static void run_triad(const struct kernel_run *run, size_t bytes)
     __asm__ volatile("" : : "r"(a) : "memory");
 }
 
-/* What is timed, which is a kernel, its scalar version or a triad. */
+/* What is timed, which is a kernel, its scalar version or a triad. A pass of a kernel is over
+ * `count` elements, and a pass of the triad over `bytes` bytes, those of its three arrays
+ * together. */
 struct contender {
     const struct kernel_run *run;
     const struct kernel_case *one;
@@ -585,7 +591,9 @@ static twill_status time_sizes(struct kernel_run *run, const struct kernel_case 
     return status;
 }
 
-/* Choose as working sets half of L2, eight times L2 or less if L3 holds that, and twice L3. */
+/* Find the sizes of the caches and set run->bytes to working sets for L2, L3 and memory. The first
+ * is half of L2. The second is eight times L2 or half of L3, if that is less. It is 0, and not
+ * measured, if that is within L2. The third is twice L3, and at least 64 MiB. */
 static void choose_sizes(struct kernel_run *run)
 {
     static const int names[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE,

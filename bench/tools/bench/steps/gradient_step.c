@@ -150,7 +150,9 @@ static twill_status check_once(struct twill_bench_run *run, const struct twill_b
     return TWILL_OK;
 }
 
-/* Check steps as often as -c says, until one is wrong. Zeroes the buffers. */
+/* Check steps as often as -c says, until one has wrong elements. Counts those of each tensor in
+ * run->step[], with the sum after the last, and wrong tensors in run->results.failures. Wrong
+ * elements are no error of the status. Zeroes the buffers. */
 static twill_status check_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;

@@ -52,11 +52,11 @@ struct twill_study_bucket {
 double twill_study_predict_exposed(const struct twill_study_bucket *buckets, size_t n,
                                    double backward);
 
-/* Return the bytes that a root sends and receives in a step, 2 * bytes * (ranks - 1). It sends
- * parameters of `bytes` bytes to each other rank and receives their gradients. */
+/* Return the sum of the bytes that a root sends and receives in a step, 2 * bytes * (ranks - 1). It
+ * sends parameters of `bytes` bytes to each other rank and receives their gradients. */
 double twill_study_root_bytes(double bytes, size_t ranks);
-/* Return the bytes that a rank sends and receives in the cheapest allreduce of `bytes` bytes, 2 *
- * bytes * (ranks - 1) / ranks. */
+/* Return 2 * bytes * (ranks - 1) / ranks, the bytes that a rank sends in the cheapest allreduce of
+ * `bytes` bytes. It also receives this number of bytes, which is not added. */
 double twill_study_ring_bytes(double bytes, size_t ranks);
 
 enum { TWILL_STUDY_MOST = 32 }; /* values of an option */
@@ -70,7 +70,10 @@ struct twill_study_values {
  * parameters before and reduces gradients after computing, as DataParallel of PyTorch does. */
 enum twill_study_pattern { TWILL_STUDY_ALLREDUCE, TWILL_STUDY_ROOT, TWILL_STUDY_PATTERNS };
 
-/* The command line, set by twill_study_parse(). */
+/* The command line, set by twill_study_parse(). With `core` the core of the rank computes,
+ * otherwise a device beside it. `machine` names the machine model of predictions, NULL for this
+ * machine. `gflops` is the speed of what computes, and `samples` those of an epoch, 0 if not
+ * given. */
 struct twill_study_options {
     const char *list, *machine, *sysfs, *output, *plot, *algorithm;
     struct twill_study_values ranks; /* if none, 1, 2, 4, ... and all */
@@ -137,8 +140,8 @@ twill_status twill_study_open(struct twill_study *study, size_t ranks);
 /* Destroy the set, memory and communicator that twill_study_open() made, if there are any. */
 void twill_study_close(struct twill_study *study);
 /* Measure a row for each pattern, scaling, batch and computing time of the options, on the ranks
- * that twill_study_open() selected. Predict them instead if `ranks` is more than the job has. Rank
- * 0 keeps them in study->rows. Collective over the job. */
+ * that twill_study_open() selected. `ranks` must be their number. If it is more than the job has,
+ * predict the rows instead. Rank 0 keeps them in study->rows. Collective over the job. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
 
 /* Set row->model to the time of a step by the price model. If row->predicted, also set the nodes

@@ -17,7 +17,7 @@ enum { STUDY_VALUES = 40 };
 struct study_value {
     const char *name;    /* of its column, NULL if it is not in the table */
     const char *key;     /* in JSON, in seconds and bytes, NULL if it is not there */
-    double value, scale; /* scale of the table */
+    double value, scale; /* the table has value * scale */
     int decimals;
 };
 /* The values of a row, in the order of their columns. */
@@ -26,7 +26,8 @@ struct study_values {
     size_t n;
 };
 
-/* Append a value, which is NAN unless it is known. */
+/* Append a value, which is NAN unless it is known. `name` is its column, NULL if it is not in the
+ * table, where it is multiplied by `scale`. `key` is its name in JSON, NULL if it is not there. */
 static void add_value(struct study_values *values, const char *name, const char *key, bool known,
                       double value, double scale, int decimals)
 {
@@ -146,7 +147,8 @@ static void print_row(const struct twill_study *study, const struct twill_study_
     fprintf(out, "\n");
 }
 
-/* Print in how many rows overhead and exposed time, 5 % of a step or more, agree within 10 %. */
+/* Compare overhead and exposed time in measured rows whose exposed time is 5 % of the step or more.
+ * Print in how many of them the two differ by at most 10 % of the larger one. */
 static void print_agreement(const struct twill_study *study, FILE *out)
 {
     size_t compared = 0, agree = 0;

@@ -118,7 +118,7 @@ static inline int peer_say(struct peer *peer, const char *text)
     return 1;
 }
 
-/* Set the name of the library in the result, once ranks are known. */
+/* Set the name of the library in the result to `name` followed by `version`. */
 static inline void peer_name(struct peer *peer, const char *name, const char *version)
 {
     snprintf(peer->result.library, sizeof(peer->result.library), "%s%.*s", name,
@@ -284,7 +284,8 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
     }
 }
 
-/* Make a call with known values, count wrong ones, zero the buffers. Returns 0 unless it fails. */
+/* Make a call with known values, store the number of wrong elements of this rank in
+ * peer->result.wrong, and zero the buffers. Returns 0, also with wrong ones, or 1 on failure. */
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
@@ -313,7 +314,8 @@ static inline int peer_check(const struct peer_program *program, struct peer *pe
     return 0;
 }
 
-/* Measure half a round trip of a cache line of ranks 0 and 1. No result if one is too late. */
+/* Measure half a round trip of a cache line between ranks 0 and 1, which both call this. Rank 0
+ * stores it in peer->result.line_seconds. If it takes too long, returns and stores nothing. */
 static inline void peer_time_line(struct peer *peer)
 {
     const uint64_t warm = 100, times = 600;
@@ -374,7 +376,8 @@ static inline int peer_agree_counts(const struct peer_program *program, struct p
     return 0;
 }
 
-/* Let rank 0 choose calls and batches by batches that do not count. Returns 0 unless it fails. */
+/* Set result.calls, the calls of a batch, and result.batches, on all ranks. Rank 0 chooses them by
+ * the times that the driver ordered, from batches that do not count. Returns 0 unless it fails. */
 static inline int peer_choose_counts(const struct peer_program *program, struct peer *peer,
                                      const struct peer_call *call)
 {
@@ -486,7 +489,8 @@ static inline int peer_play_step(struct peer_play *play, int reduces)
     return 0;
 }
 
-/* Make a step with known values, count wrong sums, zero gradients. Returns 0 unless it fails. */
+/* Make a step with known values, store the number of wrong sums of this rank in peer->result.wrong,
+ * and zero the gradients. Returns 0, also with wrong ones, or non-zero on failure. */
 static inline int peer_check_step(struct peer_play *play)
 {
     struct peer *peer = play->peer;
@@ -554,7 +558,8 @@ static inline int peer_play(const struct peer_program *program, struct peer *pee
     return failed;
 }
 
-/* Stop the alarm, send the result to the driver, and clear all but the name of the library. */
+/* End a turn or the start, which was not successful if `failed` is not 0. Stop the alarm and send
+ * peer->result to the driver. Then zero it, except for the name of the library. */
 static inline void peer_done(struct peer *peer, int failed)
 {
     int rank = peer->rank >= 0 && peer->size > 0 ? peer->rank : peer_launched_rank();
@@ -614,7 +619,9 @@ static inline void peer_bind(const struct peer *peer)
         sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* Map a file that all ranks of this host have. Returns NULL on failure. */
+/* Map `bytes` bytes of a file that all ranks of this host share. Its name is peer->link.path, which
+ * is the same on all ranks, followed by `suffix`. The first rank that comes creates it. Returns
+ * NULL on failure. */
 static inline void *peer_map(const struct peer *peer, const char *suffix, size_t bytes)
 {
     char path[sizeof(peer->link.path) + 16];

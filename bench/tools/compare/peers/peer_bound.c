@@ -147,6 +147,8 @@ DEFINE_REDUCE(middle, TARGET("avx2"), __m256, 8, _mm256_loadu_ps, _mm256_add_ps,
 DEFINE_REDUCE(narrow, TARGET("sse2"), __m128, 4, _mm_loadu_ps, _mm_add_ps, _mm_storeu_ps,
               _mm_stream_ps)
 
+/* Set state->run to the reduction with the widest vectors that this CPU has, and state->isa to
+ * their name. */
 static void choose_kernel(struct bound_state *state)
 {
     bool wide = __builtin_cpu_supports("avx512f"), middle = __builtin_cpu_supports("avx2");
@@ -156,6 +158,8 @@ static void choose_kernel(struct bound_state *state)
 #else
 DEFINE_REDUCE(narrow, , lanes, 4, lanes_load, lanes_add, lanes_store, lanes_store)
 
+/* Set state->run to the reduction with vectors of 16 bytes, the only one here, and state->isa to
+ * its description. */
 static void choose_kernel(struct bound_state *state)
 {
     state->run = narrow_reduce;
@@ -307,7 +311,8 @@ static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
     return bytes <= of(peer)->capacity ? buffer_of(peer, peer->rank, which) : NULL;
 }
 
-/* Give the pages of a buffer of this rank back to the kernel. */
+/* Free the pages of a buffer of this rank, in all ranks. It stays mapped, and is zero when it is
+ * used again. */
 static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)which;

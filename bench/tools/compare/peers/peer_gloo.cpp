@@ -31,7 +31,9 @@ namespace
 
 struct step_queue;
 
-/* What the program has of Gloo, from begin() to end(). */
+/* What the program has of Gloo, from begin() to end(). `way` is the argument, ring, bcube or
+ * halving. `persistent` is an object of Gloo's older interface, from prepare() to release(), or
+ * null. `queue` is that of the played steps, from steps_open() to steps_close(). */
 struct gloo_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
     std::unique_ptr<gloo::Algorithm> persistent;
@@ -58,7 +60,8 @@ class ExchangeStore : public gloo::rendezvous::Store
     {
     }
 
-    /* Set a key, and those that other ranks set at the same time. Throws if that fails. */
+    /* Store this rank's key and value, and those of all other ranks, in this object. All ranks must
+     * call this together, because it exchanges them through the driver. Throws on failure. */
     void set(const std::string &key, const std::vector<char> &data) override
     {
         const size_t capacity = 16384;
@@ -80,6 +83,7 @@ class ExchangeStore : public gloo::rendezvous::Store
         }
     }
 
+    /* Return the value of a key. Does not wait, but throws if no rank has set the key. */
     std::vector<char> get(const std::string &key) override
     {
         wait(std::vector<std::string>(1, key));
@@ -172,6 +176,7 @@ int prepare(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
+/* Free the object that prepare() made, if it made one. */
 void release(struct peer *peer)
 {
     of(peer)->persistent.reset();
@@ -211,6 +216,7 @@ void broadcast(gloo_state *own, const struct peer_call *call)
     gloo::broadcast(options);
 }
 
+/* Gather call->count floats of each of the `size` ranks on all of them. Throws on failure. */
 void allgather(gloo_state *own, const struct peer_call *call, size_t size)
 {
     gloo::AllgatherOptions options(own->context);
@@ -244,7 +250,8 @@ int run(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
-/* Make the calls of a queue in order, until it stops, as its thread does. */
+/* The main function of the queue's thread. Make the queued calls in order and note if one fails.
+ * Returns once queue->stop is set, without making the calls that are left. */
 void make_queued_calls(struct peer *peer, step_queue *queue)
 {
     std::unique_lock<std::mutex> lock(queue->mutex);

@@ -89,14 +89,16 @@ struct twill_compare_welcome {
     uint64_t capacity;   /* bytes of the largest buffer */
 };
 
-/* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. */
+/* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. That is `collective`, where
+ * `bytes` is its message or, as enum twill_compare_collective says, a shard. Unless `step` is
+ * TWILL_COMPARE_NO_STEP, it is `least` played training steps instead. */
 struct twill_compare_order {
     uint32_t collective;
     uint32_t check; /* check values first */
     uint32_t keep;  /* keep the buffers for the next turn of this size */
     uint32_t quit;  /* end the program */
     uint32_t least; /* least number of batches */
-    uint32_t step;  /* unless TWILL_COMPARE_NO_STEP, make `least` played steps */
+    uint32_t step;  /* an enum twill_compare_step */
     uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
     uint64_t bytes;
     double batch_seconds; /* target for one batch of calls */
@@ -116,7 +118,8 @@ struct twill_compare_model {
     struct twill_compare_tensor tensor[TWILL_COMPARE_TENSORS];
 };
 
-/* The payload of TWILL_COMPARE_RESULT. */
+/* The payload of TWILL_COMPARE_RESULT, from one rank. `wrong` are elements of its result, `calls`
+ * those of each of the `batches` batches. line_seconds is half a round trip, 0 if not measured. */
 struct twill_compare_result {
     uint32_t failed; /* if 1, see `message` */
     uint64_t wrong, calls, batches;

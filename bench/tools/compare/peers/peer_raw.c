@@ -18,7 +18,7 @@ enum { CHUNK = 128 << 10 };
 struct raw_state {
     int hosts, places; /* places is the number of ranks per host */
     int next, before;  /* sockets, which are the same between two hosts */
-    size_t step;
+    size_t step;       /* bytes after which it waits for those of the rank before, or SIZE_MAX */
     bool pingpong, turned; /* turned if the second rank sends next */
     char *landing;         /* receive buffer */
     size_t window;         /* size of the part that is used */
@@ -157,7 +157,8 @@ static int receive_some(int link, const struct raw_state *state, size_t bytes, s
     return count_moved(recv(link, state->landing + at, most, 0), received);
 }
 
-/* Make the receive buffer long enough for `bytes` or a window. Returns 0, or 1 on failure. */
+/* Make state->landing long enough for `bytes` bytes or, if that is less, for a window, into which
+ * data are received again and again. Returns 0, or 1 after peer_say(). */
 static int land_buffer(struct peer *peer, size_t bytes)
 {
     struct raw_state *state = of(peer);
@@ -172,7 +173,8 @@ static int land_buffer(struct peer *peer, size_t bytes)
     return state->landing != NULL ? 0 : peer_say(peer, "no memory for the receive buffer");
 }
 
-/* Send `out` bytes to one socket and receive `in` from another. Returns 0, or 1 on failure. */
+/* Send `out` bytes of `src` to socket `to`, and receive `in` bytes from socket `from` into the
+ * state's receive buffer, at the same time. Returns 0, or 1 after peer_say(). */
 static int move_links(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
     size_t sent = 0, received = 0;
@@ -189,7 +191,8 @@ static int move_links(struct peer *peer, int to, int from, const float *src, siz
     return 0;
 }
 
-/* Send `out` bytes to the next host and receive `in` from the one before. Returns 0, or 1. */
+/* Send `out` bytes of `src` to the next host, and receive `in` bytes from the one before into the
+ * state's receive buffer. Both are in steps of state->step bytes. Returns 0, or 1 on failure. */
 static int shift(struct peer *peer, const float *src, size_t out, size_t in)
 {
     const struct raw_state *state = of(peer);

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* What the program has of twill, from begin() to end(). */
+/* What the program has of twill, from begin() to end(). `persistent` is set by the argument. Then
+ * `request` is the persistent call to measure, from prepare() to release(), otherwise NULL. */
 struct twill_peer_state {
     twill_comm *comm;
     twill_request *request;
@@ -165,6 +166,7 @@ static int steps_open(struct peer *peer, const struct twill_compare_model *model
     return report_set(peer, status);
 }
 
+/* Destroy the gradient set that steps_open() made. */
 static void steps_close(struct peer *peer)
 {
     twill_gradients_destroy(of(peer)->set);

@@ -44,6 +44,7 @@ static ucc_status_t exchange_test(void *request)
     return answer > 0 ? UCC_OK : answer == 0 ? UCC_INPROGRESS : UCC_ERR_NO_MESSAGE;
 }
 
+/* Do nothing and return UCC_OK, because the request of exchange() is the state itself. */
 static ucc_status_t exchange_free(void *request)
 {
     (void)request;
