@@ -260,7 +260,8 @@ twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);
 
-/* Verify like twill_schedule_verify() with `window` instances in flight, reusing every copy. */
+/* Verify like twill_schedule_verify() with `window` instances in flight at a time. There are enough
+ * runs for every copy of SHARED and IMM to be used again. */
 twill_status twill_schedule_verify_window(const struct twill_schedule *schedules,
                                           const struct twill_world *world,
                                           const struct twill_shape *shape, bool in_place,

@@ -134,8 +134,8 @@ void twill_memory_close(struct twill_memory *memory)
 
 /* Return a text that says why these bytes cannot be where the policy wants them, or NULL. The
  * kernel counts memory that is allocated but not touched as free, so the pool's own limit is
- * checked besides. Pools that only prefer memory which a rank of the host binds have a limit, as
- * the kernel moves only their pages to DDR. */
+ * checked besides. It also limits a pool that only prefers its NUMA nodes if a rank of the host
+ * binds memory to them. That rank could not use DDR instead. */
 static const char *refusal(const struct twill_memory *memory, size_t bytes)
 {
     const struct twill_memory_policy *policy = &memory->policy;

@@ -90,10 +90,11 @@ struct twill_cpus {
 int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
 
 /* Logical indices of the tile (L2 cache), the L3 cache, the NUMA node and the package that hold all
- * of a set of PUs. An index is -1 if the machine has no such unit or the PUs span several, as a
- * thread that may run in two L3 caches shares neither with another. If the NUMA node of the PUs has
- * no memory that may be used, it gets a number above all nodes, one for each package. If a NUMA
- * node of several holds several packages, these count as their first, so that units nest. */
+ * of a set of PUs. An index is -1 if the machine has no such unit or the PUs span several. A thread
+ * that may run in two L3 caches shares neither with another thread. If the NUMA node of the PUs has
+ * no memory that may be used, it gets a number above all nodes, one for each package. On a machine
+ * with several NUMA nodes, all packages inside one NUMA node get the index of the first of them, so
+ * that units nest. */
 struct twill_units {
     int tile, l3, numa, package;
     bool roams; /* the PUs span several cores that are not of one tile */
@@ -119,7 +120,8 @@ enum twill_bound_to {
 twill_status twill_topology_bind(const struct twill_topology *topology, unsigned ranks,
                                  enum twill_bound_to to, struct twill_cpus *cpus,
                                  struct twill_error *error);
-/* Print the cores of local rank l of n as a list. Returns TWILL_ERR_ARGUMENT if the list does not
+/* Print the PUs, by Linux's number, that twill_topology_bind() gives local rank l of n ranks with
+ * TWILL_BOUND_TO_CORES. The list is such as "0-3,64-67". Returns TWILL_ERR_ARGUMENT if it does not
  * fit into `bytes`, or l is not below n. */
 twill_status twill_topology_advise(const struct twill_topology *topology, unsigned l, unsigned n,
                                    char *text, size_t bytes, struct twill_error *error);

@@ -117,9 +117,10 @@ static hwloc_bitmap_t *split_coarsely(const struct twill_topology *topology,
     return subset;
 }
 
-/* Divide a set of CPUs among ranks, into of_rank[ranks], empty sets that the caller has made and
- * frees. There are at most as many ranks as the set has cores, unless cores overlap. Returns false
- * if out of memory. */
+/* Divide the CPUs in `set` among ranks, into of_rank[ranks], empty sets that the caller has made
+ * and frees. The caller passes at most as many ranks as the set has cores. If cores overlap, as in
+ * a strange file, several ranks may get the same core nevertheless. Returns false if out of
+ * memory. */
 static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t set,
                         unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -147,8 +148,10 @@ static bool deal_cpuset(const struct twill_topology *topology, hwloc_const_bitma
     return good;
 }
 
-/* Give each rank as many cores as the rank with the fewest has. If units are so uneven that this is
- * at most half of an equal share, deal the cores regardless. Returns false if out of memory. */
+/* Cut the CPUs of each rank, in of_rank[ranks], to as many cores as the rank with the fewest has.
+ * If that is at most half of an equal share, because units differ in size, ignore units. Then each
+ * rank gets an equal number of consecutive cores of `here`, which has `cores` cores. Returns false
+ * if out of memory. */
 static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned cores, unsigned ranks, hwloc_bitmap_t *of_rank)
 {
@@ -187,7 +190,9 @@ static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitm
     hwloc_bitmap_free(wide);
 }
 
-/* Compute the sets of all ranks into of_rank[ranks]. Returns false if out of memory. */
+/* Compute to which CPUs of `here`, those that the caller may use, each rank would be bound. They
+ * are stored in of_rank[ranks], empty sets that the caller has made and frees in any case. Returns
+ * false if out of memory. */
 static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned ranks, enum twill_bound_to to, hwloc_bitmap_t *of_rank)
 {

@@ -98,7 +98,9 @@ static uint64_t hash_bitmap(hwloc_const_bitmap_t set)
     return hash;
 }
 
-/* Fill in the units that have all of a set of PUs, and free the set. If it is NULL, all are -1. */
+/* Get the place of a thread that may run on the PUs in `here`, and free `here`. Each index is that
+ * of the unit that has all these PUs, or -1. If `here` is NULL, all indices are -1 and `cpus` is
+ * 0. */
 static void place_set(const struct twill_topology *topology, hwloc_bitmap_t here,
                       struct twill_place *place)
 {

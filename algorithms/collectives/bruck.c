@@ -48,6 +48,9 @@ static uint32_t pack_blocks(struct twill_emitter *e, uint32_t bit, uint32_t pack
     return count;
 }
 
+/* Append the steps of an alltoall by the algorithm of Bruck, which sends messages. It reads SRC and
+ * leaves the shards of all ranks for this one in DST. On the way they pass through other ranks, in
+ * TMP. It ends with nothing posted. */
 static void emit_alltoall(struct twill_emitter *e)
 {
     uint32_t size = e->world->size, me = e->rank, half = size / 2;

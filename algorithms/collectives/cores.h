@@ -15,11 +15,16 @@ typedef bool (*twill_emit_allreduce_fn)(struct twill_emitter *e, const struct tw
  * Returns whether the caller must append a WAIT before the result is used, as the last messages are
  * still posted. */
 bool twill_emit_ring(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
-/* Emit a recursive doubling allreduce, with two copies in TMP. Returns whether a WAIT is due. */
+/* Emit an allreduce of the blocks of the group by recursive doubling. The contribution is in
+ * `from`, which is SRC (raw) or TMP (a partial, in the first copy of the blocks). The result is in
+ * DST, FINAL. Uses at most two copies of the blocks in TMP. Returns whether the caller must append
+ * a WAIT before the result is used, as the last messages are still posted. */
 bool twill_emit_recursive_doubling(struct twill_emitter *e, const struct twill_group *g,
                                    enum twill_space from);
-/* Emit an allreduce by an allgather (Bruck) and a reduction on each member, with one copy of the
- * blocks per member in TMP. Returns false, as no WAIT is due. */
+/* Emit an allreduce of the blocks of the group, in which each member gathers the contributions of
+ * all (Bruck) and reduces them itself. The contribution of this rank is in `from`, which is SRC
+ * (raw) or TMP (a partial, in the first copy of the blocks). The result is in DST, FINAL. Uses one
+ * copy of the blocks per member in TMP. Always returns false, as no WAIT is due. */
 bool twill_emit_gather_reduce(struct twill_emitter *e, const struct twill_group *g,
                               enum twill_space from);
 /* Emit a reduce-scatter by a ring over the shards of the group. The contribution is in `from`,

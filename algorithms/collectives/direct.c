@@ -34,7 +34,9 @@ void twill_emit_copy_from_others(struct twill_emitter *e, unsigned space, uint32
     }
 }
 
-/* Emit a broadcast with MAPPED, in which each rank copies a part. */
+/* Emit a broadcast with MAPPED. The message has one block per rank. Between two barriers of the
+ * node, each other rank reads all blocks but the last from SRC of the root into its DST. The root
+ * stores the last one into DST of each other rank. At the end it copies its own SRC to its DST. */
 static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
 {
     uint32_t size = e->world->size, last = size - 1;
@@ -51,7 +53,9 @@ static void emit_broadcast_mapped(struct twill_emitter *e, uint32_t root)
         twill_emit_copy(e, data_at(TWILL_DST, 0), data_at(TWILL_SRC, 0), 0, size, 0);
 }
 
-/* Emit a broadcast through memory of the root, or of all ranks with MAPPED. */
+/* Emit a broadcast by the protocol of the shape, with MAPPED as emit_broadcast_mapped() says. With
+ * STAGED or IMM, the root copies its SRC to its SHARED or IMM line, from which the other ranks copy
+ * it into their DST. Then the root copies SRC to its own DST. */
 static void emit_broadcast(struct twill_emitter *e, const struct twill_shape *shape)
 {
     if (shape->protocol == TWILL_PROTOCOL_MAPPED) {

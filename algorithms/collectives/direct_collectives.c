@@ -108,7 +108,8 @@ void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape 
  * to all others instead, a rank would load only 1/L (out of place, a quarter less time from 1 MiB
  * up), but results would be in the caches of others. A broadcast moves the same bytes in place. */
 
-/* Publish the shard of this rank to the node, in IMM or SHARED. */
+/* Copy the shard of this rank from SRC to where the other ranks of the node read it. With IMM that
+ * is its IMM line, which needs no SIGNAL. Otherwise it is its SHARED, and a SIGNAL follows. */
 static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {

@@ -18,7 +18,9 @@ static twill_operand contribution(const struct twill_emitter *e, const struct tw
     return data_at(TWILL_TMP, distance * e->blocks + g->first);
 }
 
-/* Gather the contributions of all members in TMP. `partial` is PARTIAL or 0. */
+/* Gather the contributions of all members in TMP by messages. On entry, copy 0 of the blocks in TMP
+ * has the contribution of this rank. On return, copy d has that of the member d positions to the
+ * right. `partial` is PARTIAL if the contributions are partials, else 0. */
 static void allgather_operands(struct twill_emitter *e, const struct twill_group *g,
                                unsigned partial)
 {

@@ -31,7 +31,9 @@ static void emit_ring(struct twill_emitter *e, const struct twill_shape *shape)
     twill_emit_two_levels(e, shape, TWILL_BY_RING);
 }
 
-/* Return whether halving and doubling between nodes supports the shape. */
+/* Return whether halving and doubling between nodes is possible. It needs several nodes and
+ * TWILL_ORDER_ANY. The number of blocks, which is that of nodes times the ranks of the fullest one,
+ * must fit into TWILL_BLOCK_BITS. */
 static bool applies_halving(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
@@ -65,7 +67,9 @@ static void emit_doubling(struct twill_emitter *e, const struct twill_shape *sha
 /* With more nodes the G-1 messages take longer than the round that they save. */
 #define BRUCK_MOST_NODES 16
 
-/* Return whether an allgather by Bruck between nodes supports the shape. */
+/* Return whether an allgather by Bruck between nodes is possible. It needs from 3 to
+ * BRUCK_MOST_NODES nodes. With TWILL_ORDER_RANKS each node must have consecutive ranks. With
+ * TWILL_ORDER_LEFT it is impossible. In a barrier the order does not matter. */
 static bool applies_bruck(const struct twill_world *world, const struct twill_shape *shape)
 {
     return world->nodes > 2 && world->nodes <= BRUCK_MOST_NODES && applies_doubling(world, shape);

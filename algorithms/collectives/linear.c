@@ -13,7 +13,8 @@
  * shard of the buffers of sender and receiver, so shards may have any sizes. */
 #include "algorithms/collectives/cores.h"
 
-/* Return whether the number of ranks that send at once, the parameter, is allowed. */
+/* Return whether the parameter, the number of ranks that may send at once, is at most 64. The
+ * default, 0, is allowed and lets all send at once. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;

@@ -90,7 +90,10 @@ static bool keeps_order(const struct twill_hierarchy *l)
     return true;
 }
 
-/* Return whether the hierarchy supports the shape. Broadcasts need several `direct` levels. */
+/* Return whether the composer can emit the shape over the hierarchy. A broadcast needs one node and
+ * two or more levels, all `direct`. Only the top level may use recursive doubling, halving and
+ * doubling or Bruck, and not if the message has one shard per rank. Otherwise shards and blocks
+ * have limits. TWILL_ORDER_LEFT is impossible, and TWILL_ORDER_RANKS needs keeps_order(). */
 static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shape *shape)
 {
     bool broadcasts = shape->collective == TWILL_BROADCAST;
@@ -108,8 +111,9 @@ static bool levels_suit(const struct twill_hierarchy *l, const struct twill_shap
     return shape->order == TWILL_ORDER_ANY || (shape->order == TWILL_ORDER_RANKS && keeps_order(l));
 }
 
-/* Return whether the levels and methods that the parameters of the shape name support the shape on
- * this world. Returns false if out of memory. */
+/* Return whether the composer can emit the shape over the levels and with the methods that its
+ * parameters name. With MAPPED it cannot if shards differ in size (`vector`). levels_suit() has the
+ * other conditions. Returns false if out of memory. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];

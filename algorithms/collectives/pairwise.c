@@ -11,9 +11,10 @@
  * y. This takes twice the time, but the reduction is ((0 op 1) op 2) op ... on all ranks. */
 #include "algorithms/patterns/exchange_all.h"
 
-/* Emit a reduce-scatter in which each rank sends every other rank its shard and reduces what it
- * receives. Received operands are kept in TMP. If all shards have one size they are packed there,
- * else each is at the block number of this rank's shard. */
+/* Emit a reduce-scatter in which each rank sends every other rank its shard of SRC, and reduces
+ * what it receives into DST. Received operands are kept in TMP, one block each. These blocks are
+ * adjacent if all shards have one size. Else, or in an allreduce, each is in another copy of the
+ * message there, at the number of this rank's block. */
 static void emit_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                 const struct twill_shape *shape)
 {

@@ -19,7 +19,9 @@ struct doubling {
     uint32_t copy;     /* the copy of TMP that does not contain `own` */
 };
 
-/* Return the position in the group of participant p, after the first `extra` pairs are reduced. */
+/* Return the position in the group of participant p of the exchanges, counted from 0. Of each of
+ * the first `extra` pairs of positions only the odd one participates. All positions after the pairs
+ * participate. */
 static uint32_t position(uint32_t p, uint32_t extra)
 {
     return p < extra ? 2 * p + 1 : p + extra;
@@ -51,7 +53,9 @@ static void send_partial(struct twill_emitter *e, const struct twill_group *g,
                     d->partial && g->blocks > 0 ? TWILL_STEP_PARTIAL : 0);
 }
 
-/* Let the rank outside the power of two send its data and then receive the result. */
+/* Append the steps of this rank if it is the even position of a pair, and so takes no part in the
+ * exchanges. It sends its data, d->own, to the next position of the group. Then it receives the
+ * result from there into DST, for which a WAIT is due. */
 static void emit_extra_rank(struct twill_emitter *e, const struct twill_group *g,
                             const struct doubling *d)
 {

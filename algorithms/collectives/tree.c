@@ -15,7 +15,8 @@
 #include "algorithms/collectives/cores.h"
 #include "algorithms/patterns/knomial.h"
 
-/* Receive from the parent, and wait. The root does nothing. */
+/* Append the receive into DST of what the parent sends, and a WAIT for it. Append nothing if this
+ * rank is the root. */
 static void tree_receive(struct twill_emitter *e, const struct twill_tree *t)
 {
     const struct twill_group *g = t->group;

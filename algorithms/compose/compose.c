@@ -51,9 +51,10 @@ static uint32_t block_of(const struct composer *c, uint32_t s)
     return s * c->each;
 }
 
-/* Return which SIGNAL of a rank, counted from 1, it sends at a level on the way down or, with `up`,
- * on the way up. The way up comes second. In an allgather with MAPPED a rank first sends another
- * SIGNAL, because others write to its DST. */
+/* Return the number, from 1, of the SIGNAL that a rank sends at a level on the way down or, with
+ * `up`, the way up. In an allreduce, those of the way up follow those of the way down. Before its
+ * way up, an allgather with MAPPED sends one more, and a broadcast one or two. With `up` and the
+ * number of all levels, return the one before the way up. */
 static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -348,7 +349,9 @@ static bool stores(const struct composer *c)
     return c->mapped || c->down;
 }
 
-/* Return whether this rank has published the final shard at a higher level. */
+/* Return whether this rank has already copied the final shard s to its SHARED, where other ranks
+ * fetch it. It has if it owned the shard at a `direct` level above `level`, as the way up begins
+ * with the highest. The root of a broadcast has copied all shards. */
 static bool is_published(const struct composer *c, uint32_t level, uint32_t s)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -400,7 +403,9 @@ static void distribute_shards(struct composer *c, uint32_t level, uint32_t s, ui
     }
 }
 
-/* Emit the wait until the peers have started, after which their DST may be written. */
+/* Append AWAITs of the first SIGNAL of each rank to whose DST this rank will write at a level of
+ * the way up. They are the ranks that, in the other members of its unit, have the shards that it
+ * owns. */
 static void await_started(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

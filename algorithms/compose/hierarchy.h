@@ -29,7 +29,9 @@ enum twill_how {
     TWILL_BY_BRUCK,
     TWILL_BY_COUNT
 };
-/* Return whether each member of a unit owns one block of a shard. */
+/* Return whether the method is a ring or halving and doubling. In their allreduce each member of a
+ * unit reduces one block of a shard. A shard therefore needs one block for each member, while one
+ * block suffices for the other methods. */
 static inline bool twill_how_divides(unsigned how)
 {
     return how == TWILL_BY_RING || how == TWILL_BY_HALVING_DOUBLING;

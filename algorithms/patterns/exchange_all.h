@@ -21,10 +21,10 @@ struct twill_intake {
      * first, then come those of the members on its left, the nearest first. */
     bool by_rank;
     enum {
-        TWILL_INTAKE_NOTHING,
-        TWILL_INTAKE_SHARD,
-        TWILL_INTAKE_ALL
-    } sends; /* the part of its SRC that each member sends */
+        TWILL_INTAKE_NOTHING, /* nothing by this function, as members emit their SENDs otherwise */
+        TWILL_INTAKE_SHARD,   /* the shard of the member to which it is sent */
+        TWILL_INTAKE_ALL      /* all blocks of the group */
+    } sends;                  /* the part of its SRC that each member sends to each other one */
     /* Offset in TMP of the scratch, TWILL_INTAKE_COPIES copies of the blocks, `stride` apart. */
     uint32_t tmp, stride;
 };

@@ -100,7 +100,9 @@ void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol prot
         copy_others(e, &g, shards, TWILL_DST, TWILL_SHARED);
 }
 
-/* Publish the data in `space` to the node, in IMM or FLAT. */
+/* Copy the data in `space` of this rank to where the other ranks of the node read them. With IMM
+ * that is the IMM line, for one block. With FLAT it is SHARED, for all blocks, and a SIGNAL
+ * follows. */
 static void publish_space(struct twill_emitter *e, enum twill_protocol protocol, unsigned space)
 {
     if (protocol == TWILL_PROTOCOL_IMM) {

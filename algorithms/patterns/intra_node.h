@@ -19,22 +19,34 @@ struct twill_shards {
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);
-/* Return the space for final shards, another than DST if reducing takes several passes. */
+/* Return the space in which each rank of a node reduces its shards to final ones, with STAGED or
+ * MAPPED. It is DST if one step can reduce the operands of all ranks, at most TWILL_STEP_PEERS.
+ * Otherwise several steps accumulate partials, which must not be in DST. Then it is SHARED with
+ * STAGED and TMP with MAPPED. `ranks` is the number of ranks that reduce. */
 enum twill_space twill_node_final_space(enum twill_protocol protocol, uint32_t ranks);
 /* Copy the final shards, which are in `from` of their owners, into DST of all ranks. It must follow
  * twill_emit_node_reduce_scatter() in the same schedule. */
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
                                struct twill_shards shards, enum twill_space from);
-/* Let every rank reduce everything into its DST. Only for IMM and FLAT. */
+/* Emit an allreduce of the node in which every rank reduces everything. Each rank copies its SRC to
+ * its IMM line or SHARED, awaits all other ranks, and reduces the data of all into its DST, FINAL.
+ * Only for IMM and FLAT. */
 void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol protocol);
-/* Let only rank `root` reduce, while the others contribute. With FINAL in `flags`, the result goes
- * to its DST; with 0, a partial goes to its TMP. Only for IMM and FLAT. */
+/* Emit a reduction of SRC of all ranks of the node on rank `root`. The other ranks copy their SRC
+ * to their IMM line or SHARED, and do nothing else. `root` awaits them and reduces. With FINAL in
+ * `flags` the result goes to its DST, and with 0 a partial goes to its TMP. Only for IMM and FLAT.
+ * Makes the schedule eager. */
 void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
                                  uint32_t root, unsigned flags);
-/* Reduce the data of the node into a partial in TMP of `root`. STAGED and MAPPED need SHARED. */
+/* Emit a reduction of SRC of all ranks of the node into a partial in TMP of rank `root`, with all
+ * SIGNALs and AWAITs. With IMM and FLAT only `root` reduces. With STAGED and MAPPED each rank
+ * reduces the shards that it owns by `shards` into its SHARED, from which `root` copies them. The
+ * schedule must then have SHARED. */
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root);
-/* Let local rank 0 reduce everything into a partial in its TMP. Only for IMM and FLAT. */
+/* Emit a reduction of SRC of all ranks of the node into a partial in TMP of local rank 0, with all
+ * SIGNALs and AWAITs. The other ranks only copy their SRC to their IMM line or SHARED. Only for IMM
+ * and FLAT. */
 void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
 /* Let local rank 0 give the result in its DST to the others. Only for IMM and FLAT. */
 void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol);

@@ -12,7 +12,9 @@ uint32_t twill_tree_rank(const struct twill_tree *t, uint32_t v)
     return t->group->rank[(v + t->root) % t->group->size];
 }
 
-/* Return the weight of the lowest non-zero digit of v, or of the first digit that no number has. */
+/* Return the place value of the lowest non-zero digit of v, with digits to the base t->radix. It is
+ * the power of the radix by which that digit counts. For v = 0 return the lowest power that is not
+ * below the number of members. */
 static uint32_t weight(const struct twill_tree *t, uint32_t v)
 {
     uint32_t w = 1;
@@ -136,7 +138,9 @@ static unsigned message_kind(const struct twill_tree *t, enum twill_space from, 
     return from == TWILL_TMP || subtree_size(t, v) > 1 ? TWILL_STEP_PARTIAL : 0;
 }
 
-/* Reduce the messages of the children. The root stores the result in `to`, others send it up. */
+/* Receive the operands of the children, and reduce them with that of this rank. The latter is in
+ * the space `from`, which is SRC, or TMP if it is a partial. The root stores the final result in
+ * the space `to`. Any other rank sends its partial to its parent. Ends with nothing posted. */
 static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
                             enum twill_space from, enum twill_space to)
 {
@@ -203,7 +207,8 @@ static void exchange_blocks(struct twill_emitter *e, const struct twill_tree *t,
     }
 }
 
-/* Copy the blocks of this rank from one space to another, unless they are the same. */
+/* Copy the blocks of this rank's position in the group from one space to the same place in another.
+ * They are g->blocks / g->size of the group's blocks. Do nothing if the spaces are the same. */
 static void copy_own(struct twill_emitter *e, const struct twill_group *g, enum twill_space to,
                      enum twill_space from)
 {

@@ -22,7 +22,9 @@ static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, ui
     return time >= delay && time - delay < p->blocks;
 }
 
-/* Receive from the children. The first is reduced with SRC on arrival, the second stored in TMP. */
+/* Post the receives of one block from the children in the tree that reduces. The operand of the
+ * first child is reduced with SRC on arrival, into TMP or, at the root, into p->result. That of the
+ * second child is stored in the second copy of the blocks in TMP, for reduce_second(). */
 static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     bool ends = p->up->depth == 0;

@@ -24,9 +24,11 @@ void twill_emit_pipeline(struct twill_emitter *e, const struct twill_pipe_tree *
                          const struct twill_pipe_tree *down, uint32_t first, uint32_t blocks,
                          enum twill_space result);
 
-/* A binary tree over the positions of a group, counted from that of the root. Each position has a
- * node. Node 0 is the root. Its child, the highest power of two below `size`, is the root of an
- * in-order binary tree in which odd nodes are leaves. `kind` maps positions to nodes. */
+/* A binary tree over the `size` positions of a group, counted from that of the root. Node 0 is the
+ * root. Its child, the highest power of two below `size`, is the root of an in-order binary tree in
+ * which odd nodes are leaves. `kind` says at which node a position p is. It is node p with PLAIN
+ * and node `size` - p with MIRRORED. With SHIFTED it is node p - 1, but position 1 is at the last
+ * node. Position 0 is always at node 0. A plain value. */
 struct twill_two_shape {
     uint32_t size;
     enum { TWILL_TWO_PLAIN, TWILL_TWO_SHIFTED, TWILL_TWO_MIRRORED } kind;
@@ -45,7 +47,8 @@ struct twill_two_trees twill_two_trees_of(const struct twill_world *w,
                                           const struct twill_shape *shape);
 /* Return the position of a rank, counted from that of the root. */
 uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
-/* Return the place of the emitting rank in a tree whose root is at position `root` of the group. */
+/* Return the place of the emitting rank in the tree `t`, whose root is the member at position
+ * `root` of the group. Every member has a place. A leaf has 0 children. */
 struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
                                        uint32_t root);
 /* Return whether messages of either tree of `user` prove to `rank` that `other` has started. */

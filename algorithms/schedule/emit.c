@@ -125,7 +125,9 @@ twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
     return finish(&e, schedule, error);
 }
 
-/* Append a step, or several if its field cannot hold its blocks, as the peer of a message does. */
+/* Append a step of `blocks` blocks. If its 16-bit field cannot hold that number, append several
+ * steps for consecutive ranges of blocks. Sender and receiver of a message split it at the same
+ * places, so that the parts match. */
 static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
     if (blocks == 0) /* a message without data has no operand */

@@ -82,7 +82,8 @@ static inline twill_operand data_at(unsigned space, uint32_t block)
  * message if shards have one size and the call is one segment, else each shard is one. */
 void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, uint32_t blocks,
                      unsigned flags);
-/* Append a RECV of what twill_emit_send() sends, into `dst`. */
+/* Append a RECV into `dst` of what rank `peer` sends by twill_emit_send(). `blocks` and `flags`
+ * (PARTIAL or 0) must be those of the sender. */
 void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
                      unsigned flags);
 /* Append a RECV_REDUCE, dst = src op message, or with FIRST in `flags`, dst = message op src. */
@@ -109,7 +110,8 @@ void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twi
 void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
                                 twill_operand dst, twill_operand scratch, twill_operand src,
                                 uint32_t blocks, unsigned flags);
-/* Append dst = src. `peer` is ignored unless an operand has the PEER bit. */
+/* Append dst = src for `blocks` blocks. An operand with the PEER bit is in the memory of rank
+ * `peer`, which is ignored if there is none. `flags` is PARTIAL if `src` is a partial, else 0. */
 void twill_emit_copy(struct twill_emitter *e, twill_operand dst, twill_operand src, uint32_t peer,
                      uint32_t blocks, unsigned flags);
 /* Append a PUT_IMM of the block at `src`. `flags` is PARTIAL or 0. */

@@ -187,7 +187,10 @@ static const char *check_fetched(const struct check *c, const struct twill_step 
     return fetched && stores ? "stores into a peer's DST, which is FETCHED" : NULL;
 }
 
-/* Check that a well-formed step may do this in this collective. Returns NULL, or the fault. */
+/* Check whether the collective permits what a well-formed step does. Only a collective with a
+ * reduction may reduce, and a rank must hold the shards of SRC and DST that are accessed. The rest
+ * is up to check_partials(), check_vector() and check_fetched(). Returns NULL, or the fault as the
+ * end of a sentence. */
 static const char *check_meaning(const struct check *c, const struct twill_step *step)
 {
     const struct twill_step_shape *shape = twill_step_shape(step->op);

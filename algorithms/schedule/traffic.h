@@ -18,7 +18,9 @@ typedef void (*twill_traffic_fn)(void *user, uint32_t from, uint32_t to, uint64_
 void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, size_t count,
                         struct twill_element_kind elements, twill_traffic_fn fn, void *user);
 
-/* Add to bytes[class of link] the bytes that the schedule of a rank moves, in both directions. */
+/* Add to bytes[class of link] the bytes that one rank moves by its schedule. These are the messages
+ * that it sends, and what it reads from or writes to the memory of peers. Messages that it receives
+ * count for their sender only. */
 void twill_traffic_by_class(uint64_t bytes[TWILL_LINK_COUNT], const struct twill_schedule *schedule,
                             const struct twill_world *world, uint32_t rank, size_t count,
                             struct twill_element_kind elements);

@@ -189,7 +189,10 @@ static size_t price_most(const struct gathering *g, const struct twill_candidate
     return SIZE_MAX;
 }
 
-/* Return whether the algorithm with its default parameter costs no more, at both tried sizes. */
+/* Return whether a candidate with parameters, whose prices are passed, costs at least what the same
+ * algorithm and protocol cost with default parameters. This must be so at both the small and the
+ * large size at which parameters are tried. Returns false for default parameters, and for a
+ * barrier. */
 static bool is_beaten(const struct gathering *g, const struct twill_algorithm *algorithm,
                       const struct twill_shape *shape, const struct priced *priced)
 {
@@ -205,8 +208,10 @@ static bool is_beaten(const struct gathering *g, const struct twill_algorithm *a
     return false;
 }
 
-/* Return whether the algorithm with its default parameter takes more than twice the time of others
- * at both the small and the large size. In that case no parameter makes it the best. */
+/* Return whether the algorithm, with this protocol and its default parameter, takes more than twice
+ * the time of the fastest candidate so far. This must be so at both the small and the large size.
+ * Then no parameter makes it the best. Candidates with a largest size, or that need access to
+ * buffers of peers, are not compared with it. */
 static bool is_hopeless(const struct gathering *g, const struct twill_algorithm *algorithm,
                         enum twill_protocol protocol)
 {
@@ -309,8 +314,9 @@ static uint64_t price_key(const struct gathering *g, const struct twill_candidat
 }
 
 /* Get the prices of a candidate. Either another rank has computed them, or they are computed here
- * and given to the others. If `helping`, they are not needed here now, so do nothing if another
- * rank computes them. Errors and delays of other ranks do not matter, as all compute the same. */
+ * and given to the others. If another rank is computing them now, wait for it, or if `helping`,
+ * return without prices, which are not needed yet. If that rank fails or takes long, they are
+ * computed here, as all ranks compute the same. */
 static twill_status find_prices(struct priced *priced, const struct gathering *g,
                                 const struct twill_candidate *c, bool helping,
                                 struct twill_error *error)

@@ -97,7 +97,10 @@ static bool is_instead(const struct twill_candidate *c, const struct twill_world
            bytes >= c->least && bytes <= c->most;
 }
 
-/* Print the sizes and buffers that a candidate needs, one of which this request does not have. */
+/* Print a line about a candidate that this request cannot use, with the sizes and buffers that it
+ * needs. `name` is that of the candidate with parameters and protocol, such as "torus=4x6@staged".
+ * `nodes` is the number of nodes. If there are several, a MAPPED candidate is only for use in place
+ * of a STAGED one. */
 static void put_limits(struct writer *w, const struct twill_candidate *c, const char *name,
                        uint32_t nodes)
 {

@@ -8,9 +8,10 @@
 #define TWILL_WHY_QUESTION 1024  /* bytes of a question, including its 0 */
 #define TWILL_WHY_MOVES    1024u /* most ranks of a world whose moves are counted */
 
-/* Make the choice for a request, and explain it in *text, which the caller frees. On failure *text
- * is NULL. Lines end with a newline, and tabs separate their fields. Times are in picoseconds, and
- * candidates are sorted by cost. The first word of a line is one of:
+/* Make the choice for a request, and explain it in *text, which the caller frees. `requested` is
+ * the value of TWILL_ALGORITHM, or NULL. On failure *text is NULL. Lines end with a newline, and
+ * tabs separate their fields. Times are in picoseconds, and candidates are sorted by cost. The
+ * first word of a line is one of:
  *
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
  *     hierarchy  levels other than nodes and ranks, if any: see twill_world_summarize()

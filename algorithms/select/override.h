@@ -35,7 +35,9 @@ struct twill_override {
  * them. Returns TWILL_ERR_CONFIG if an entry is misspelt, or TWILL_ERR_MEMORY. */
 twill_status twill_overrides_parse(struct twill_override **overrides, size_t *count,
                                    const char *text, struct twill_error *error);
-/* Return the entry that applies to a collective with a message of `bytes` bytes, or NULL. */
+/* Return the entry that applies to a collective with a message of `bytes` bytes, or NULL. If
+ * several do, it is the last of those that name the collective, or if none names it, the last of
+ * all. */
 const struct twill_override *twill_override_find(const struct twill_override *overrides,
                                                  size_t count, enum twill_collective collective,
                                                  size_t bytes);

@@ -276,7 +276,9 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
         arrive(p, lane->place, at);
 }
 
-/* Post a receive. Its message arrives now if it has been sent and waits for this. */
+/* Post the RECV or RECV_REDUCE that is the next step of the lane. If its SEND has run and its
+ * message waits for this receive, as between nodes, compute when the message arrives. Otherwise the
+ * SEND does that. The clock of the lane does not advance. */
 static void run_receive(struct twill_pricing *p, const struct twill_price_lane *lane)
 {
     int32_t sent = p->step[lane->at].match;
@@ -449,7 +451,9 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     return ended == p->lanes ? end : TWILL_PRICE_NEVER;
 }
 
-/* Set the core of each simulated rank. `crowd` ranks of a node share a core if it is above 1. */
+/* Set the core of each simulated rank. If `crowd` is above 1, about that many ranks of a node share
+ * a core. With c cores on the node, they are the local ranks l, l + c, l + 2c and so on. Otherwise
+ * every rank has its own core. */
 static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
 {
     const struct twill_world *w = p->world;

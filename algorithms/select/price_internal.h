@@ -56,10 +56,11 @@ struct twill_price_rank {
     /* by level, the index of the simulated rank whose ports it uses, the first one of its unit */
     uint32_t port[TWILL_LEVEL_NODE + 1];
     int32_t flag[2][TWILL_SCHEDULE_LANES]; /* by lane, its first SIGNAL and its first PUT_IMM */
-    /* The resources that are numbered as this rank, all 0 when a simulation begins. */
+    /* The resources with the index of this rank, all 0 when a simulation begins. Its core and its
+     * ports are used by the ranks whose `core` and `port` are this index, its link only by it. */
     struct twill_price_use {
         struct twill_price_resource of[TWILL_PRICE_RESOURCES];
-        uint64_t in; /* when its link can receive the next message */
+        uint64_t in; /* when its network link can receive the next message */
         /* its interface receives until `end`, and was idle from `idle` to `idle_end` before */
         uint64_t end, idle, idle_end;
     } use;

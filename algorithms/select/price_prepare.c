@@ -95,9 +95,10 @@ static bool is_regular(const struct twill_world *w)
     return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
 }
 
-/* Get the number of steps of a rank's schedule, and a hash of it. If a node is simulated, the hash
- * covers steps and blocks times operands, by kind of step and whether it is between nodes. If ranks
- * are simulated by themselves, it covers only the number of steps of each kind. */
+/* Set *steps to the number of steps of a rank's schedule, and *hash to a hash of them that ignores
+ * their order. It covers how many steps of each kind there are. If a node is simulated, it also
+ * covers the sum of their blocks times operands, and messages between nodes are kinds of their own.
+ * With MANY_RANKS per node it ignores the number of these. */
 static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
                             const struct twill_price_query *q, uint32_t rank)
 {
@@ -299,10 +300,12 @@ static void link_flags(struct twill_pricing *p)
     }
 }
 
-/* The messages of a sender, receiver and lane, at a distance in nodes, while they are matched. */
+/* The messages of one sender, receiver and lane, while SENDs and RECVs are matched. If one node is
+ * simulated, channels differ also in how many nodes the receiver's node is after that of the
+ * sender. The table of channels owns it. */
 struct message_channel {
-    uint64_t key;  /* plus 1, or 0 if free */
-    int32_t first; /* SEND that the next RECV may match */
+    uint64_t key;  /* made by channel_of() of all that distinguishes channels, or 0 if free */
+    int32_t first; /* SEND that the next RECV may match, or TWILL_PRICE_NONE */
     /* blocks up to the end of `first` (0 if none), and blocks received so far */
     uint64_t sent, received;
 };
@@ -328,8 +331,8 @@ static struct message_channel *channel_of(const struct channel_table *t, uint32_
 }
 
 /* Return the channel of the message that step i of the rank at `place` sends or receives. If one
- * node is simulated, its message to the node d places further on also arrives as that of the node d
- * places before. If there is none, the two nodes exchange messages, which are alike. A rank that is
+ * node is simulated, what it receives from d nodes after it is what it sends to d nodes before it.
+ * If it sends nothing there, it is what it sends to the node from which it receives. A rank that is
  * simulated by itself receives what it sends. */
 static struct message_channel *channel_at(const struct twill_pricing *p,
                                           const struct channel_table *t, uint32_t place, uint32_t i)

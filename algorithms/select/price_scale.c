@@ -53,9 +53,10 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     return status;
 }
 
-/* Prepare the pricings of three smaller worlds, which are the smallest part of the world that has
- * enough units and ranks, half of it, and half of that. Returns TWILL_PENDING if there is no such
- * part or one cannot be priced. The caller frees them in any case. */
+/* Prepare scale->sample[], the pricings of three smaller worlds, in at most `steps` steps each. The
+ * first has the units (nodes or ranks) halved while SAMPLE_LEAST units and SAMPLE_RANKS ranks
+ * remain. The others have half and a quarter of these. Returns TWILL_PENDING if the world is too
+ * small or one cannot be priced. The caller frees them in any case. */
 static twill_status prepare_samples(struct twill_price_scale *scale, const struct twill_pricing *p,
                                     const struct twill_price_query *q, uint64_t steps)
 {
@@ -155,8 +156,9 @@ static uint64_t rate_of_rounds(uint64_t now, uint64_t before)
 }
 
 /* Return the rate of growth, in 256ths, of what the bytes of a message add to its price. `last` is
- * by how much the last doubling of ranks has increased that, and `before` the preceding doubling (0
- * if unknown). `rounds` is the rate by rate_of_rounds(). */
+ * how much the last doubling of ranks has added to that, and `before` the doubling before. It is
+ * the constant nearest to last / before, or GROWTH_SAME if `before` is 0. `rounds`, from
+ * rate_of_rounds(), replaces GROWTH_TWICE. If it is GROWTH_SAME, the rate is not higher. */
 static uint64_t rate_of_bytes(uint64_t last, uint64_t before, uint64_t rounds)
 {
     static const struct {

@@ -95,7 +95,9 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
     chooser->tuning = &chooser->crowded;
 }
 
-/* Return whether a table has the candidates for such requests, of the algorithm `only` or all. */
+/* Return whether a table has the candidates for requests like this one, of the algorithm `only`, or
+ * of all if that is NULL. The collective, `vector`, the order and the kind of elements must be
+ * equal. Size, root and buffers do not matter. */
 static bool is_table_for(const struct twill_candidates *table,
                          const struct twill_select_request *request,
                          const struct twill_algorithm *only)

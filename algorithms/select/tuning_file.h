@@ -54,8 +54,10 @@ void twill_tuning_destroy(struct twill_tuning *tuning);
 /* Return a hash of model and measurements, never 0. Ranks with equal hashes choose alike. */
 uint64_t twill_tuning_hash(const struct twill_tuning *tuning);
 
-/* Find the measurements of an algorithm and shape on worlds like this one. Returns how many there
- * are, one after the other from *first on, by size. If there are none, *first is NULL. */
+/* Find the measurements of an algorithm with the collective, protocol and parameters of the shape.
+ * They must be of worlds with as many nodes as this one, and as many ranks on the fullest node.
+ * Returns how many there are, one after the other from *first on, by size. If there are none,
+ * *first is NULL. */
 size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_algorithm *algorithm,
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);

@@ -24,9 +24,9 @@ struct twill_narrowing {
 };
 
 /* Fill in *narrowing by comparing the reduction of f32 `request`, whose bytes are those of f32,
- * with one in `type`, a float of 8 or 16 bits. conversion_rate is in picoseconds per KiB of f32, in
- * both directions, or 0 for that of the machine model. Returns TWILL_ERR_ARGUMENT if the request
- * does not reduce f32, or the type is no such float. */
+ * with one in `type`, a float of 8 or 16 bits. conversion_rate is the picoseconds to convert 1 KiB
+ * of f32 to the type and back, or 0 for that of the machine model. Returns TWILL_ERR_ARGUMENT if
+ * the request does not reduce f32, or the type is no such float. */
 twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,
@@ -59,7 +59,9 @@ struct twill_dense_rates {
     double reality;   /* time of a reduction over the predicted one, as the model may be wrong */
 };
 
-/* Get the time, as by twill_cost_of_choice(), of a collective of f32 in memory of twill_alloc(). */
+/* Get the time, as by twill_cost_of_choice(), of a collective of f32 in memory of twill_alloc().
+ * `bytes` is the size of the whole message, in an allgather that of the shards of all ranks
+ * together. */
 twill_status twill_dense_price_collective(uint64_t *picoseconds,
                                           const struct twill_dense_pricing *pricing,
                                           enum twill_collective collective, size_t bytes,

@@ -75,7 +75,9 @@ struct twill_cell {
     uint32_t reads; /* index in `read` of struct twill_cells of the first read since then, or 0 */
 };
 
-/* A read of a cell by a process, with the time at which it ends, and the next read of the cell. */
+/* A read of a cell by a process, with the time at which it ends. It is an element of the array
+ * `read` of struct twill_cells. `next` is the index there of an earlier read of the same cell, or 0
+ * if there is none. */
 struct twill_read {
     uint32_t reader, time, next;
 };

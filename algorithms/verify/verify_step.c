@@ -157,7 +157,10 @@ static twill_status send_post(struct twill_checker *c, struct twill_process *p,
     return TWILL_OK;
 }
 
-/* Take a place in the channel for a RECV, and begin its accesses, which end at the WAIT. */
+/* Post a RECV or RECV_REDUCE, and begin its accesses, which end at the WAIT. It gets the next
+ * number on the receiving side of its channel, whose length is unlimited. Returns
+ * TWILL_ERR_INTERNAL if an access races or the value of its source is wrong, or
+ * TWILL_ERR_MEMORY. */
 static twill_status recv_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {

@@ -38,9 +38,9 @@ static void find_leaders(uint32_t *leader, struct labelled *ranks, uint32_t size
     }
 }
 
-/* Fill in the arrays of the world that describe its nodes. On entry world->node has, for each rank,
- * the lowest rank of its node. On return it has the number of the node. Nodes are numbered in the
- * order of their lowest ranks. */
+/* Number the nodes in the order of their lowest ranks. On entry world->node has, for each rank, the
+ * lowest rank of its node, and the other arrays of the world are allocated and zero. Sets `nodes`,
+ * node[], local[], node_size[], node_first[], member[] and by_rank[]. */
 static void ranks_number(struct twill_world *world)
 {
     world->nodes = 0;

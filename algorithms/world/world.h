@@ -34,7 +34,8 @@ twill_status twill_world_create(struct twill_world *world, uint32_t size, const 
 /* Set the unit of a level for each rank from label[size]. Ranks are in the same unit if their
  * labels, which may be any numbers, are equal. Units are numbered by their lowest rank. Levels
  * nest, whatever the order in which they are set. Units are split at the boundaries of levels
- * above, and a group holds whole nodes. NODE is TWILL_ERR_ARGUMENT. A failure changes nothing. */
+ * above, and a group holds whole nodes. For GROUP, only the label of the lowest rank of a node
+ * counts. NODE is TWILL_ERR_ARGUMENT. A failure changes nothing. */
 twill_status twill_world_set_level(struct twill_world *world, twill_level level,
                                    const uint32_t *label, struct twill_error *error);
 /* Free the arrays and set the world to zeros. */

@@ -59,7 +59,9 @@ static twill_status parse_shape(const char *variable, const char *container, con
     return TWILL_OK;
 }
 
-/* Assign ranks to nodes cyclically in label[]. Each node keeps its size. `count` must be zeros. */
+/* Deal the ranks to the nodes cyclically, where each node keeps its number of ranks. On entry
+ * label[size] has the node of each rank, ascending. On return it has the new nodes. `count` is
+ * scratch with a number for each node, which must be zeros. */
 static void deal_ranks(uint32_t size, uint32_t *label, uint32_t *count)
 {
     uint32_t nodes = label[size - 1] + 1;
@@ -122,7 +124,8 @@ static twill_status refuse_declaration(const char *text, const char *at, struct 
         text, quote, *at != '\0' ? at : "its end", quote, TWILL_WORLD_MAX_RANKS);
 }
 
-/* Parse a text such as "48x2x4x8". Returns false if it is malformed at *at. */
+/* Parse `text`, such as "48x2x4x8", into *d. *at becomes the end of the text. If the text is
+ * malformed, *at becomes the place of the fault, and the function returns false. */
 static bool read_sizes(struct declared *d, const char *text, const char **at)
 {
     static const unsigned keys[3][4] = {
@@ -162,7 +165,8 @@ static unsigned find_shape_key(const char *name, size_t length)
     return KEYS;
 }
 
-/* Parse a text such as "nodes=48,ranks=8". Returns false if it is malformed at *at. */
+/* Parse `text`, such as "nodes=48,ranks=8", into *d. *at becomes the end of the text. If the text
+ * is malformed, *at becomes the start of the wrong item, and the function returns false. */
 static bool read_names(struct declared *d, const char *text, const char **at)
 {
     for (*at = text;;) {
@@ -336,7 +340,8 @@ static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, 
     return true;
 }
 
-/* Print ranks such as "0-3,8-11", cut off with dots if there are too many. */
+/* Print to `text` the ranks at indices `first` to `last` - 1 of world->order, such as "0-3,8-11".
+ * The list is cut off with dots if there are too many. */
 static void list_ranks(const struct tree *t, uint32_t first, uint32_t last, char text[LIST_BYTES])
 {
     size_t used = 0;
@@ -380,7 +385,8 @@ static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t 
     print_tree(t, "\n");
 }
 
-/* Print the units of a range and everything inside them. Recursive, as deep as there are levels. */
+/* Print the units at a depth of the tree and everything inside them. They are those of the ranks at
+ * indices `first` to `last` - 1 of world->order. Recursive, as deep as there are levels. */
 static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t last)
 {
     uint32_t number = 0;
