@@ -190,9 +190,9 @@ static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitm
     hwloc_bitmap_free(wide);
 }
 
-/* Compute to which CPUs of `here`, those that the caller may use, each rank would be bound. They
- * are stored in of_rank[ranks], empty sets that the caller has made and frees in any case. Returns
- * false if out of memory. */
+/* Compute the CPUs to which each rank would be bound, out of `here`, those that the caller may use.
+ * They are cores, widened to units of the kind `to`. Results go to of_rank[ranks], empty sets that
+ * the caller has made and frees in any case. Returns false if out of memory. */
 static bool bind_all(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                      unsigned ranks, enum twill_bound_to to, hwloc_bitmap_t *of_rank)
 {
