@@ -281,9 +281,9 @@ static twill_status send_there(struct fabric_run *run, void *memory, size_t byte
     return TWILL_OK;
 }
 
-/* Allocate memory on the first rank of the pair and send from it twice. Set *first and *next to the
- * seconds of each message and its answer. If the channel uses calls of the library, register the
- * memory with it before. */
+/* Allocate memory on both ranks of the pair, and send two messages from that of the first. Set
+ * *first and *next to the seconds of each message and its answer. If the channel uses calls of the
+ * library, the first rank registers its memory before. Frees the memory. */
 static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double *first,
                                     double *next)
 {

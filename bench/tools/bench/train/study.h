@@ -139,9 +139,10 @@ enum twill_parsed twill_study_parse(struct twill_study_options *options, int arg
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
 /* Destroy the set, memory and communicator that twill_study_open() made, if there are any. */
 void twill_study_close(struct twill_study *study);
-/* Measure a row for each pattern, scaling, batch and computing time of the options, on the ranks
- * that twill_study_open() selected. `ranks` must be their number. If it is more than the job has,
- * predict the rows instead. Rank 0 keeps them in study->rows. Collective over the job. */
+/* Measure a row for each pattern, scaling, batch and computing time of the options, with `ranks`
+ * ranks. If the job has that many, twill_study_open() must have selected them. Otherwise predict
+ * the rows, with the gradient set that it made for fewer ranks. Rank 0 keeps the rows in
+ * study->rows. Collective over the job. */
 twill_status twill_study_measure(struct twill_study *study, size_t ranks);
 
 /* Set row->model to the time of a step by the price model. If row->predicted, also set the nodes

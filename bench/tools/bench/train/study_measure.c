@@ -51,7 +51,8 @@ twill_status twill_study_open(struct twill_study *study, size_t ranks)
 
 /* Set study->play.forward[] to the seconds of each tensor's layer in the forward pass, and
  * row->compute to three times their sum, with the backward pass. The time of --compute-us is
- * divided in proportion to multiply-adds, or to elements if the list lacks those. */
+ * divided in proportion to multiply-adds, or to elements if the list lacks those. Without it the
+ * seconds follow from --device-gflops. */
 static void divide_compute(struct twill_study *study, struct twill_study_row *row)
 {
     const struct twill_bench_list *list = &study->run.list;

@@ -250,8 +250,9 @@ int run(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
-/* The main function of the queue's thread. Make the queued calls in order and note if one fails.
- * Returns once queue->stop is set, without making the calls that are left. */
+/* Run the thread of a queue. Make the queued calls in order, wait while there are none, and set
+ * queue->failed if one fails. Returns once queue->stop is set, without making the calls that are
+ * left. */
 void make_queued_calls(struct peer *peer, step_queue *queue)
 {
     std::unique_lock<std::mutex> lock(queue->mutex);
