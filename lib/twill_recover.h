@@ -42,10 +42,9 @@ extern "C" {
  * Calls and requests under way on it return ::TWILL_ERR_REVOKED, on all ranks and in all threads.
  * On a rank with none under way, its next call may return that. All calls after that return
  * ::TWILL_ERR_BROKEN. Any thread may call it at any time before twill_comm_destroy() or
- * twill_comm_leave() has returned. It does not wait for other ranks.
- * For a thread that computes in a call on the communicator it waits some 0.1 s.
- * twill_comm_destroy() and twill_comm_leave() wait for it, for at most TWILL_TIMEOUT. Then they
- * keep the communicator, with a warning.
+ * twill_comm_leave() has returned. It does not wait for other ranks. For a thread that computes in
+ * a call on the communicator it waits some 0.1 s. twill_comm_destroy() and twill_comm_leave() wait
+ * for it, for at most TWILL_TIMEOUT. Then they keep the communicator, with a warning.
  * \return ::TWILL_OK, ::TWILL_ERR_FORKED, or ::TWILL_ERR_ARGUMENT if the communicator has ended. */
 TWILL_API twill_status twill_comm_revoke(twill_comm *comm);
 
@@ -149,7 +148,7 @@ typedef struct twill_reconfiguration {
     int count;                   /**< number of handles, at least 1 */
     int ordered;                 /**< 1 if ranks have the order of the handles, which is then the
                                       same on all processes. 0 if each process may list them in its
-                                      own order: ranks then have the order of the sorted texts */
+                                      own order. Ranks then have the order of the sorted texts */
     double seconds;              /**< deadline for each wait, up to 10^6, or 0 for TWILL_TIMEOUT */
     const char *const *settings; /**< those of twill_context_create() for the new context, read if
                                       no old communicator is passed */

@@ -173,12 +173,14 @@ TWILL_API void twill_server_defaults(twill_server_options *options);
  * twill_comm_message(comm) has the reason. */
 TWILL_API twill_status twill_server_create(twill_server **server, twill_comm *comm,
                                            const twill_server_options *options);
-/** \brief Register a tensor, on all ranks in the same order, whether they work or serve. Local. The
- * first one has key 0, the next 1 and so on. *key receives it unless \p key is NULL. A worker
- * pushes tensor.gradient, and pulls to tensor.parameters. The server provides what is NULL. Memory
- * of twill_alloc() is read and written in place by servers of the node, other memory is copied. The
- * initial parameters are those of the lowest worker, or zeros where they are NULL. Ranks that do
- * not work may pass NULL. tensor.priority is not read. */
+/** \brief Register a tensor before twill_server_load() and the commit, on all ranks in the same
+ * order, whether they work or serve. Local. The first one has key 0, the next 1 and so on. *key
+ * receives it unless \p key is NULL. A worker pushes tensor.gradient, and pulls to
+ * tensor.parameters. The server provides memory where they are NULL, and ranks that only serve may
+ * leave both NULL. Memory of twill_alloc() is read and written in place by servers of the node,
+ * other memory is copied. The initial parameters are those of the lowest worker, or zeros where
+ * they are NULL. tensor.priority is not read. \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT or
+ * ::TWILL_ERR_MEMORY */
 TWILL_API twill_status twill_server_add(twill_server *server, const twill_tensor *tensor, int *key);
 /** \brief End the registration. Collective. Ranks compare options and tensors, and a difference is
  * ::TWILL_ERR_MISMATCH on all ranks. When the call returns on a worker, its parameters are those of

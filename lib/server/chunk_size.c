@@ -36,7 +36,9 @@ static bool divides(const struct twill_server *server, size_t size)
     return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);
 }
 
-/* Return the chunk size for this number of nodes, less if shards had too few chunks. */
+/* Return the chunk size without a trial. It is RULE_ONE_NODE or, if the ranks of server->parent are
+ * on several nodes, RULE_SEVERAL_NODES. It is halved, down to the least of chunk_sizes, until each
+ * shard has CHUNKS_OF_SHARD chunks. */
 static size_t size_by_rule(const struct twill_server *server)
 {
     size_t size =
@@ -142,8 +144,10 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
                                    twill_search_agree(search, server->parent));
 }
 
-/* Set *bytes to how many bytes a trial may exchange, found by short exchanges, or to 0 if no trial
- * is worth its time. The second exchange is not begun if the first was too slow. */
+/* Set *bytes, equal on all ranks, to how many bytes of tensors a step of the trial of chunk sizes
+ * may push and pull. It follows from the time of two smaller steps. Set it to 0, after the first
+ * one if that suffices, if the network is too slow for a trial. Returns TWILL_OK or the error of
+ * try_sizes(). Collective. */
 static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
     static const size_t probes[] = {TRIAL_BYTES_FIRST, TRIAL_BYTES_PROBE};
@@ -193,7 +197,9 @@ static twill_status choose_by_trial(struct twill_server *server)
     return status;
 }
 
-/* Take the chunk size of ranks that have one. TWILL_ERR_MISMATCH if these differ. Collective. */
+/* Set cut.chunk_bytes on all ranks to the size that some ranks have there already. They have it
+ * from the server that this one replaces, or from a file. If no rank has one, leave it 0. Returns
+ * TWILL_OK, or the error that breaks the server, TWILL_ERR_MISMATCH if sizes differ. Collective. */
 static twill_status take_known(struct twill_server *server)
 {
     uint64_t own = server->cut.chunk_bytes, word[2] = {own, own == 0 ? 0 : ~own};

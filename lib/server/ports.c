@@ -147,7 +147,8 @@ static uint32_t find_lost(struct twill_server *server)
     return c;
 }
 
-/* Return whether an unlocked shard of this rank waits for a live worker that has not left. */
+/* Return whether a worker of another rank is alive and has not left, so that a shard of this rank
+ * still serves it. Returns false without a look if another thread has locked the shard. */
 static bool awaits_worker(const struct twill_server *server, struct twill_shard *shard)
 {
     bool awaits = false;
@@ -162,7 +163,8 @@ static bool awaits_worker(const struct twill_server *server, struct twill_shard 
     return awaits;
 }
 
-/* Return whether this rank serves, and only waits to find that all workers have left or died. */
+/* Return whether this rank serves, no longer pushes or pulls, and has no worker left to serve, by
+ * awaits_worker(). The death of another server then does not matter. */
 static bool has_served(const struct twill_server *server)
 {
     bool served = twill_server_serves(server) && (!twill_server_works(server) || server->work.left);

@@ -14,8 +14,9 @@
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
-/* Return the worst status of all ranks, of which `status` is this rank's. Set *call to the status
- * of this exchange. The result counts only if that is TWILL_OK. Collective. */
+/* Return the worst status of all ranks, the one with the lowest number. `status` is this rank's.
+ * Set *call to the status of this exchange, which must be TWILL_OK for the result to count.
+ * Collective. */
 twill_status twill_server_worst_status(twill_comm *comm, twill_status status, twill_status *call);
 /* State of the other ranks, whose shards may map this rank's memory, when it ends a server. */
 enum twill_server_end {
@@ -36,7 +37,8 @@ twill_status twill_server_set_options(struct twill_server *server,
  * any, as all ranks have stopped its shards. Breaks the server on all ranks with TWILL_ERR_MISMATCH
  * if any differ, or with the error of a rank that fails. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
-/* Take part in the comparison, but make it fail on all ranks with `status`. Returns `status`. */
+/* Take part in the twill_server_compare() that the other ranks call, with the error `status` of
+ * this rank. It breaks the server on all ranks. Returns `status`. Collective. */
 twill_status twill_server_fail_compare(struct twill_server *server, twill_status status);
 
 /* --- server_memory.c --- */

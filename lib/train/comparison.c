@@ -71,7 +71,8 @@ static void append(char *text, size_t bytes, const char *format, ...)
     va_end(arguments);
 }
 
-/* Append "WHAT on ranks 0, 2; OTHER on rank 1", given one text for each rank. */
+/* Append to the text in text[bytes] which ranks have which value, as "WHAT on ranks 0, 2; OTHER on
+ * rank 1". Rank r's value is the text at described + r * DESCRIBED_BYTES. */
 static void group_ranks(char *text, size_t bytes, const char *described, int size)
 {
     unsigned values = 0;
@@ -156,6 +157,8 @@ static uint64_t hash_of_tensor(const struct twill_train_tensor *tensor)
     return hash_bytes(hash, tensor->name, strlen(tensor->name));
 }
 
+/* Write in words a tensor's name, count, type and priority, who provides its memory, and whether it
+ * may be compressed. Ranks must register all of these alike. */
 static void describe_tensor(const struct twill_train_tensor *tensor, char text[DESCRIBED_BYTES])
 {
     snprintf(text, DESCRIBED_BYTES, "'%.60s' (%zu %s, priority %d%s%s)", tensor->name,

@@ -18,8 +18,8 @@ twill_status twill_gradients_prepare(struct twill_gradients *set);
  * ones. Delivers nothing. Between steps. Returns TWILL_OK or the error. */
 twill_status twill_gradients_finish_late(struct twill_gradients *set);
 /* Complete the result that is outstanding after a late step, so that buckets may be divided anew.
- * It stays in the memory of its tensors, and the next step delivers it. Collective, if
- * twill_set_may_divide(). Returns TWILL_OK, also if none is outstanding, or the error. */
+ * It stays in the memory of its tensors, and the next step delivers it. Collective, and allowed
+ * only if twill_set_may_divide(). Returns TWILL_OK, also if none is outstanding, or the error. */
 twill_status twill_gradients_carry(struct twill_gradients *set);
 /* Wait until no thread is in twill_gradients_ready(). */
 void twill_gradients_await_markers(struct twill_gradients *set);
@@ -31,7 +31,8 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 const char *twill_compression_name(twill_compression compression);
 #define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* bytes of "name=value" */
-/* Print entry `index` as "name=value", or "no optimizer" if it is a hyperparameter without one. */
+/* Write number `index` (below TWILL_SET_ENTRIES) of the options and then the hyperparameters as
+ * "name=value". Write "no optimizer" for a hyperparameter if the set has no optimizer. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
 /* Print options to text[bytes] as TWILL_GRADIENTS accepts them. These are sizes, order, threads,
@@ -74,8 +75,10 @@ struct twill_searches {
 /* Make set->searches. Begin the search for sizes of buckets if options.autotune, and the search for
  * the buckets to compress if options.compression_automatic. Returns TWILL_OK or the error. */
 twill_status twill_searches_begin(struct twill_gradients *set);
-/* Add the time of the step that ends to the search. When it is due, change to the next candidate
- * or, at the end of a search, to the fastest. Returns TWILL_OK or the error. */
+/* Add the time of the step that ends to the search that is under way. Sizes are searched before
+ * codes. When the candidate has had its steps, change to the next candidate. After the last one,
+ * agree with all ranks on the fastest and change to it. Returns TWILL_OK, also if no search is
+ * under way, or the error. */
 twill_status twill_searches_end_step(struct twill_gradients *set);
 /* Free set->searches, which may be NULL. */
 void twill_searches_free(struct twill_gradients *set);

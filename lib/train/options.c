@@ -60,12 +60,12 @@ enum entry_use {
     SETTING_IN_PROGRAM   /* not in TWILL_GRADIENTS, as the program's results depend on it */
 };
 
-/* An option or hyperparameter. A constant of the lists below. */
+/* An option or hyperparameter. A constant of options_list or optimizer_list. */
 struct set_entry {
     const char *name;
-    enum entry_kind kind;
-    enum entry_use use;
-    size_t at; /* offset of the member in the options or in the optimizer */
+    enum entry_kind kind; /* how its value is read and written, such as bytes or a name */
+    enum entry_use use;   /* whether it is in TWILL_GRADIENTS, and when it is described */
+    size_t at;            /* offset of the member in the options or in the optimizer */
 };
 
 #define OPTION(name, kind, use, member)                                                            \

@@ -35,6 +35,8 @@ static void describe_options(const struct twill_gradients *set, char *text, size
                     set->update->state_bytes);
 }
 
+/* Write a line about bucket `b` to text[bytes]. It names the reducer, the number of tensors, the
+ * bytes and type, codes or factors if it has them, and the first and last tensor. */
 static void describe_bucket(const struct twill_gradients *set, uint32_t b, char *text, size_t bytes)
 {
     char compressed[128] = "";
@@ -121,7 +123,8 @@ const char *twill_gradients_times(twill_gradients *set, size_t index)
     return NULL;
 }
 
-/* Log where a reducer's time went in the last steps or, if `all`, in all. Locks it meanwhile. */
+/* Log where a reducer's time went since the last report, options.report_every steps ago, or in all
+ * steps if `all`. Locks the reducer meanwhile. */
 static void report_reducer(struct twill_reducer *reducer, bool all)
 {
     const struct twill_gradients *set = reducer->set;

@@ -134,7 +134,9 @@ static bool is_complete(const struct twill_bucket *bucket)
            (reduced + 1) * bucket->segments;
 }
 
-/* Compute a complete bucket's results in its memory, unless an update has. Count its bytes. */
+/* Compute the gradients of a complete bucket in its memory if codes or factors were exchanged. With
+ * an optimizer, the update has done that. Add the bucket's bytes to usage.bytes and
+ * usage.bytes_exchanged. */
 static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     if (set->update == NULL)
@@ -272,7 +274,9 @@ static twill_status wait_in_reducer(const struct bucket_wait *wait)
     return status;
 }
 
-/* Wait until a bucket is reduced or, if `for_marks`, all marked in `step`. Returns the status. */
+/* If `for_marks`, wait until all tensors of a bucket are marked ready in step number `step`.
+ * Otherwise wait until the bucket's present reduction is complete, and do not read `step`. Returns
+ * TWILL_OK or the set's failure. */
 static twill_status wait_for(struct twill_gradients *set, struct twill_bucket *bucket,
                              bool for_marks, uint64_t step)
 {
@@ -582,7 +586,9 @@ void *twill_gradients_result(const twill_gradients *set, int index)
     return set->committed ? twill_tensor_place(set, tensor, set->late.delivered) : NULL;
 }
 
-/* Return TWILL_OK, or the error if the set cannot be late or the call cannot be made now. */
+/* Check that `call`, which needs options.late, may be made. Returns TWILL_ERR_ARGUMENT if the set
+ * was created without it, or the error of a set that is not committed, broken or forked. Otherwise
+ * returns TWILL_OK. */
 static twill_status check_late(struct twill_gradients *set, const char *call)
 {
     TWILL_TRY(NULL, twill_set_check_usable(set, call));

@@ -60,9 +60,9 @@ struct twill_waitable {
     /* Called now and then without progress. Returns TWILL_OK, or an error, which ends the wait. It
      * may set members of the wait's state. */
     twill_status (*blocked_on)(void *of, struct twill_waiting *state);
-    /* For records: idle() is called after a poll without progress, and moved() after one with it.
-     * ended() is called instead if done() is then true, and `moved` says whether the poll has made
-     * progress. It is not called if the wait ends with an error. */
+    /* These keep records. idle() is called after a poll without progress, and moved() after one
+     * with it. If done() is then true, only ended() is called, and `moved` says whether the poll
+     * has made progress. If the wait ends with an error, ended() is not called. */
     void (*idle)(void *of, struct twill_waiting *state);
     void (*moved)(void *of, struct twill_waiting *state);
     void (*ended)(void *of, struct twill_waiting *state, bool moved);

@@ -67,13 +67,17 @@ struct twill_port {
     struct twill_server_link *link;
 };
 
-/* Bytes that a worker or a shard has sent and received, under its lock. bytes_messages counts those
- * of tensors in messages, bytes_metadata the rest of messages. credit_waits counts waits. */
+/* Bytes that a worker or a shard has sent and received, under its lock. bytes_sent and
+ * bytes_received are bytes of tensors, through messages and shared memory. bytes_messages is the
+ * part of both in messages. bytes_metadata is what messages have besides, and is in none of these.
+ * bytes_copied counts copies that a shard makes on the way. credit_waits counts the chunks that a
+ * worker could not send at once for lack of a credit. */
 struct twill_server_usage {
     uint64_t bytes_sent, bytes_received, bytes_messages, bytes_metadata, bytes_copied, credit_waits;
 };
 
-/* Count bytes of messages. `metadata` is the bytes that are not part of tensors. */
+/* Count messages that were sent or received. `sent` and `received` are the bytes of tensors in
+ * them, and `metadata` the bytes that they have besides. */
 static inline void twill_usage_add(struct twill_server_usage *usage, size_t sent, size_t received,
                                    size_t metadata)
 {
@@ -190,7 +194,8 @@ static inline uint32_t twill_shard_rank(const struct twill_server *server, uint3
 {
     return server->roles.server_rank[shard / server->roles.threads];
 }
-/* Return whether chunks have replicas. They do not if only one server is left. */
+/* Return whether chunks have replicas. They do if options.replicas is above 1, unless only one
+ * server is left. */
 static inline bool twill_server_replicates(const struct twill_server *server)
 {
     return server->options.replicas > 1 && server->roles.servers > 1;
@@ -230,7 +235,8 @@ static inline twill_status twill_server_check_call(struct twill_server *server,
  * neither can continue. Does nothing if `comm` has failed otherwise, as after the death of a
  * rank. */
 void twill_server_note_loss(struct twill_server *server, const twill_comm *comm);
-/* Return whether a status means that a rank lacks something, such as memory or descriptors. */
+/* Return whether a status means that a rank lacks something, such as memory or descriptors. It is
+ * then TWILL_ERR_SYSTEM or TWILL_ERR_MEMORY. */
 static inline bool twill_server_is_loss(twill_status status)
 {
     return status == TWILL_ERR_SYSTEM || status == TWILL_ERR_MEMORY;
@@ -238,7 +244,8 @@ static inline bool twill_server_is_loss(twill_status status)
 /* Return whether the server has failed after its commit because this or another rank is out of
  * memory, descriptors or another resource (TWILL_ERR_MEMORY or TWILL_ERR_SYSTEM). */
 bool twill_server_lacks(const struct twill_server *server);
-/* If twill_server_lacks(), break the server's communicator, once, so that all ranks learn of it. */
+/* If a rank is out of memory, descriptors or another resource, as twill_server_lacks() returns,
+ * break the server's communicator, once, so that all ranks learn of it. Otherwise do nothing. */
 void twill_server_tell_loss(struct twill_server *server);
 /* Record a refused call's message, without breaking the server. Returns TWILL_ERR_ARGUMENT. */
 twill_status twill_server_refuse(struct twill_server *server, const char *file, int line,

@@ -103,7 +103,8 @@ void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint
         chunk->worker[w].pulls = true;
 }
 
-/* Count an update of the chunk, after which no gradients wait. */
+/* Count an update of the chunk, in its version and in the shard's counters. Set the number of
+ * gradients that wait to 0. */
 static void end_update(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     chunk->version++;

@@ -17,7 +17,8 @@ static const struct twill_kernels *kernels_of(const struct twill_shard *shard)
     return shard->server->process.kernels;
 }
 
-/* Return the type in which gradients can be added, or TWILL_TYPE_COUNT if they must be decoded. */
+/* Return the type of the chunk's gradients as pushed, if kernels can add them as they are. Return
+ * TWILL_TYPE_COUNT if they are blocks or lists, which must be decoded before. */
 static twill_type plain_type(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     const struct twill_coder *coder = &shard->server->coder;
@@ -45,7 +46,8 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
     }
 }
 
-/* Update the chunk by n gradients, times `scale`. Without an optimizer, it becomes their sum. */
+/* Update the chunk's parameters by the sum of n gradients of this type, times `scale`. The
+ * optimizer makes a step with it. Without an optimizer, it replaces the parameters. */
 static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_type type,
                   const void *const *gradient, unsigned n, float scale)
 {

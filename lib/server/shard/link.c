@@ -285,7 +285,8 @@ static void take_chunk(struct twill_server_link *link, uint32_t i)
     atomic_store_explicit(&answer->pulled, link->in.head.pull, memory_order_release);
 }
 
-/* Return whether a worker may send this head. A push names all chunks and is alone under way. */
+/* Return whether a worker may send this head. A push must announce all chunks of its key on the
+ * shard, and the worker's last push of that key must be complete. A pull alone announces none. */
 static bool is_order(const struct twill_server_link *link, const struct twill_link_head *head)
 {
     if (head->kind == TWILL_ORDER_LEAVE)
@@ -324,7 +325,9 @@ static bool is_valid_head(const struct twill_server_link *link)
     return link->shard != NULL ? is_order(link, &link->in.head) : is_answer(link, &link->in.head);
 }
 
-/* Begin to receive after a head. Returns false while parameters that its push changes are sent. */
+/* Begin to receive the chunks of the head that has arrived, if any, and take its credits. Returns
+ * true if this has begun. Returns false, to be called again, while parameters of the key of a push
+ * are still being sent to the worker from the chunks themselves. */
 static bool begin_head(struct twill_server_link *link)
 {
     struct twill_link_head *head = &link->in.head;

@@ -20,12 +20,13 @@
 #define TWILL_LINK_CREDIT 32u
 #define TWILL_LINK_LEFT   64u
 
-/* Head of a message, sent as it is in memory. `kind` is of TWILL_ORDER_* or TWILL_LINK_*. */
+/* Head of a message, sent as it is in memory. `kind` is a set of TWILL_ORDER_* in a worker's order,
+ * and one of TWILL_LINK_* in a shard's answer. */
 struct twill_link_head {
-    uint16_t kind, credits;
+    uint16_t kind, credits; /* credits are chunks that the receiver may send in addition */
     uint32_t key;
-    uint64_t push;       /* number of the push; in PULLED the version */
-    uint64_t pull;       /* number of the pull */
+    uint64_t push;       /* number of the push, in PULLED the version of the chunks that follow */
+    uint64_t pull;       /* number of the pull, in orders to pull and in PULLED */
     uint32_t first, end; /* range of the chunks that follow, as indices in the shard */
 };
 _Static_assert(sizeof(struct twill_link_head) == 32, "with the transport's, 64 bytes");

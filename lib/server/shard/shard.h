@@ -113,8 +113,11 @@ struct twill_shard_worker {
 /* Counters of a shard, under its lock. */
 struct twill_shard_count {
     uint64_t *staleness; /* [TWILL_STALENESS_MOST] gradients by how many updates they lag */
+    /* `versions` is the sum of the versions of the chunks, which a restored state raises. `updates`
+     * counts updates of chunks since the commit. `gradients` counts gradients of chunks that were
+     * taken, `dropped` those that were too old, and `duplicates` those that were repeated. */
     uint64_t versions, updates, gradients, dropped, duplicates;
-    uint32_t deaths;
+    uint32_t deaths; /* workers found dead */
 };
 
 /* The thread of a shard. Constant while it runs, except `stop`, which ends it. */
@@ -129,7 +132,7 @@ struct twill_shard_thread {
 /* A shard of this rank, made by twill_server_open_memory() and freed by twill_shards_close(). */
 struct twill_shard {
     struct twill_server *server;
-    uint32_t number;
+    uint32_t number; /* among the shards of all servers */
     _Atomic bool locked;
     struct twill_chunk *chunk; /* [chunks] ordered by key */
     uint32_t chunks;
@@ -143,10 +146,10 @@ struct twill_shard {
     struct twill_shard_key *worker_key;      /* memory of all workers' `key` */
     unsigned char *memory;                   /* from twill_alloc(), for values, states and sums */
     size_t memory_bytes;
-    float *scratch, *decoded; /* [largest chunk] */
+    float *scratch, *decoded; /* [largest chunk] a sum of gradients, a gradient out of its blocks */
     const void **data;        /* [workers] gradients of an update */
     float *factor;            /* [workers] and their factors */
-    uint64_t next_check;
+    uint64_t next_check;      /* twill_now() of the next look for dead workers */
 
     struct twill_shard_count count;
     struct twill_server_usage usage;
@@ -205,7 +208,8 @@ void twill_shards_unlock(struct twill_server *server);
 int twill_shard_numa_node(const struct twill_topology *topology, int pu);
 /* Set the CPU, if any is left, and NUMA node of each shard's thread. It has not started. */
 void twill_shard_threads_place(struct twill_server *server);
-/* Make untouched memory prefer the shard's NUMA node, unless it is NULL or TWILL_MEMORY decides. */
+/* Make memory that was not touched yet prefer the NUMA node of the shard's thread. Does nothing if
+ * `memory` is NULL, if the thread has no such node, or if TWILL_MEMORY says where memory lies. */
 void twill_shard_place_memory(const struct twill_shard *shard, void *memory, size_t bytes);
 /* Undo twill_shard_place_memory() before the memory is freed. */
 void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, size_t bytes);
@@ -247,8 +251,10 @@ uint64_t twill_replicas_registrations(const struct twill_shard *shard);
  * is the gradient as it was pushed, encoded if gradients of its key are. */
 void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk, float *sum,
                      const void *data, float factor);
-/* Update the chunk with n gradients data[n], summed in order, each multiplied by its factor unless
- * `factor` is NULL. If n is 0, use the chunk's sum instead. The result is multiplied by `scale`. */
+/* Update the chunk's parameters with n gradients data[n] as pushed, summed in order, each
+ * multiplied by its factor unless `factor` is NULL. If n is 0, use chunk->sum instead, and clear
+ * it. The sum is multiplied by `scale`. The optimizer makes a step with it. Without an optimizer,
+ * it replaces the parameters. The caller counts the update. */
 void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
                         const void *const *data, const float *factor, unsigned n, float scale);
 /* Return the factor that options.rate gives a worker's gradient, or 1 if the rate is fixed. */

@@ -69,7 +69,9 @@ static bool is_stopped(const void *awaited)
     return atomic_load_explicit(&shard->thread.stop, memory_order_relaxed);
 }
 
-/* Look for dead workers and inform ranks of a loss, while the thread waits. Returns TWILL_OK. */
+/* The blocked_on() of the thread's wait, with the shard as `of`. Looks for dead workers, unless the
+ * shard is locked. If a rank lacks memory or another resource, informs all ranks
+ * (twill_server_tell_loss()). Always returns TWILL_OK. */
 static twill_status check_workers(void *of, struct twill_waiting *state)
 {
     struct twill_shard *shard = of;

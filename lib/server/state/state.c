@@ -81,7 +81,8 @@ bool twill_record_check(unsigned char *record, bool has_sum)
     return head.version <= VERSION_MOST && head.waiting <= WAITING_MOST;
 }
 
-/* Return a number that is higher the newer a record is. It is never 0. */
+/* Return a number by which records of a chunk are compared. It is higher for a higher version and,
+ * among equal versions, for more gradients that wait. It is never 0. */
 static uint64_t order_record(const unsigned char *record)
 {
     struct record_head head;
@@ -268,9 +269,9 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
     return twill_server_check_call(server, server->comm, status);
 }
 
-/* Continue from the newest records. Set each key's number of pushes to the lowest version of its
- * chunks. At each chunk of this rank, note for each worker that it has pulled the chunk's present
- * version. */
+/* Set the numbers that follow from the newest records, which the chunks contain already. A key has
+ * begun and ended as many pushes as the lowest version of its chunks says. At each chunk of this
+ * rank, note for each worker that it has pulled the chunk's present version. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {

@@ -39,7 +39,7 @@ struct state_stream {
     uint32_t crc;
 };
 
-/* Add bytes to the CRC of a file. Returns the new CRC. */
+/* Add bytes to s->crc, the CRC of a file so far, and return its new value. */
 static uint32_t add_crc(struct state_stream *s, const void *data, size_t bytes)
 {
     s->crc = s->server->process.kernels->crc32c(s->crc, data, bytes);

@@ -27,7 +27,7 @@ static void choose_factors(struct twill_gradients *set)
     c->coder.threshold = (float)(set->options.compression_threshold * before);
 }
 
-/* A twill_op_fn that adds blocks. `user` is the compressor. */
+/* A twill_op_fn that adds `count` blocks of codes. `user` is the compressor. `type` is not read. */
 static void add_blocks(const void *left, const void *right, void *result, size_t count,
                        twill_type type, void *user)
 {
@@ -156,7 +156,8 @@ static void lay_out_wire(struct twill_gradients *set, struct twill_bucket *bucke
         wire->residual = c->residual + set->tensor[set->backward[bucket->first]].residual;
 }
 
-/* Return the price, in ps, of encoding and decoding a bucket. */
+/* Return the price, in ps, of encoding a bucket on this rank in a step and decoding the result. If
+ * the codes are lists, the lists of all ranks are decoded. */
 static uint64_t coding_time(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;
@@ -366,7 +367,8 @@ static void clear_gaps(const struct twill_gradients *set, const struct twill_buc
     }
 }
 
-/* Count the bytes of a bucket's elements as converted. */
+/* Add the bytes of a bucket's elements, which have been encoded or decoded, to
+ * usage.bytes_converted. */
 static void count_conversion(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     atomic_fetch_add_explicit(&set->usage.bytes_converted, bucket->count * sizeof(float),

@@ -58,6 +58,8 @@ uint64_t twill_state_tensors_hash(const struct twill_gradients *set)
     return hash;
 }
 
+/* Return whether the set has memory for residuals. It has if it compresses and the coder keeps
+ * them. */
 static bool has_residual(const struct twill_gradients *set)
 {
     return set->compressor != NULL && set->compressor->residual != NULL;
@@ -72,8 +74,8 @@ size_t twill_residual_floats(const struct twill_gradients *set)
 }
 
 /* Write the residual of each tensor that may be compressed to `to`, twill_residual_floats() values
- * of f32. They are multiplied by the factor after decoding, so that they fit a set with another
- * number of ranks. */
+ * of f32. They are multiplied by compressor->after, as decoded elements are, so that they fit a set
+ * with another number of ranks. */
 static void write_residual(const struct twill_gradients *set, unsigned char *to)
 {
     const struct twill_compressor *c = set->compressor;

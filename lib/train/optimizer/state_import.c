@@ -104,14 +104,17 @@ static void add_residual(struct twill_gradients *set, const unsigned char *data)
     }
 }
 
-/* Return a key by which the ranks that could take a residual are compared. The lowest takes it. */
+/* Return a number by which the ranks that could take the residual `of` are compared. The rank with
+ * the lowest takes it. For rank `rank` of `size` it is `rank` if this rank has the number of the
+ * rank that has exported the residual, and otherwise `size` more. */
 static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t size)
 {
     return (of->rank != rank) * size + rank;
 }
 
-/* Set taker[r], for each rank r of the exporting job, to the least key_of() of the ranks that bring
- * its residual. That is the rank of the same number, or else the lowest. Returns the status. */
+/* Choose which rank takes the residual of each rank r of the exporting job. Of the ranks that bring
+ * it, that is rank r or, if that does not bring it, the lowest one. Set taker[r] to the key_of() of
+ * that rank, or to UINT64_MAX if no rank brings it. Returns the status. Collective. */
 static twill_status agree_on_takers(twill_comm *comm, const struct residuals *residuals,
                                     uint64_t *taker, size_t ranks)
 {
@@ -156,7 +159,9 @@ static twill_status import_residuals(struct twill_gradients *set, twill_comm *co
     return status;
 }
 
-/* Return TWILL_OK if an export fits the set and the exports before, else TWILL_ERR_ARGUMENT. */
+/* Return TWILL_OK if the header of an export fits the set's tensors and optimizer, and has the step
+ * of the exports read before. Otherwise return TWILL_ERR_ARGUMENT. `number` is the index of the
+ * export among those that this rank imports, for the message. */
 static twill_status check_header(struct state_import *import, const struct twill_state_header *h,
                                  size_t bytes, size_t number)
 {
@@ -199,7 +204,8 @@ static bool is_range_sound(const struct twill_gradients *set, const struct twill
            range->count <= left / sizeof(float) / twill_max(arrays, 1);
 }
 
-/* Add an export's ranges and residual to `import`, or refuse it with TWILL_ERR_ARGUMENT. */
+/* Add the ranges and residual of the export state[bytes] to `import`, or refuse it with
+ * TWILL_ERR_ARGUMENT. `number` is its index among those that this rank imports, for messages. */
 static twill_status read_export(struct state_import *import, const unsigned char *state,
                                 size_t bytes, size_t number)
 {

@@ -91,8 +91,9 @@ static void load_master(struct twill_gradients *set, uint32_t b,
 }
 
 /* Read this rank's shard of a segment of bucket b from the parameters, which the caller may have
- * changed. It is read into segment->master if there are f32 weights and these are out of date, or
- * else into the bucket's copy, if any. `generation` (0 or 1) has the last result. */
+ * changed. If there are f32 weights and they are out of date, set them, segment->master. Without
+ * f32 weights, copy parameters in the caller's memory to the set's memory. Parameters that are only
+ * in the set's memory are read from this generation (0 or 1), which has the last result. */
 static void load_shard(struct twill_gradients *set, uint32_t b,
                        struct twill_update_segment *segment, uint32_t generation)
 {
@@ -284,7 +285,9 @@ twill_status twill_update_collect(struct twill_update_queue *queue)
     return TWILL_OK;
 }
 
-/* Compute a unit's norms and sum them over the ranks. Returns TWILL_PENDING until that is done. */
+/* Compute the squared norms of weights and update for each tensor of a LARS or LAMB unit, and sum
+ * them over the ranks in bucket->norms. The first call starts the sum, and each later one looks for
+ * its end. Returns TWILL_PENDING before, and then TWILL_OK or the error. */
 static twill_status exchange_norms(struct twill_update_queue *queue,
                                    const struct twill_update_unit *unit)
 {

@@ -48,10 +48,11 @@ struct twill_update_bucket {
 };
 
 /* A part of a bucket that is updated and gathered at once. It is one segment, or all (for LARS,
- * LAMB and codes). An element of its queue's ring. */
+ * LAMB and codes). Its first segment has the index `segment`, and it has `segments` of them. An
+ * element of its queue's ring. */
 struct twill_update_unit {
     uint32_t bucket, segment, segments;
-    uint32_t reductions; /* number of the bucket's reductions that end with it */
+    uint32_t reductions; /* how many reductions of the bucket are counted as ended when it ends */
     uint32_t gathered;   /* number of segments whose parameters are complete */
     bool decoded;        /* the gradients are in the bucket's memory */
 };
@@ -60,11 +61,11 @@ struct twill_update_unit {
 struct twill_update_clip {
     double sum; /* squares of the units added so far, later those of all ranks */
     twill_request *request;
-    uint32_t units; /* number of units of the step that are in `sum` */
-    bool started;   /* the request is under way */
-    bool published; /* the sum over all ranks is in update->sums */
-    uint64_t published_steps;
-    float factor; /* for the gradients of the step, or 1 if not clipped */
+    uint32_t units;           /* number of units of the step that are in `sum` */
+    bool started;             /* the request is under way */
+    bool published;           /* the step's sum over all ranks is in update->sums */
+    uint64_t published_steps; /* number of steps whose sum this queue has stored there */
+    float factor;             /* for the gradients of the step, or 1 if not clipped */
 };
 
 /* The updates of a reducer's buckets, under its lock. A unit is a reduced segment or bucket, in the
@@ -113,7 +114,9 @@ struct twill_update {
 /* --- lib/train/optimizer/update_setup.c --- */
 /* Allocate `queues` elements of set->update->queue, without communicators. Returns the status. */
 twill_status twill_update_make_queues(struct twill_gradients *set, uint32_t queues);
-/* Check the tensors, and allocate and place the parameters. Returns TWILL_OK or the error. */
+/* Open the update of a set with an optimizer, in set->update, which exists. Refuse types that have
+ * no optimizer, and parameters that overlap the memory of another tensor. Place and allocate the
+ * parameters in the set's memory. Returns TWILL_OK or the error. */
 twill_status twill_update_open(struct twill_gradients *set);
 /* Free the update and the parameters in the set's memory. Does nothing without an optimizer. */
 void twill_update_close(struct twill_gradients *set);
@@ -146,7 +149,9 @@ void twill_update_load_carried(struct twill_gradients *set);
 /* Queue a reduced segment of a bucket for its update. If the bucket is updated at once, queue it
  * with its last segment and do nothing before. */
 void twill_update_enqueue(struct twill_update_queue *queue, uint32_t bucket, uint32_t segment);
-/* Collect complete all-gathers, and end their buckets. Returns TWILL_OK or the error. */
+/* Take the complete all-gathers of parameters out of the queue, oldest first. When all of a unit
+ * are complete, count its segments of the bucket as ended (twill_bucket_end()). Returns TWILL_OK or
+ * the error. */
 twill_status twill_update_collect(struct twill_update_queue *queue);
 /* Update what is reduced and start to gather its parameters. Returns TWILL_OK when nothing is left
  * to update, or when norms of other ranks or queues are missing, or an error. If

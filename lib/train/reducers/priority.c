@@ -59,7 +59,8 @@ static bool precedes(const struct twill_reducer *reducer, const struct twill_buc
     return step_a != step_b ? step_a < step_b : a->priority < b->priority;
 }
 
-/* Return the index of the agreed bucket that comes first, or UINT32_MAX if there is none. */
+/* Of the buckets with segments to start that all ranks are ready for, return the index in
+ * set->bucket of the one that comes first by precedes(). Return UINT32_MAX if there is none. */
 static uint32_t first_agreed(const struct twill_reducer *reducer)
 {
     const struct twill_bucket *bucket = reducer->set->bucket;

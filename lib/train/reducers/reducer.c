@@ -48,7 +48,8 @@ static size_t comms_of(const struct twill_reducer *reducer, twill_comm *comms[3]
     return n;
 }
 
-/* Break a reducer's communicators, so that no rank waits on them. Only this thread may use it. */
+/* Break a reducer's communicators with the status and message of `cause`, so that no rank waits on
+ * them. The caller has the reducer's lock, or no other thread uses the reducer. */
 static void break_reducer(const struct twill_error *cause, const struct twill_reducer *reducer)
 {
     twill_comm *comms[3];
@@ -456,14 +457,17 @@ struct idle_wait {
     twill_status failure;
 };
 
-/* Advance the other communicators of the context. Returns 0 if nothing moved. */
+/* The advance() of wait_idle(), with its struct idle_wait as `of`. Advances the communicators and
+ * advancers of the set's context. Returns how many steps were made. */
 static int advance_others(void *of)
 {
     const struct idle_wait *wait = of;
     return twill_context_advance(wait->reducer->set->process.context, NULL);
 }
 
-/* Return whether the reducer is wanted, or it is time for the next exchange. */
+/* The done() of wait_idle(), with its struct idle_wait as `of`. Returns true if a thread has set
+ * reducer->wanted, if the set is broken, or if it is time for the next exchange of which buckets
+ * are ready. */
 static bool is_wanted(const void *of)
 {
     const struct twill_reducer *reducer = ((const struct idle_wait *)of)->reducer;
@@ -501,8 +505,10 @@ static twill_status wait_idle(struct twill_reducer *reducer, uint64_t deadline)
     return status == TWILL_OK ? TWILL_OK : TWILL_PENDING;
 }
 
-/* Wait on one of the reducer's communicators until has_arrived(). After an interruption by a thread
- * whose own wait timed out, the deadline stays, or the two could defer each other forever. */
+/* Wait on one of the reducer's communicators until has_arrived(). Returns TWILL_OK, or the error
+ * with which the wait has broken it. A thread that has waited for its timeout interrupts this wait
+ * (own.lets_in). The next wait then keeps the deadline of this one, if nothing was collected
+ * meanwhile, as repeated interruptions would defer it forever. */
 static twill_status wait_on(struct twill_reducer *reducer, twill_comm *comm,
                             const struct awaited *awaited)
 {

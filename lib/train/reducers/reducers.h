@@ -71,7 +71,8 @@ twill_status twill_reducers_open(struct twill_gradients *set);
 twill_status twill_reducers_prepare(struct twill_gradients *set);
 /* Stop the threads and free what twill_reducers_prepare() made. Nothing may be under way. */
 void twill_reducers_unprepare(struct twill_gradients *set);
-/* Stop the threads and wait for what is under way on all reducers, unless the set is broken. */
+/* Stop the threads of all reducers. Then, unless the set is broken, wait until nothing is under way
+ * on any reducer. */
 void twill_reducers_finish(struct twill_gradients *set);
 /* Stop the threads, and destroy the reducers and their communicators. */
 void twill_reducers_close(struct twill_gradients *set);
@@ -111,7 +112,7 @@ twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline
 twill_status twill_reducer_thread_start(struct twill_reducer *reducer);
 /* Stop the thread and wait for its end. */
 void twill_reducer_thread_stop(struct twill_reducer *reducer);
-/* Wake the reducer's thread, as `wanted` is set. */
+/* Wake the reducer's thread if it sleeps. The caller has set `wanted` before. */
 void twill_reducer_thread_wake(struct twill_reducer *reducer);
 /* Lock a reducer whose thread runs, interrupting its wait. One caller at a time. */
 void twill_reducer_interrupt(struct twill_reducer *reducer);

@@ -17,7 +17,9 @@ static bool is_never_fused(const struct twill_gradients *set,
     return tensor->own != NULL && tensor->bytes > most;
 }
 
-/* Set *op to the operation of a type's reductions, created if there is a scale, or fail. */
+/* Set *op to the operation of a type's reductions. It is options.op or, with an optimizer, a sum.
+ * If options.scale is not 1, create a scaled sum, which is freed with the set. Returns TWILL_OK, or
+ * the error of creating it. */
 static twill_status make_operation(struct twill_gradients *set, twill_type type, twill_op *op)
 {
     *op = set->update != NULL ? TWILL_SUM : set->options.op; /* an update divides the sum */
@@ -73,7 +75,9 @@ twill_status twill_set_place(struct twill_gradients *set)
     return TWILL_OK;
 }
 
-/* Return the bytes up to which a bucket that begins with tensor `last` is filled. */
+/* Return the bytes up to which a bucket is filled. `last` is the index in set->tensor of the last
+ * of its tensors, which the backward pass completes first. The limit may be lower for the bucket
+ * that is complete first of all (options.first_bucket_bytes). */
 static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
 {
     bool first = last == set->tensors - 1; /* the backward pass begins there */

@@ -93,15 +93,18 @@ struct twill_arena_of_type {
     twill_op op; /* the set's, or a created one with the set's scale */
 };
 
-/* The work of the steps, for the caller's counters. The thread that waits writes non-atomics. */
+/* The work of the steps, for the caller's counters. The thread that waits writes non-atomics. They
+ * are the completed steps, the bytes of reduced buckets, and what this rank contributed to these,
+ * which is less if compressed. */
 struct twill_gradients_usage {
     uint64_t steps, bytes, bytes_exchanged;
-    _Atomic uint64_t operations, agreements; /* by the reducers */
-    _Atomic uint64_t bytes_converted;
-    _Atomic uint64_t bytes_copied; /* also by threads that mark tensors ready */
-    _Atomic uint64_t ns_exposed;
-    _Atomic uint32_t buckets;   /* of a step. Any thread may read this one */
-    _Atomic size_t state_bytes; /* and this one while buckets are divided anew */
+    /* reductions started by the reducers, and exchanges that decided their order */
+    _Atomic uint64_t operations, agreements;
+    _Atomic uint64_t bytes_converted; /* encoded and decoded */
+    _Atomic uint64_t bytes_copied;    /* also by threads that mark tensors ready */
+    _Atomic uint64_t ns_exposed;      /* time in calls that wait or mark tensors ready */
+    _Atomic uint32_t buckets;         /* of a step. Any thread may read this one */
+    _Atomic size_t state_bytes;       /* and this one while buckets are divided anew */
 };
 
 /* A gradient set. Made by twill_gradients_create() and freed by twill_gradients_destroy(). */
@@ -181,7 +184,8 @@ void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *b
                        const struct twill_train_tensor *tensor);
 /* Copy the tensors of a bucket from the set's memory to the caller's, where these differ. */
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
-/* Count `segments` segments of a bucket as complete. Records the bucket's end after the last. */
+/* Add `segments` to bucket->ended, the number of its complete segments. After the last segment of a
+ * step, record the bucket's end for a timeline. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
 /* Record an event in the calling thread's trace, about tensor or bucket `index` and its bytes. */
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,

@@ -64,7 +64,9 @@ struct twill_coder {
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
                                   bool feedback);
-/* Return the number of units (elements, blocks or list entries) for `count` elements. */
+/* Return the number of units of the code of `count` elements. A unit is an element, a block or an
+ * entry of a list. A list has at most this many entries, which is coder->ratio of the elements,
+ * rounded up. */
 size_t twill_coder_units(const struct twill_coder *coder, size_t count);
 /* Return the bytes of a unit, which is an element, a block or a list entry of codes. */
 size_t twill_coder_unit_bytes(const struct twill_coder *coder);
@@ -80,8 +82,9 @@ void twill_encode(const struct twill_coder *coder, void *codes, const float *gra
                   float *residual, size_t count);
 /* Add the scaled gradients to residual[], which is first set to 0 here unless the coder has
  * feedback. Then move up to `most` of its elements to the list `chosen`, and return their number.
- * Infinities and NaN are chosen first. If any is chosen, those that remain in the residual become
- * 0. */
+ * They are the largest ones. Without coder->top_k, only those from coder->threshold on are moved.
+ * Infinities and NaN come first. If any is moved, the infinities and NaN that remain in residual[]
+ * become 0. */
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
                          const float *gradient, float *residual, size_t count);
 /* Add `scale` times the n entries of a list to to[count], of f32. The list has room for `entries`
