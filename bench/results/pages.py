@@ -557,10 +557,9 @@ def server_credits(study):
             "chunks C; the formula is (1 + 1/C) n / rate:", study.listed("chunks")]
     best = min(rows, key=lambda row: row["99th percentile"])
     lost = [row["packets lost"] for row in rows]
-    return blocks + [f"The fewer credits, the fewer packets are lost ({span(lost, number)}), but the lowest 99th percentile, "
-                     f"{number(best['99th percentile'])} ms, is that of {best['credits']} credits: "
-                     "with one credit a worker waits for the server between two chunks. Measure on your network before you change the "
-                     "default of 8."]  # fmt: skip
+    return blocks + [f"From few credits to many, {span(lost, number)} packets are lost. The lowest 99th percentile, "
+                     f"{number(best['99th percentile'])} ms, is that with {best['credits']} credit{'s' * (best['credits'] != 1)}. With one "
+                     "credit a worker waits for the server between two chunks. Measure on your network before you change the default of 8."]  # fmt: skip
 
 
 @page("Parameter servers", "Sum and update in one pass", "How much faster is one pass that adds gradients and applies the optimizer than "
