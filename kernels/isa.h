@@ -16,7 +16,7 @@ extern const struct twill_kernels twill_kernels_avx512f;
 #endif
 
 /* Return whether this machine can run the kernels that are compiled for a set of instructions. The
- * baseline is plain C, which every machine can run, so the first function always returns true. */
+ * baseline is plain C, so twill_cpu_runs_baseline() always returns true. */
 bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);

@@ -184,10 +184,12 @@ typedef struct twill_outcome {
     uint64_t complete_some; /**< collectives that are complete on at least one survivor. If it is
                                equal to `complete`, none is complete on only some of them */
 } twill_outcome;
-/** \brief Store the findings of the last agreement in *outcome. Local. \return ::TWILL_OK, or
- * ::TWILL_ERR_ARGUMENT if there was none. */
+/** \brief Store the findings of the last twill_comm_agree() or twill_comm_shrink() in *outcome.
+ * Local. \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if there was none, if an argument is NULL, or
+ * if \p comm is destroyed. */
 TWILL_API twill_status twill_comm_outcome(const twill_comm *comm, twill_outcome *outcome);
-/** \brief Return failed rank number \p index, from 0, of the last agreement, else -1. Local. */
+/** \brief Return failed rank number \p index, from 0, that the last twill_comm_agree() or
+ * twill_comm_shrink() found, or -1 if there is none. Local. */
 TWILL_API int twill_comm_failed_rank(const twill_comm *comm, int index);
 /** @} */
 

@@ -261,7 +261,8 @@ TWILL_API twill_status twill_server_staleness(twill_server *server, uint64_t *hi
 /** \brief Return line 0, 1, ... of a description of layout, mode and shards, or NULL past the end.
  * The text is valid until the next call. */
 TWILL_API const char *twill_server_describe(twill_server *server, size_t index);
-/** \brief Return the last failure as a sentence, or "" if there was none. */
+/** \brief Return the last failure as a sentence, or "" if there was none. Never returns NULL, as
+ * there is also a text for a \p server of NULL. */
 TWILL_API const char *twill_server_message(const twill_server *server);
 /** \brief Free a server. Collective after a commit: workers leave, and servers serve until all have
  * left. \p server may be NULL. If a rank of this node lives but does not come, the server's memory

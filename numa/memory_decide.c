@@ -11,7 +11,7 @@
 struct policy_form {
     const char *text;
     enum twill_memory_kind kind;
-    bool required; /* it is an error if there is no such memory */
+    bool required; /* it is an error if there is no such memory, which DDR replaces otherwise */
     enum twill_memory_mode mode;
 };
 

@@ -52,9 +52,10 @@ struct twill_machine {
     struct twill_numa_node numa[TWILL_MAX_NUMA]; /* by logical index, the first TWILL_MAX_NUMA */
 };
 
-/* Load *topology, which is NULL on failure. `text` is NULL or "" for this machine, else the path of
- * an XML file or a synthetic description. Returns TWILL_ERR_CONFIG if that is wrong, as the message
- * says, or TWILL_ERR_SYSTEM if hwloc cannot read this machine. */
+/* Load *topology, which twill_topology_close() frees and which is NULL on failure. `text` is NULL
+ * or "" for this machine, else the path of an XML file or a synthetic description. Returns
+ * TWILL_ERR_CONFIG if that is wrong, as the message says, TWILL_ERR_SYSTEM if hwloc cannot read
+ * this machine, or TWILL_ERR_MEMORY. */
 twill_status twill_topology_open(struct twill_topology **topology, const char *text,
                                  struct twill_error *error);
 /* Free a topology, which may be NULL. */

@@ -56,7 +56,9 @@ static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARA
     return false; /* too many */
 }
 
-/* Store the levels of the shape, or the default ones, in `choice` and return their number. */
+/* Store the levels of the shape, or the default ones, in `choice` and return their number. The last
+ * entry is always TWILL_LEVEL_ALL. It is appended, by ring, after the default levels or a last
+ * level by DIRECT, and otherwise replaces the name of the last level. */
 static uint32_t read_choices(const struct twill_shape *shape,
                              struct twill_level_choice choice[TWILL_MAX_LEVELS])
 {

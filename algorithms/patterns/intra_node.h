@@ -13,9 +13,10 @@ void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 struct twill_shards {
     uint32_t count, each;
 };
-/* Reduce SRC of all ranks into `to` of the owners of the shards. With FINAL, the values are final,
- * and `to` is twill_node_final_space(), or DST if one pass suffices. Without it they are partials
- * in TMP, or SHARED with STAGED. Only for STAGED and MAPPED with several ranks. */
+/* Reduce SRC of all ranks of the node into `to` of the owners of the shards. With FINAL, the values
+ * are final, and `to` is twill_node_final_space(), or DST if one pass suffices. Without it they are
+ * partials in TMP, or SHARED with STAGED. Only for STAGED and MAPPED with several ranks. Begins
+ * with twill_emit_node_barrier() number 1, before which STAGED copies SRC to SHARED. */
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);

@@ -163,7 +163,9 @@ static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
     lane->time = core_of(p, lane)->free = twill_price_later(lane->time, until);
 }
 
-/* Return the SIGNAL or PUT_IMM that an AWAIT expects of its peer i, or TWILL_PRICE_NONE. */
+/* Return the index in p->step of the SIGNAL or PUT_IMM that an AWAIT expects of its peer i. That is
+ * number step->ordinal, from 1, of the SIGNALs of lane step->lane, or the lane's first PUT_IMM.
+ * Returns TWILL_PRICE_NONE if the peer has none. */
 static int32_t signal_step(const struct twill_pricing *p, uint32_t place,
                            const struct twill_step *step, unsigned i)
 {

@@ -107,8 +107,9 @@ static bool is_table_for(const struct twill_candidates *table,
            table->elements.type == request->type && table->elements.narrow == request->narrow;
 }
 
-/* Return a copy of the request. If the collective reduces nothing, so that the elements do not
- * matter, the copy has the type TWILL_U8 and is not `narrow`. */
+/* Return a copy of the request, which is equal for requests that have the same choice. If the
+ * collective reduces nothing, so that the elements do not matter, the copy has the type TWILL_U8
+ * and is not `narrow`. */
 static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;

@@ -56,7 +56,9 @@ struct twill_bench_timing {
     int64_t wrong;                      /* elements over all ranks, -1 if not checked */
     struct twill_bench_statistics each; /* over iterations, with -I */
     bool missing;                       /* there is no such half */
-    double overall, compute, overlap;   /* with --overlap, a call with computing; overlap in % */
+    /* With --overlap, a call with computing, the computing alone, and the overlap in %. `seconds`
+     * is then a call without computing. */
+    double overall, compute, overlap;
     double waiting, wire; /* with --times, seconds of it spent on the last rank and on data */
     double reproducible;  /* seconds with --reproducible */
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
@@ -66,7 +68,8 @@ struct twill_bench_timing {
 /* Return the percentage of a `pure` call that computing hides, 0 to 100, as OSU defines it. */
 double twill_bench_overlap(double overall, double compute, double pure);
 
-/* A row of the table. Texts are constants, `count` is in elements, `root` is -1 without one. */
+/* A row of the table, a plain value. Texts are constants, `count` is in elements, `root` is -1
+ * without one. */
 struct twill_bench_row {
     size_t bytes, count;
     const char *type, *op;

@@ -192,7 +192,9 @@ void twill_secret_wipe(void *secret, size_t bytes)
 /* ~/.twill/key is the key of users whose launcher provides none. It is written to a temporary file,
  * then linked to its name, so that readers see all of it and the first writer wins, also on NFS. */
 
-/* Write the path of ~/.twill. Returns TWILL_ERR_CONFIG if HOME is not known or too long. */
+/* Write the path of the folder .twill in the directory HOME or, if that is not set, in the home
+ * directory that the password database has for this user. Leaves 64 of the `bytes` for a file's
+ * name. Returns TWILL_ERR_CONFIG if neither directory is known or the path is too long. */
 static twill_status find_folder(char *folder, size_t bytes, struct twill_error *error)
 {
     struct passwd entry, *found = NULL;
@@ -211,7 +213,8 @@ static twill_status find_folder(char *folder, size_t bytes, struct twill_error *
     return TWILL_OK;
 }
 
-/* Write a random key to a new file. Returns false, with errno or `error` set, on failure. */
+/* Write a random key to a new file, which only this user may read and write. Returns false on
+ * failure, also if the file exists already, with errno or `error` set. */
 static bool write_key(const char *path, struct twill_error *error)
 {
     struct twill_secret secret;
@@ -233,7 +236,9 @@ static bool write_key(const char *path, struct twill_error *error)
     return good;
 }
 
-/* Create folder and key file, unless another process does meanwhile, or return TWILL_ERR_CONFIG. */
+/* Create the folder, if it does not exist, and the file `path` with a random key. If another
+ * process creates the file meanwhile, that file stays. Returns TWILL_OK, TWILL_ERR_CONFIG if they
+ * cannot be created, or the error of drawing random numbers. */
 static twill_status make_keyfile(const char *folder, const char *path, struct twill_error *error)
 {
     char own[320];

@@ -53,8 +53,11 @@ char *twill_hex_text(const uint8_t *bytes, size_t count, char *text);
  * there is such a file, which this user owns and no other user has access to. */
 twill_status twill_secret_read(struct twill_secret *secret, const char *path,
                                struct twill_error *error);
-/* Read the key in ~/.twill/key, and write that path to `path`. Create the file with a random key if
- * there is none. Processes that create it at the same time get the same key. */
+/* Read the key in the file .twill/key in the directory HOME or, if that is not set, in the home
+ * directory that the password database has for this user. Write that path to `path`. Create the
+ * file with a random key if there is none. Processes that create it at the same time get the same
+ * key. Returns TWILL_ERR_CONFIG if no home directory is known or its path is too long, if the file
+ * cannot be created, or as twill_secret_read() does. */
 twill_status twill_secret_of_user(struct twill_secret *secret, char *path, size_t path_bytes,
                                   struct twill_error *error);
 /* Draw a random key. Returns TWILL_ERR_SYSTEM if the kernel gives no random numbers. */

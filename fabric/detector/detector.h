@@ -65,7 +65,8 @@ bool twill_detector_is_sure(struct twill_detector *detector, uint32_t peer, bool
                             uint64_t quiet);
 /* Return within how many ns a host that no longer answers is found. */
 uint64_t twill_host_bound_ns(void);
-/* Return the address at which a peer's host is reached. It is constant after conclude. */
+/* Return the address at which a peer's host is reached, as text that the detector owns. It is
+ * constant after twill_detector_conclude(). */
 const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer);
 /* Return the address of a dead peer's host if the whole host stopped answering, else NULL. */
 const char *twill_detector_lost_host(const struct twill_detector *detector, uint32_t peer);

@@ -67,7 +67,9 @@ struct twill_notice_body {
     unsigned char data[];
 };
 
-struct twill_notice_frame { /* a notification as received into detector->in */
+/* A notification of a failure or of a rank's state, as received into detector->in, which the
+ * detector owns. The body ends with its data. */
+struct twill_notice_frame {
     struct twill_wire_header header;
     struct twill_notice_body body;
 };

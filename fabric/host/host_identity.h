@@ -9,9 +9,9 @@
  * which ranks exchange. Ranks may be on one node if boot id and network namespace agree.
  * fabric/shm/shared_region.h then verifies that they can share memory. */
 struct twill_host {
-    char boot_id[40]; /* /proc/sys/kernel/random/boot_id, or the host name */
-    uint64_t net_namespace;
-    uint64_t pid_namespace; /* or a random number of this process; 0 if neither is known */
+    char boot_id[40];       /* /proc/sys/kernel/random/boot_id, or the host name */
+    uint64_t net_namespace; /* inode number, 0 if not known */
+    uint64_t pid_namespace; /* inode number or, if not known, a random one; 0 if neither */
     uint64_t pid;
     char name[64]; /* host name, for messages */
 };

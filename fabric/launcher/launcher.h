@@ -250,9 +250,10 @@ bool twill_sites_add(struct twill_options *options, const char *list);
  * slots=RANKS max_slots=RANKS", up to a #. Returns true. Returns false after a message if a line is
  * wrong, the file cannot be read, or it names no host. */
 bool twill_sites_read(struct twill_options *options, const char *path);
-/* Set the number of ranks unless it was given, and place them on the hosts. If several sites are
- * names of this host, give all their ranks and slots to the first of them. Returns true, or false
- * after a message if the hosts have too few places or there is no memory. */
+/* Set the number of ranks, unless it was given, to the sum of the slots of the hosts. Place the
+ * ranks on the hosts, in options->place. If several sites are names of this host, give all their
+ * ranks and slots to the first of them. Returns true, or false after a message if the hosts have
+ * too few places or there is no memory. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
 bool twill_site_is_used(const struct twill_options *options, int site);

@@ -109,7 +109,8 @@ twill_status twill_ofi_list(const struct twill_libfabric *library, struct fi_inf
     return TWILL_OK;
 }
 
-/* Set *bytes to the IP address in a socket address, and return its size, or NULL and 0 if none. */
+/* Set *bytes to the IP address within a socket address, and return its size of 4 or 16. If there is
+ * none, set *bytes to NULL and return 0. */
 static size_t address_bytes(const void *address, size_t length, const void **bytes)
 {
     const struct sockaddr *any = address;

@@ -55,14 +55,16 @@ struct rails_peer {
     struct chunk chunk[];
 };
 
-struct rails { /* the composite, from twill_rails_join() to rails_close() */
+/* The composite, from twill_rails_join() to rails_close(), which also closes the rails. Messages of
+ * at least `split_bytes` are cut into a chunk for each rail. */
+struct rails {
     struct twill_transport base;
     struct twill_transport_ops ops; /* a copy of the rails' own table, with our functions */
     uint32_t count, size, rank;
     size_t split_bytes;
     uint64_t weight[TWILL_RAILS_MOST + 1]; /* sum of the weights of all rails before this one */
     struct twill_transport *rail[TWILL_RAILS_MOST];
-    struct rails_peer **peer;  /* [size] */
+    struct rails_peer **peer;  /* [size], NULL until connected */
     struct rails_slot *active; /* large messages in flight */
     char description[256];
 };
@@ -317,7 +319,9 @@ static void lay_out_peer(const struct rails *t, struct rails_peer *peer)
             }
 }
 
-/* Connect all rails to a peer and allocate its streams, or fail. Repeating does no harm. */
+/* Connect all rails to a peer and allocate its streams. Repeating does no harm. Returns TWILL_OK,
+ * or the error of the first rail that fails, with its number in the message. Other failures are
+ * TWILL_ERR_INTERNAL if `rank` is no peer, and TWILL_ERR_MEMORY. */
 static twill_status rails_connect(struct twill_transport *transport, uint32_t rank,
                                   struct twill_error *error)
 {

@@ -31,9 +31,10 @@ static void rail_from_link(struct twill_rail *rail, const struct twill_link *lin
                  nic.numa);
 }
 
-/* Set *main to the entry of links[] with the address that other ranks connect to, or NULL if there
- * is none. Set *rail to the default rail, which has that address. If *main is NULL, its speed and
- * network are unknown, and the caller adds no other rail. */
+/* Set *main to the entry of links[] with the address that other ranks connect to, which is
+ * params->oob->address, or NULL if there is none. Set *rail to the default rail, which has that
+ * address. If *main is NULL, its speed and network are unknown, and the caller adds no other
+ * rail. */
 static void fill_main(struct twill_rail *rail, const struct twill_link *links, size_t count,
                       const struct twill_transport_params *params, const struct twill_link **main)
 {

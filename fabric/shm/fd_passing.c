@@ -230,8 +230,9 @@ static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int 
     return TWILL_SHARE_FINE;
 }
 
-/* Receive the peer's files and hand them to take(). Returns FINE, also if they have not arrived, or
- * the cause, with `lost` set if the connection ended or brought something else. */
+/* Receive the peer's files, set peer->received and hand them to take(), whose answer it returns.
+ * Returns FINE if they have not arrived yet. If the connection ended, brought something else or
+ * lost the files, returns that cause, with fd_passing->lost set to the peer's rank. */
 static enum twill_share_cause receive_file(struct twill_fd_passing *fd_passing,
                                            struct twill_fd_passing_peer *peer)
 {
@@ -338,7 +339,8 @@ static enum twill_share_cause identify_pending(struct exchange *exchange)
     return TWILL_SHARE_FINE;
 }
 
-/* Send our files to a peer and set `sent`. Returns FINE, also if it must be retried, or LOST. */
+/* Send this rank's files to a peer and set peer->sent to whether they were sent. Returns FINE, also
+ * if it must be retried, or LOST, with fd_passing->lost set to the peer's rank. */
 static enum twill_share_cause send_file(struct twill_fd_passing *fd_passing,
                                         struct twill_fd_passing_peer *peer)
 {

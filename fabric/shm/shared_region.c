@@ -485,7 +485,8 @@ static void share_destroy(struct share *share)
     free(share);
 }
 
-/* Return the state of creating `region`, which share_destroy() frees, or NULL if out of memory. */
+/* Return the state that is needed while `region` is created with the ranks of `oob`, or NULL if out
+ * of memory. share_destroy() frees it. */
 static struct share *share_create(struct twill_shm_region *region, struct twill_oob *oob)
 {
     struct share *share = calloc(1, sizeof(*share));

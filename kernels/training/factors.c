@@ -20,8 +20,9 @@ struct factors_job {
     size_t first;
 };
 
-/* Compute `count` rows, from row job->first + first on, of job->gradient. `data` is the job, a
- * struct factors_job. Threads of twill_factors_multiply() call it, each for other rows. */
+/* Set `count` rows of job->gradient, from row job->first + first on, to the gradient that
+ * job->factors give. `data` is the job, a struct factors_job. Threads of twill_factors_multiply()
+ * call it, each for other rows. */
 static void multiply_rows(const void *data, size_t first, size_t count)
 {
     const struct factors_job *job = data;

@@ -329,7 +329,9 @@ static twill_status prepare_request(struct twill_request *request, const struct 
     return twill_run_reserve_slots(request);
 }
 
-/* Make a persistent request, not started, and store its handle. Returns TWILL_OK or the error. */
+/* Make a persistent request, not started, and set *request to its handle, or to NULL on failure.
+ * Waits for the calls under way, and may exchange buffers' addresses with the node's ranks. Returns
+ * TWILL_OK or the error. */
 static twill_status init(struct twill_comm *comm, const struct twill_call *call,
                          struct twill_request **request)
 {

@@ -294,8 +294,8 @@ static struct twill_comm *take_comm(struct twill_context *context, size_t i,
     return comm;
 }
 
-/* Advance all open communicators that have requests pending, except one. Breaks those that fail.
- * Returns the number of steps made. */
+/* Advance all open communicators that have requests pending, except one and those that another
+ * thread holds. Breaks those that fail. Returns the number of steps made. */
 static int advance_open(struct twill_context *context, const struct twill_comm *except)
 {
     int moved = 0;

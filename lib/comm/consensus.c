@@ -11,6 +11,7 @@ static size_t words_of(const struct twill_consensus *c)
     return twill_consensus_words(c->size);
 }
 
+/* Return whether this rank knows that rank `rank` of the communicator has failed. */
 static bool has_failed(const struct twill_consensus *c, uint32_t rank)
 {
     return twill_rank_set_has(c->own->set, rank);

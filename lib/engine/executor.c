@@ -344,7 +344,9 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
     return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_INTERNAL, "unknown step %u", step->op);
 }
 
-/* Issue a lane's steps until one blocks or, if `nonblocking`, may. Returns how many or an error. */
+/* Issue the steps of a lane, which must not have ended, until one blocks or, if `nonblocking`,
+ * until an AWAIT or WAIT, which may block. Returns how many were issued, and one more if the lane
+ * ends, or a negative status. */
 static int advance_lane(struct twill_request *run, struct twill_instance *instance, unsigned lane,
                         bool nonblocking)
 {

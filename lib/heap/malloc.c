@@ -229,6 +229,8 @@ TWILL_EXPORTED void *pvalloc(size_t bytes)
     return has_next() ? twill_preload_state.next.pvalloc(bytes) : NULL;
 }
 
+/* Return how many bytes of a block may be used. If it is not of this heap, the allocator that would
+ * serve without this one answers. Returns 0 for NULL, or if that allocator is not known yet. */
 TWILL_EXPORTED size_t malloc_usable_size(void *block)
 {
     if (block == NULL)

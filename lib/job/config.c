@@ -55,7 +55,8 @@ static int find_variable(const char *name, size_t length)
     return -1;
 }
 
-/* Return "; did you mean X?" with the nearest variable, or "" if none is within 3 edits. */
+/* Return `text`, set to "; did you mean X?" with the nearest variable, or to "" if none is within 3
+ * edits. */
 static const char *hint(const char *name, size_t length, char text[64])
 {
     int best = -1;
@@ -204,7 +205,8 @@ static bool is_named(const struct twill_variable *variable, const struct config_
     return strlen(name) == entry->name_length && memcmp(name, entry->name, entry->name_length) == 0;
 }
 
-/* Return TWILL_ERR_CONFIG. The message names the nearest known entry, or all if none is near. */
+/* Return TWILL_ERR_CONFIG. The message names the nearest entry that the list may have, or all that
+ * it may have if none is near. */
 static twill_status fail_unknown_entry(const struct entry_list *list,
                                        const struct config_entry *entry, struct twill_error *error)
 {

@@ -40,6 +40,7 @@ static twill_status fail_units(const char *text, const char *at, struct twill_er
         text, at);
 }
 
+/* Return whether the `length` characters at `text` are the whole name of the level. */
 static bool level_is_named(twill_level level, const char *text, size_t length)
 {
     const char *name = twill_level_name(level);

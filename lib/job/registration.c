@@ -84,7 +84,8 @@ struct twill_persistent_region {
 };
 
 /* Set *region and *region_bytes to the listed region that contains [start, start + bytes), or
- * return false if none does. Transports call this through twill_persistent. */
+ * return false if none does. `user` is the context. Transports call this through
+ * twill_persistent. */
 static bool find(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes)
 {
     struct twill_context *context = user;

@@ -81,9 +81,9 @@ static bool begins_as_tuning(const char *path)
     return read && strcmp(start, TWILL_TUNING_HEADING) == 0;
 }
 
-/* Set *timings, which is NULL, to those of the first *.tuning file, by name, that is for this
+/* Set *timings, if it is NULL, to those of the first *.tuning file, by name, that is for this
  * machine. It stays NULL if the folder is missing or has none. Fails if that file cannot be parsed.
- * Set ignored[bytes] to the path of a tuning file without that ending, if any. */
+ * Set ignored[bytes] to the path of a tuning file with another ending, if there is one. */
 static twill_status search_folder(struct twill_tuning **timings, const char *folder,
                                   const struct twill_tuning_key *here, char *ignored, size_t bytes,
                                   struct twill_error *error)
@@ -106,8 +106,8 @@ static twill_status search_folder(struct twill_tuning **timings, const char *fol
     return status;
 }
 
-/* Write the path of the installed folder, which is `relative` to the shared library or program that
- * contains twill. Returns false if that is not known or the path is too long. */
+/* Write the path of an installed folder, `relative` to the folder of the shared library or program
+ * that contains twill. Returns false if that is not known or the path is too long. */
 static bool find_installed(char folder[PATH_MAX], const char *relative)
 {
     Dl_info self;
@@ -120,8 +120,9 @@ static bool find_installed(char folder[PATH_MAX], const char *relative)
 }
 
 /* Set *timings to those of the first file for this machine, which the caller destroys, or to NULL.
- * Fails if that file cannot be parsed. Sets ignored[bytes] to the path of a tuning file in these
- * folders whose name does not end in .tuning, or to "". */
+ * Searches .twill/tuning in the directory HOME, then the installed folders. Fails if that file
+ * cannot be parsed. Sets ignored[bytes] to the path of a tuning file in these folders whose name
+ * does not end in .tuning, or to "". */
 static twill_status find_timings(struct twill_tuning **timings, const struct twill_tuning_key *here,
                                  char *ignored, size_t bytes, struct twill_error *error)
 {

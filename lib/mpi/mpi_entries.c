@@ -35,7 +35,8 @@ static twill_mpi_function *look_up(enum twill_mpi_kind kind, enum twill_mpi_form
     return twill_mpi_below(name);
 }
 
-/* Return the function of the MPI below that makes this call of MPI 4, or NULL if it has none. */
+/* Return the function of the MPI below that makes this call of MPI 4, or NULL if it has none. It is
+ * looked up only once. */
 static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
 {
     struct twill_mpi_newer *newer = &twill_mpi.newer[call->kind][call->form][call->large];

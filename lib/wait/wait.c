@@ -62,8 +62,9 @@ static int advance(const struct twill_waitable *waitable)
     return waitable->advance != NULL ? waitable->advance(waitable->of) : 0;
 }
 
-/* Sleep for `ns`, or until the doorbell rings. A doorbell is armed before a last poll, so that no
- * ring is missed. Returns the steps that the poll made, or a negative status. */
+/* Sleep for `ns`, or until the doorbell rings. It is armed before a last poll, so that no ring is
+ * missed, and there is no sleep if that poll moves anything or ends the wait. Returns the steps
+ * that the poll made, or a negative status. Without a doorbell it only sleeps, and returns 0. */
 static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
 {
     if (waitable->doorbell == NULL) {

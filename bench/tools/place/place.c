@@ -31,7 +31,8 @@ struct place_options {
     const char *plot; /* file, or NULL */
 };
 
-/* A kind of memory from open_kind() to close_kind(). Rates are in GB/s, 0 if not measured. */
+/* A kind of memory, a variable of main() or find_kind(). open_kind() and measure_kind() make what
+ * it has, and close_kind() frees that. Rates are in GB/s, 0 if not measured. */
 struct memory_kind {
     const char *name, *title, *memory; /* "ddr", "DDR", and the setting TWILL_MEMORY=... */
     twill_context *context;
@@ -52,8 +53,9 @@ struct place_run {
     int64_t wrong;   /* wrong elements so far, of all ranks */
 };
 
-/* Compute a = b + 3c on the arrays of a kind of memory, as STREAM does. A run() of struct
- * place_work, which ignores `work` and always returns TWILL_OK. */
+/* Set kind->array[PLACE_RESULT] to kind->array[PLACE_LEFT] plus three times
+ * kind->array[PLACE_RIGHT], as doubles, as STREAM's triad does. A run() of struct place_work, which
+ * ignores `work` and always returns TWILL_OK. */
 static twill_status triad(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -85,8 +87,9 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
     return TWILL_OK;
 }
 
-/* Sum two arrays of floats of a kind of memory with the kernel of twill, as a collective does. A
- * run() of struct place_work, which ignores `work` and always returns TWILL_OK. */
+/* Set kind->array[PLACE_RESULT] to the sum of kind->array[PLACE_LEFT] and kind->array[PLACE_RIGHT],
+ * as floats, with the kernel of twill that collectives use. A run() of struct place_work, which
+ * ignores `work` and always returns TWILL_OK. */
 static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
@@ -111,9 +114,9 @@ static void *result_of(const struct place_run *run, const struct memory_kind *ki
     return work == PLACE_SEND || work == PLACE_SCRATCH ? run->plain[1] : kind->array[PLACE_RESULT];
 }
 
-/* Make the allreduce of column `work` and return its status. Memory of the kind are both buffers
- * and the library's scratch for PLACE_ALLREDUCE, the sent buffer for PLACE_SEND, the filled one for
- * PLACE_RECEIVE, and the scratch for PLACE_SCRATCH. The others are from malloc() or in DDR. */
+/* Sum floats over all ranks for column `work`. Returns the status. Memory of the kind are both
+ * buffers and the library's scratch for PLACE_ALLREDUCE, the sent buffer for PLACE_SEND, the filled
+ * one for PLACE_RECEIVE, and the scratch for PLACE_SCRATCH. All else is from malloc() or DDR. */
 static twill_status sum_up(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     return twill_allreduce(work == PLACE_SEND || work == PLACE_RECEIVE ? run->comm : kind->comm,
@@ -137,8 +140,8 @@ static double input_value(size_t i, int factor)
     return (double)(1 + i % 7) * factor;
 }
 
-/* Fill the inputs of column `work` with known values, and its result with -1. Each thread first
- * touches what it will use. */
+/* Fill the left and right arrays of a kind, and what column `work` sends, with known values, and
+ * the array or buffer for its result with -1. Each thread first touches what it will use. */
 static void fill_inputs(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     double *a = kind->array[PLACE_RESULT], *b = kind->array[PLACE_LEFT],
@@ -162,7 +165,8 @@ static void fill_inputs(const struct place_run *run, const struct memory_kind *k
     }
 }
 
-/* Check the result of column `work` and add all ranks' wrong elements to run->wrong. Collective. */
+/* Check the array or buffer that column `work` has filled, and add the wrong elements of all ranks
+ * to run->wrong. Collective. Returns TWILL_OK, or the error of the exchange. */
 static twill_status check_work(struct place_run *run, const struct memory_kind *kind, int work)
 {
     int64_t wrong = 0;
@@ -203,9 +207,9 @@ static twill_status measure_work(struct place_run *run, struct memory_kind *kind
     return check_work(run, kind, work);
 }
 
-/* Allocate the arrays of a kind of memory and measure all columns, or only the first three if there
- * is one rank. Sets kind->fallbacks to how many allocations of all ranks got other memory.
- * Collective. */
+/* Allocate the arrays of a kind of memory, which close_kind() frees, and measure all columns, or
+ * only the first three if there is one rank. Sets kind->fallbacks to how many allocations of all
+ * ranks got other memory. Collective. */
 static twill_status measure_kind(struct place_run *run, struct memory_kind *kind)
 {
     twill_counters counters;
@@ -290,7 +294,8 @@ static bool plot_kinds(const char *path, const struct memory_kind *kinds, size_t
     return good;
 }
 
-/* Free the arrays and destroy the communicator and context, as far as they exist. */
+/* Free the arrays and destroy the communicator and context of a kind, as far as they exist. The
+ * struct itself is a variable of the caller. */
 static void close_kind(struct memory_kind *kind)
 {
     for (int i = 0; kind->context != NULL && i < PLACE_ARRAYS; i++)
@@ -301,7 +306,8 @@ static void close_kind(struct memory_kind *kind)
     kind->context = NULL;
 }
 
-/* Create the context and communicator of a kind. If `bootstrap` is NULL, the job's is used. */
+/* Create the context and communicator of a kind. If `bootstrap` is NULL, the job's is used.
+ * Collective over its ranks. What was made before a failure stays in `kind` for close_kind(). */
 static twill_status open_kind(struct memory_kind *kind, const struct place_run *run,
                               const twill_bootstrap *bootstrap)
 {

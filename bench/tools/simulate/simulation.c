@@ -125,7 +125,8 @@ static void reply_all(struct simulation *s, uint32_t actor)
 }
 
 /* Cancel an actor's gradient or message in progress, and send it the new values, from which it
- * begins again. Modes that cancel have one shard, which this relies on. */
+ * begins again. While measuring, counts it as dropped unless the server has aggregated it already.
+ * Modes that cancel have one shard, which this relies on. */
 static void cancel(struct simulation *s, uint32_t actor)
 {
     enum message_phase phase = s->messages[actor].phase;

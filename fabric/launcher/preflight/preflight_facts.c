@@ -111,9 +111,9 @@ static void find_library(struct preflight_facts *facts)
     digest_file(facts->library_digest, facts->library_path);
 }
 
-/* Write to `path` where execvp() would find a program, and return 0. If it cannot be run, set
- * `path` to `program` and return an errno. Without a slash that is EACCES if only files without
- * permission were found, else ENOENT. */
+/* Write to `path` where execvp() would find a program, and return 0. A name with a slash, or any
+ * name without PATH, is the path itself. If it cannot be run, set `path` to `program` and return an
+ * errno. After a search that is EACCES if only files without permission were found, else ENOENT. */
 static int find_in_path(char path[PREFLIGHT_TEXT], const char *program)
 {
     const char *folders = strchr(program, '/') ? NULL : getenv("PATH");
@@ -142,7 +142,9 @@ static void find_program(struct preflight_facts *facts, const char *program)
         digest_file(facts->program_digest, facts->program_path);
 }
 
-/* Fill in where the key of the job comes from, and the digest or the fault of a key file. */
+/* Set facts->key if twillrun drew the key of the job. Read the key file that TWILL_KEY_FILE names
+ * or, if it is not set, .twill/key in the directory HOME if there is one. Set the file's digest, or
+ * its fault if it cannot be read. */
 static void find_key(struct preflight_facts *facts)
 {
     const char *job = getenv("TWILL_JOB"), *file = getenv("TWILL_KEY_FILE"), *home = getenv("HOME");

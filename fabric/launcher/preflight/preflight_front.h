@@ -29,7 +29,8 @@ typedef void (*preflight_line_fn)(void *user, int index, int rank, struct json_o
  * or false with errno set. */
 bool preflight_program_start(struct preflight_program *program, const char *const *word,
                              const struct rlimit *files);
-/* Write a command to its standard input. Gives up after a second. */
+/* Write `command`, as it is, to a program's standard input. Gives up without a message if the
+ * program has ended or reads too little for a second, so that its reply will be missing. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
 /* Read the output of n programs and pass its lines to handle(), until no program that still has
  * output owes a reply, or until_ns. */

@@ -366,7 +366,7 @@ static const struct import_source *find_source(const struct state_import *import
     return best;
 }
 
-/* Add a move if this rank takes part in it. Returns TWILL_OK or the error. */
+/* Add a move to import->move if this rank takes part in it. Returns TWILL_OK or the error. */
 static twill_status add_move(struct state_import *import, struct import_move move)
 {
     if (move.from != import->rank && move.to != import->rank)
@@ -383,7 +383,9 @@ static twill_status add_move(struct state_import *import, struct import_move mov
     return TWILL_OK;
 }
 
-/* Plan where range `index` of a rank comes from. TWILL_ERR_ARGUMENT if no rank brings it all. */
+/* Plan from which ranks the parts of range number `index` come that rank `rank` needs, and add
+ * those moves in which this rank takes part. Returns TWILL_OK, TWILL_ERR_ARGUMENT if no rank brings
+ * a part of it, or another error. */
 static twill_status plan_range(struct state_import *import, uint32_t rank, uint32_t index,
                                const struct twill_state_range *range)
 {
@@ -410,7 +412,9 @@ static twill_status plan_range(struct state_import *import, uint32_t rank, uint3
     return TWILL_OK;
 }
 
-/* Plan where all ranges that any rank needs come from. Returns TWILL_OK or the error. */
+/* Plan from which rank each range that any rank needs comes, and list in import->move those moves
+ * in which this rank takes part. Returns TWILL_OK, TWILL_ERR_ARGUMENT if no rank brings a part of
+ * one, or TWILL_ERR_MEMORY. */
 static twill_status plan_moves(struct state_import *import)
 {
     const struct twill_state_range *range = import->needed;

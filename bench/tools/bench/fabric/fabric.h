@@ -74,28 +74,35 @@ struct fabric_channel_ops {
     /* Get the number of memory registrations so far, and of uses of registered memory. */
     void (*count)(struct fabric_channel *channel, unsigned long long *registrations,
                   unsigned long long *hits);
+    /* Free what the channel has, but not the struct. Must be called also after a failed open. */
     void (*close)(struct fabric_channel *channel);
 };
 
-/* A means of communication between all ranks of the job, open until ops->close(). */
+/* A means of communication between all ranks of the job. A variable of its caller, who sets
+ * `transport` and `slots`. fabric_calls_open() or fabric_alone_open() sets the rest, and
+ * ops->close() frees what they made, but not the struct. */
 struct fabric_channel {
     const struct fabric_channel_ops *ops;
     const char *transport; /* as named in --transport */
     const char *interface; /* "calls" or "alone" */
-    size_t slots;
-    char what[256];         /* description of what carries the messages, or of a failure */
-    void *own;              /* state of the implementation */
-    twill_comm *world;      /* the communicator of the job, for exchanges besides the measurement */
-    twill_context *context; /* its twill_alloc() has the buffers */
+    size_t slots;          /* how many messages may be in progress, in slots numbered from 0 */
+    char what[256];        /* description of what carries the messages, or of a failure */
+    void *own;             /* state of the implementation */
+    twill_comm *world;     /* the communicator of the job, for exchanges besides the measurement */
+    /* A context for "calls", whose twill_alloc() has the buffers with --memory twill, destroyed by
+     * ops->close(). NULL for "alone". */
+    twill_context *context;
 };
 
-/* Open a channel by calls of the library, in a context whose settings lead to the transport.
- * Collective over `world`. On failure channel->what says why. Always close the channel. */
+/* Make a channel work by calls of the library, in a context whose settings lead to the transport.
+ * The caller has set channel->transport and channel->slots. Collective over `world`. On failure
+ * channel->what says why. The caller calls channel->ops->close(), also after a failure. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
-/* Open a channel that uses the transport directly, without communicators and calls of the library.
- * Collective over `world`, by which the ranks exchange their addresses. On failure channel->what
- * says why. Always close the channel. */
+/* Make a channel use its transport directly, without communicators and calls of the library. The
+ * caller has set channel->transport and channel->slots. Collective over `world`, by which the ranks
+ * exchange their addresses. On failure channel->what says why. The caller calls
+ * channel->ops->close(), also after a failure. */
 twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world,
                                const struct fabric_options *options);
 
@@ -110,7 +117,7 @@ struct fabric_column {
 /* Return the columns of a measurement, at most FABRIC_COLUMNS. A title of NULL ends them. */
 const struct fabric_column *fabric_columns(enum fabric_measurement measurement);
 
-/* The results for one size. */
+/* The results for one size, a variable of the caller of fabric_measure(). */
 struct fabric_row {
     size_t bytes, iterations;
     double value[FABRIC_COLUMNS];
@@ -118,7 +125,8 @@ struct fabric_row {
     double pingpong; /* of fi_pingpong, in microseconds or MB/s, or 0 if there is none */
 };
 
-/* The state of a run on one rank, in fabric_main(). */
+/* The state of a run on one rank, a variable of fabric_main(). `channel` is the open one, a
+ * variable of measure_channel(), or NULL. */
 struct fabric_run {
     struct fabric_options options;
     twill_context *context;
@@ -135,7 +143,7 @@ struct fabric_run {
     struct json_object *json_rows, *json_absent;
 };
 
-/* Measure one size. Collective. Values are set on every rank. */
+/* Measure messages of `bytes` bytes and set *row, on every rank. Collective. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
 /* Return the number of slots that the channel of a rank needs for the measurement. Each slot has
  * one message that is in progress. */

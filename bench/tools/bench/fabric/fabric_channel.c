@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A channel by calls of the library, made and freed with the channel. */
+/* The state of a channel by calls of the library, in channel->own. Made by fabric_calls_open() and
+ * freed by calls_close(). */
 struct calls {
     twill_context *context;
     twill_comm *comm;
@@ -69,6 +70,8 @@ static void calls_count(struct fabric_channel *channel, unsigned long long *regi
     *hits = counters.registration_hits;
 }
 
+/* Destroy the communicator and context of the channel and free its state. Frees no struct of the
+ * caller. */
 static void calls_close(struct fabric_channel *channel)
 {
     struct calls *calls = channel->own;

@@ -78,7 +78,8 @@ static bool add_transport(struct fabric_options *options, const char *name, size
     return true;
 }
 
-/* Parse the list of --transport, or "all". Returns false if a name is wrong. */
+/* Add the transports that the text of --transport lists, or "all", to `member`, a struct
+ * fabric_options. Returns false if a name is wrong. */
 static bool read_transports(void *member, const char *text)
 {
     struct fabric_options *options = member;
@@ -97,7 +98,8 @@ static bool read_transports(void *member, const char *text)
     return true;
 }
 
-/* Parse --interface, "calls", "alone" or "both". Returns false if it is none of them. */
+/* Set `calls` and `alone` of `member`, a struct fabric_options, from the text of --interface, which
+ * is "calls", "alone" or "both". Returns false if it is none of them. */
 static bool read_interface(void *member, const char *text)
 {
     struct fabric_options *options = member;
@@ -107,7 +109,8 @@ static bool read_interface(void *member, const char *text)
     return options->calls || options->alone;
 }
 
-/* Set a bool to whether --memory is "twill". Returns false unless it is that or "malloc". */
+/* Set `member`, a bool, to whether the text of --memory is "twill". Returns false unless it is that
+ * or "malloc". */
 static bool read_memory(void *member, const char *text)
 {
     bool *placed = member;

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A channel by a transport alone, made and freed with the channel. */
+/* The state of a channel by a transport alone, in channel->own. Made by fabric_alone_open() and
+ * freed by alone_close(). */
 struct alone {
     struct twill_oob *oob;
     struct twill_world world;
@@ -138,6 +139,8 @@ static void alone_count(struct fabric_channel *channel, unsigned long long *regi
     *hits = counters.registration_hits;
 }
 
+/* Close the transport of the channel and what it uses, and free the state of the channel. Frees no
+ * struct of the caller. */
 static void alone_close(struct fabric_channel *channel)
 {
     struct alone *alone = channel->own;

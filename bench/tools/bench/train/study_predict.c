@@ -25,7 +25,9 @@ static double measured_cost(twill_context *context, const char *question, const 
     return -1;
 }
 
-/* Return the seconds of a collective by measured times or the price model, or -1 without both. */
+/* Return the seconds of a collective by the algorithm that would be chosen for it. They are
+ * measured ones if a tuning file has them, else those of the price model. Returns -1 if the choice
+ * has no price. */
 static double price(const struct twill_study *study, const struct twill_study_row *row,
                     const char *collective, size_t bytes)
 {

@@ -44,7 +44,7 @@ struct peer {
     size_t bytes[2];
 };
 
-/* One call to time. */
+/* One call to time, a plain value. Its maker owns the buffers that it points to. */
 struct peer_call {
     enum twill_compare_collective collective;
     const float *src;

@@ -32,13 +32,12 @@ namespace
 struct step_queue;
 
 /* What the program has of Gloo, from begin() to end(). `way` is the argument, ring, bcube or
- * halving. `persistent` is an object of Gloo's older interface, from prepare() to release(), or
- * null. `queue` is that of the played steps, from steps_open() to steps_close(). */
+ * halving. `persistent` is an object of Gloo's older interface, for halving. */
 struct gloo_state {
     std::shared_ptr<gloo::rendezvous::Context> context;
-    std::unique_ptr<gloo::Algorithm> persistent;
+    std::unique_ptr<gloo::Algorithm> persistent; /* from prepare() to release(), or null */
     std::string way;
-    std::unique_ptr<step_queue> queue;
+    std::unique_ptr<step_queue> queue; /* from steps_open() to steps_close(), or null */
 };
 
 /* Reductions of a played step, which a thread makes in order. Calls of Gloo block, and programs
@@ -143,6 +142,7 @@ void end(struct peer *peer)
     delete of(peer);
 }
 
+/* Wait until all ranks have called this. Returns 0, or 1 after peer_say(). */
 int barrier(struct peer *peer)
 {
     try {
@@ -194,7 +194,8 @@ int supports(struct peer *peer, enum twill_compare_collective collective)
     return collective < TWILL_COMPARE_COMMON && collective != TWILL_COMPARE_REDUCE_SCATTER;
 }
 
-/* Sum floats over all ranks by Gloo's ring or, if chosen, its bcube, in place or not. */
+/* Sum call->count floats over all ranks into call->dst, by Gloo's ring or, if chosen, its bcube.
+ * The input is call->src, which may be call->dst. Throws if Gloo fails. */
 void allreduce(gloo_state *own, const struct peer_call *call)
 {
     gloo::AllreduceOptions options(own->context);
@@ -208,6 +209,7 @@ void allreduce(gloo_state *own, const struct peer_call *call)
     gloo::allreduce(options);
 }
 
+/* Broadcast call->count floats at call->dst from rank 0, in place. Throws if Gloo fails. */
 void broadcast(gloo_state *own, const struct peer_call *call)
 {
     gloo::BroadcastOptions options(own->context);
@@ -216,7 +218,8 @@ void broadcast(gloo_state *own, const struct peer_call *call)
     gloo::broadcast(options);
 }
 
-/* Gather call->count floats of each of the `size` ranks on all of them. Throws on failure. */
+/* Gather call->count floats at call->src of each of the `size` ranks at call->dst of all ranks.
+ * Throws if Gloo fails. */
 void allgather(gloo_state *own, const struct peer_call *call, size_t size)
 {
     gloo::AllgatherOptions options(own->context);

@@ -73,12 +73,13 @@ struct twill_compare_frame {
     uint64_t bytes; /* of the payload that follows */
 };
 
-/* The payload of TWILL_COMPARE_HELLO. */
+/* The payload of TWILL_COMPARE_HELLO. The token names the program and the comparison, and is no
+ * secret. `congestion` is the host's TCP congestion control. */
 struct twill_compare_hello {
     char token[40], boot_id[40], host[64], congestion[16];
     int32_t pid;
     uint8_t cpus[TWILL_COMPARE_CPUS / 8]; /* CPUs that it may use */
-    double turns_per_second;              /* of the core of rank 0, see played_compute.h */
+    double turns_per_second;              /* of the core of rank 0, else 0, see played_compute.h */
 };
 
 /* The payload of TWILL_COMPARE_WELCOME. */

@@ -20,7 +20,7 @@ struct raw_state {
     int next, before;  /* sockets, which are the same between two hosts */
     size_t step;       /* bytes after which it waits for those of the rank before, or SIZE_MAX */
     bool pingpong, turned; /* turned if the second rank sends next */
-    char *landing;         /* receive buffer */
+    char *landing;         /* receive buffer, whose contents are not used */
     size_t window;         /* size of the part that is used */
     size_t capacity;
 };
@@ -146,8 +146,9 @@ static int send_some(int link, const char *data, size_t bytes, size_t *sent)
                : count_moved(send(link, data + *sent, bytes - *sent, MSG_NOSIGNAL), sent);
 }
 
-/* Receive what has arrived of `bytes` bytes into state->landing, and add it to *received. Returns 0
- * if that is something, 1 if it is nothing, also because all is received, or -1 on failure. */
+/* Receive what has arrived of `bytes` bytes into state->landing, and add it to *received. Bytes
+ * beyond state->window overwrite earlier ones. Returns 0 if something arrived, 1 if nothing did,
+ * also because all is received, or -1 on failure. */
 static int receive_some(int link, const struct raw_state *state, size_t bytes, size_t *received)
 {
     size_t at = *received % state->window, most = bytes - *received;
@@ -174,7 +175,8 @@ static int land_buffer(struct peer *peer, size_t bytes)
 }
 
 /* Send `out` bytes of `src` to socket `to`, and receive `in` bytes from socket `from` into the
- * state's receive buffer, at the same time. Returns 0, or 1 after peer_say(). */
+ * receive buffer, whose contents are not used, at the same time. Returns 0, or 1 after
+ * peer_say(). */
 static int move_links(struct peer *peer, int to, int from, const float *src, size_t out, size_t in)
 {
     size_t sent = 0, received = 0;
@@ -191,8 +193,8 @@ static int move_links(struct peer *peer, int to, int from, const float *src, siz
     return 0;
 }
 
-/* Send `out` bytes of `src` to the next host, and receive `in` bytes from the one before into the
- * state's receive buffer. Both are in steps of state->step bytes. Returns 0, or 1 on failure. */
+/* Send `out` bytes of `src` to the next host, and receive and discard `in` bytes from the one
+ * before. Both are in steps of state->step bytes. Returns 0, or 1 after peer_say(). */
 static int shift(struct peer *peer, const float *src, size_t out, size_t in)
 {
     const struct raw_state *state = of(peer);
@@ -218,8 +220,9 @@ static int barrier(struct peer *peer)
     return 0;
 }
 
-/* Send to the next host and receive from the one before what the collective must at least carry
- * between hosts. Each rank of a host does its part of it. Returns 0, or 1 after peer_say(). */
+/* Send bytes of call->src to the next host and receive from the one before, as many as the
+ * collective must at least carry between hosts. Each rank of a host does its part. Data that arrive
+ * are discarded, and call->dst is not written. Returns 0, or 1 after peer_say(). */
 static int exchange_call(struct peer *peer, const struct peer_call *call)
 {
     const struct raw_state *state = of(peer);
@@ -248,7 +251,9 @@ static int exchange_call(struct peer *peer, const struct peer_call *call)
     }
 }
 
-/* Make an exchange, or one way of a ping-pong. Returns 0, or 1 on failure. */
+/* Exchange what the call must carry between hosts or, in the mode pingpong, move call->src one way
+ * between the first ranks of two hosts. Data that arrive are discarded, and call->dst is not
+ * written. Returns 0, or 1 after peer_say(). */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct raw_state *state = of(peer);

@@ -216,8 +216,8 @@ inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count
 struct Claim {
     uint64_t job;    /* id of its job, or 0 */
     uint64_t number; /* random; rank 0's becomes the number of the group and of a new job */
-    int32_t rank;    /* rank in its job */
-    int32_t size;    /* size of its job */
+    int32_t rank;    /* rank in its job, or in the group if it has none */
+    int32_t size;    /* size of its job, or of the group if it has none */
 };
 
 /* A group's communicator, job and number. Its CallQueue owns it. Constant until the group ends. */
