@@ -62,8 +62,9 @@ struct twill_hierarchy_level {
     uint32_t fanout, me;      /* members of the unit of this rank, and the index of its member */
 };
 
-/* The levels of a composed schedule as one rank sees them, made by twill_hierarchy_open() and freed
- * by twill_hierarchy_close(). */
+/* The levels of a composed schedule as one rank sees them. A variable of the caller.
+ * twill_hierarchy_open() sets it and allocates the arrays of its levels, and
+ * twill_hierarchy_close() frees these. */
 struct twill_hierarchy {
     const struct twill_world *world;
     struct twill_hierarchy_level level[TWILL_MAX_LEVELS];

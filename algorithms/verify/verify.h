@@ -82,7 +82,8 @@ struct twill_read {
     uint32_t reader, time, next;
 };
 
-/* All memory of all ranks in one verification. */
+/* All memory of all ranks in one verification, part of struct twill_checker. twill_cells_open()
+ * makes its arrays, and twill_cells_close() frees them. */
 struct twill_cells {
     struct twill_cell *cell;
     struct twill_read *read;             /* [0] unused */

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A list in memory. twill_bench_list_read() fills it, twill_bench_list_free() releases it. */
+/* A list of the keys of gradients, part of the state of its caller. twill_bench_list_read() fills
+ * it. twill_bench_list_free() frees its arrays and sets it to zero. */
 struct twill_bench_list {
     size_t keys; /* 0 if there is no list */
     uint64_t *elements;

@@ -14,7 +14,8 @@ void twill_json_count(struct json_object *object, const char *key, size_t count)
 /* Add a member that is a number, or null if the value is NAN. */
 void twill_json_real(struct json_object *object, const char *key, double value);
 
-/* A JSON file from twill_json_file_create() to twill_json_file_close(). */
+/* A JSON file from twill_json_file_create() to twill_json_file_close(). The struct is part of the
+ * state of the caller. */
 struct twill_json_file {
     struct json_object *root; /* document, begun with the version of twill, or NULL once closed */
     const char *path;         /* as given to twill_json_file_create() */

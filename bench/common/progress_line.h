@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The progress line of this process. twill_bench_progress_begin() sets it. */
+/* The progress line of this process, part of the state of its caller. twill_bench_progress_begin()
+ * sets it, and there is nothing to free. */
 struct twill_bench_progress {
     bool on;              /* standard error is a terminal, and this process may write to it */
     bool there;           /* the line is visible */

@@ -177,7 +177,7 @@ twill_status twill_oob_lend(struct twill_oob **oob, const struct twill_oob *like
 void twill_oob_lend_seal(struct twill_oob *oob);
 #define TWILL_JOIN_HANDLE_TEXT 256 /* most bytes of a handle's text, one line without secrets */
 /* The handle by which new processes find a job that grows, parsed. In a reconfiguration, each
- * process has a handle, with 0 as size and guests, by which the others find it. */
+ * process has a handle, with 0 as size and guests, by which the others find it. A plain value. */
 struct twill_join_handle {
     uint32_t epoch;        /* of the job after its growth; if size is 0, the present one */
     uint32_t size, guests; /* ranks of the larger job; those of them that are new */

@@ -50,7 +50,8 @@ struct twill_elastic_process {
     long pid;
 };
 
-/* This process in a job that may grow (twillrun --elastic). twill_elastic_read() fills it in. */
+/* This process in a job that may grow (twillrun --elastic). A plain value, which
+ * twill_elastic_read() sets. */
 struct twill_elastic_job {
     char folder[PATH_MAX];            /* where processes of this host find each other by files */
     char address[TWILL_ADDRESS_TEXT]; /* where other hosts reach this one, or empty */

@@ -407,9 +407,9 @@ bool twill_stream_add(struct twill_stream *stream, const char *data, size_t byte
 /* Write the incomplete line and close the stream. */
 void twill_stream_end(struct twill_stream *stream);
 
-/* A job, as the agent of one host parses it from its standard input. Made by twill_job_read().
- * Strings point into `bytes`. twill_job_free() frees that and all arrays, with those in
- * `options`. */
+/* A job, as the agent of one host parses it from its standard input. A variable of the agent, which
+ * twill_job_read() sets. Strings point into `bytes`. twill_job_free() frees that and all arrays,
+ * with those in `options`, but not the struct. */
 struct twill_host_job {
     struct twill_options options; /* ranks, elastic, bind, report, assignments, command */
     const char *key;              /* TWILL_JOB */

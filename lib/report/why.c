@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A parsed question to twill_context_why(), while it is answered. */
+/* A parsed question to twill_context_why(), on the stack of the function that answers it. */
 struct question {
     struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
     struct twill_dense dense;            /* the layer asked about, if rows > 0 */

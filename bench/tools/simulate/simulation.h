@@ -16,7 +16,8 @@ struct pending_event {
 };
 
 /* A binary heap of pending events, with at most one for each slot, so that one can be moved or
- * cancelled in O(log n). event_heap_create() makes the arrays, event_heap_free() frees them. */
+ * cancelled in O(log n). Part of the struct that uses it. event_heap_create() makes its arrays,
+ * event_heap_free() frees only these. */
 struct event_heap {
     struct pending_event *events; /* `count` of them, the first of which is the earliest */
     uint32_t *place;              /* of each slot in `events`, or EVENT_NONE */
@@ -28,6 +29,7 @@ struct event_heap {
 /* Make an empty heap for the events of slots 0 to `slots` - 1. Returns false if out of memory.
  * Always free it. */
 bool event_heap_create(struct event_heap *heap, uint32_t slots);
+/* Free the arrays of a heap, which must not be used again. */
 void event_heap_free(struct event_heap *heap);
 /* Schedule the event of a slot, replacing the one that it has. `order` decides at equal times. */
 void event_heap_set(struct event_heap *heap, uint32_t slot, double time, uint64_t order);
@@ -36,7 +38,8 @@ bool event_heap_remove(struct event_heap *heap, uint32_t slot);
 
 /* A link that messages share, which is all endpoints of a server in one direction. Messages in
  * progress get equal rates, as with TCP and max-min fairness, and none gets more than the link of
- * its worker has. At most `credits` messages are in progress. Others wait in order of arrival. */
+ * its worker has. At most `credits` messages are in progress. Others wait in order of arrival. Part
+ * of the simulation. shared_link_create() makes its heaps, shared_link_free() frees only these. */
 struct shared_link {
     double capacity, most;   /* bytes per second of all messages together, and of one */
     double length;           /* bytes of a message, equal for all */
@@ -86,7 +89,8 @@ enum law_kind {
         LAW_KIND_COUNT
 };
 
-/* A law of probability of times, set by law_parse() and freed by law_free(). */
+/* A law of probability of times, part of the setup of a simulation. law_parse() sets it, and
+ * law_free() frees only its samples. */
 struct law {
     enum law_kind kind;
     double a, b;     /* the numbers of its text */
@@ -219,7 +223,8 @@ double simulation_factor(const struct simulation_problem *problem, uint64_t stal
 bool simulation_run(struct simulation_result *result, const struct simulation_setup *setup);
 
 /* The parameters w of the function in `problem`, which are simulated from learning_create() to
- * learning_free(). `curvature` has its factors h, and `sums` what the next update subtracts,
+ * learning_free(). These make and free the arrays of the struct, which is part of the simulation.
+ * `curvature` has the factors h of the function, and `sums` what the next update subtracts,
  * gradients times learning rates. */
 struct learning {
     const struct simulation_problem *problem;

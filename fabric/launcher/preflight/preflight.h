@@ -19,7 +19,8 @@
 #define PREFLIGHT_PROBE     65536 /* bytes sent over each connection */
 /* Time for a connection, and again for its data, longer than TCP's first retransmission. */
 #define PREFLIGHT_REACH_NS UINT64_C(3000000000)
-/* The facts that a host reports about itself, as the lists name them. */
+/* The facts that a host reports about itself, as the lists name them. A plain value, which a host
+ * has about itself and the front has of each host (struct preflight_host). */
 struct preflight_facts {
 #define PREFLIGHT_MEMBER(name) int64_t name;
     PREFLIGHT_NUMBERS(PREFLIGHT_MEMBER)

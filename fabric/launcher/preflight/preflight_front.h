@@ -46,7 +46,7 @@ void preflight_program_said(const struct preflight_program *program, const char 
 int preflight_job_choose(const struct preflight *all, bool *chosen);
 
 /* The distribution of round trips (us), or of times for a MB (s, the inverse of MB/s), over the
- * pairs of ranks on a host or between hosts. */
+ * pairs of ranks on a host or between hosts. A plain value, which preflight_spread_find() sets. */
 struct preflight_spread {
     size_t pairs;
     double median, deviation; /* the median distance from the median */

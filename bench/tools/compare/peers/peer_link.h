@@ -129,7 +129,8 @@ struct twill_compare_result {
     char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
 
-/* The connection of a rank to the driver, open from peer_link_open() until the program ends. */
+/* The connection of a rank to the driver, part of struct peer. Open from peer_link_open() until the
+ * program ends. */
 struct peer_link {
     int socket;                 /* -1 if there is none yet */
     int local;                  /* all ranks are on the host of the driver */
