@@ -144,10 +144,10 @@ static twill_status try_sizes(struct twill_server *server, const size_t *sizes, 
                                    twill_search_agree(search, server->parent));
 }
 
-/* Set *bytes, equal on all ranks, to how many bytes of tensors a step of the trial of chunk sizes
- * may push and pull. It follows from the time of two smaller steps. Set it to 0, after the first
- * one if that suffices, if the network is too slow for a trial. Returns TWILL_OK or the error of
- * try_sizes(). Collective. */
+/* Set *bytes, equal on all ranks, to the bytes of tensors that a step of the trial of sizes may
+ * exchange (4 to 16 MiB). They follow from the time of two smaller steps. If these show that the
+ * network is too slow for a trial, the result is 0. Returns TWILL_OK or the error of try_sizes().
+ * Collective. */
 static twill_status size_sample(struct twill_server *server, size_t *bytes)
 {
     static const size_t probes[] = {TRIAL_BYTES_FIRST, TRIAL_BYTES_PROBE};
@@ -167,9 +167,9 @@ static twill_status size_sample(struct twill_server *server, size_t *bytes)
     return TWILL_OK;
 }
 
-/* Set cut.chunk_bytes to the fastest size of a trial, and log it. Leave it 0 if the tensors are too
- * small or the network is too slow for a trial. Returns TWILL_OK in both cases, TWILL_ERR_MEMORY,
- * or another error, which breaks the server. Collective. */
+/* Set cut.chunk_bytes to the fastest size of a trial, and log it. Leave it 0 if there is one rank,
+ * the tensors are too small, or the network is too slow for a trial. Returns TWILL_OK in these
+ * cases, TWILL_ERR_MEMORY, or another error, which breaks the server. Collective. */
 static twill_status choose_by_trial(struct twill_server *server)
 {
     struct twill_step_search search = {0};

@@ -144,7 +144,8 @@ twill_status twill_server_worst_status(twill_comm *comm, twill_status status, tw
 }
 
 /* Return TWILL_OK if no rank has failed. Otherwise break the server and return this rank's own
- * `status` or, if that is TWILL_OK, the worst of all. Collective over `comm`. */
+ * `status` or, if that is TWILL_OK, the worst of all. If this is before any shard runs, also note
+ * that no rank uses offered memory. Collective over `comm`. */
 static twill_status agree_status(struct twill_server *server, twill_comm *comm, twill_status status)
 {
     twill_status call, worst = twill_server_worst_status(comm, status, &call);
@@ -160,7 +161,8 @@ static twill_status agree_status(struct twill_server *server, twill_comm *comm, 
     return TWILL_OK;
 }
 
-/* Set rule.need, the number of gradients that make an update, from the mode and options.k. */
+/* Set rule.need from the mode. It is 1 in async and bounded, and floor(workers / options.k) but at
+ * least 1 in softsync. Otherwise it is options.k, which mode sync does not use. */
 static void set_need(struct twill_server *server)
 {
     uint32_t k = (uint32_t)server->options.k;
@@ -177,7 +179,9 @@ static void set_need(struct twill_server *server)
     }
 }
 
-/* Run the steps of the commit. If one fails on a rank, returns an error on all. Collective. */
+/* Run the steps of the commit up to the start of the shards' threads. The caller then marks the
+ * server as committed and pulls the parameters. If a step fails on a rank, returns an error on all.
+ * Collective. */
 static twill_status commit_server(struct twill_server *server)
 {
     TWILL_TRY(NULL, twill_server_compare(server));
@@ -239,7 +243,8 @@ twill_status twill_server_commit(twill_server *server)
     return status == TWILL_ERR_BROKEN ? server->failure.error.status : status;
 }
 
-/* Keep other threads out of the server. Returns false if one stays in it for TWILL_TIMEOUT. */
+/* Remove and free server->hook, if any, so that no thread that waits for something else advances
+ * the server. Returns false, keeping the hook, if one is still in it after TWILL_TIMEOUT. */
 static bool unhook(struct twill_server *server, const twill_context *context)
 {
     if (server->hook != NULL && !twill_advancer_remove(server->hook, context))
@@ -257,10 +262,10 @@ static bool all_have_stopped(struct twill_server *server)
     return twill_barrier(server->comm) == TWILL_OK;
 }
 
-/* End and free a server. `end` says what the other ranks do meanwhile. `context` frees its memory,
- * but memory that a live rank of this node may still use is kept as long as the context. If another
- * thread has been advancing the server for TWILL_TIMEOUT, a warning is given, and server,
- * communicator and context are kept. */
+/* End and free a server and those it has replaced. `end` says what the other ranks do meanwhile.
+ * Memory that a live rank of this node may still use is kept as long as the context. If another
+ * thread has been advancing the server for TWILL_TIMEOUT, only stop the shards' threads and
+ * warn. */
 static void close_server(struct twill_server *server, twill_context *context,
                          enum twill_server_end end)
 {
@@ -342,9 +347,10 @@ static twill_status add_again(struct twill_server *to, const struct twill_server
     return TWILL_OK;
 }
 
-/* Give the successor the old server, which it ends later, with the tensors, rule, chunk size and
- * chunks that this rank has of it. The successor owns it also after an error, which the caller
- * keeps for the commit, where all ranks learn it. */
+/* Give the successor the old server, which it ends later, with the tensors, hyperparameters, chunk
+ * size and chunks' records that this rank has of it. Returns TWILL_OK or the error, which the
+ * caller keeps for the commit, where all ranks learn it. The successor owns `from` in both
+ * cases. */
 static twill_status hand_over(struct twill_server *to, struct twill_server *from)
 {
     to->past.old = from;

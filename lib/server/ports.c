@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Encode a chunk's gradient to key->sent. A sparse list follows its length. */
+/* Encode a chunk's gradient to key->sent, from place->wire_at on, and update its residual, if there
+ * is one. A sparse list follows its length. */
 static void encode_chunk(const struct twill_server *server, const struct twill_server_key *key,
                          const struct twill_chunk_place *place)
 {
@@ -119,8 +120,8 @@ static twill_status fail_server(struct twill_server *server, uint32_t number)
             : "there are no replicas of them");
 }
 
-/* Return whether this rank needs another server for chunks of `key` (-1 for any) or their replicas.
- * A rank that only serves needs all others, without which the job cannot continue. */
+/* Return whether this rank needs server `number` for chunks of `key` or their replicas. If `key` is
+ * -1, or if this rank only serves, it needs every server. It never needs itself. */
 static bool needs_server(const struct twill_server *server, uint32_t number, int key)
 {
     bool needed = key < 0 || !twill_server_works(server);
@@ -133,7 +134,8 @@ static bool needs_server(const struct twill_server *server, uint32_t number, int
     return needed && server->roles.server_rank[number] != server->rank;
 }
 
-/* Return the first shard whose link is lost, or server->roles.shards if there is none. */
+/* Return the first shard to which this worker has lost its link before it has left, or
+ * server->roles.shards if there is none. */
 static uint32_t find_lost(struct twill_server *server)
 {
     uint32_t c = 0;
@@ -173,9 +175,9 @@ static bool has_served(const struct twill_server *server)
     return served;
 }
 
-/* Break the server and return its error if a rank lacks memory or descriptors, or a server needed
- * for `key` (-1 for any) has died. A death counts once a second call finds it, or at once if a link
- * is lost. Until then, answers may still arrive. Otherwise return TWILL_OK. */
+/* Break the server and return its error if a rank lacks memory or descriptors or this worker has
+ * lost any link. Do so also if a server needed for `key` (-1 for any) is found dead again, as
+ * answers may arrive before, unless has_served(). Otherwise return TWILL_OK. */
 static twill_status check_servers(struct twill_server *server, int key)
 {
     struct twill_error failure;
@@ -253,7 +255,8 @@ static twill_status time_out_wait(struct twill_server *server, int key, const ch
                              tensor, (double)comm.timeout_ns * 1e-9, comm.timeout_name, silent);
 }
 
-/* One twill_server_await(), on its stack. `since` is when server->moved last became `moved`. */
+/* One twill_server_await(), on its stack, with the call's arguments. `since` is when server->moved
+ * last became `moved`, and `next_check` is when servers are checked next, by twill_now(). */
 struct port_wait {
     struct twill_server *server;
     bool (*done)(struct twill_server *server, int key);
@@ -278,8 +281,8 @@ static bool is_over(const void *awaited)
 }
 
 /* Check a wait that is not over. `of` is its struct port_wait, and `state` is not read. Break the
- * server and return its error if a server that the wait needs has died, or if nothing has moved for
- * the timeout. Otherwise return TWILL_OK. */
+ * server and return its error by check_servers(), which looks only at times, or if nothing has
+ * moved for the timeout. Otherwise return TWILL_OK. */
 static twill_status check_wait(void *of, struct twill_waiting *state)
 {
     struct port_wait *wait = of;

@@ -7,10 +7,10 @@
 
 /* --- chunk_size.c --- */
 /* Set cut.chunk_bytes if options.chunk_bytes is 0. The size is that of the server that this one
- * replaces, or of a file that a rank has loaded. Without either, a trial finds the fastest size or,
- * where that does not pay, a rule gives it. Returns TWILL_OK or, on all ranks, the error that
- * breaks the server. That is TWILL_ERR_MISMATCH if ranks have older sizes that differ.
- * Collective. */
+ * replaces, or of a file that a rank has loaded. Without either, a trial finds the fastest size. A
+ * rule gives it if pushes are compressed, or if tensors, network or memory do not allow a trial.
+ * Returns TWILL_OK or, on all ranks, the error that breaks the server. That is TWILL_ERR_MISMATCH
+ * if ranks have older sizes that differ. Collective. */
 twill_status twill_server_choose_chunk_bytes(struct twill_server *server);
 
 /* --- create.c --- */
@@ -48,11 +48,14 @@ twill_status twill_server_open_memory(struct twill_server *server);
 /* Return the lowest other live rank of this node, which may use memory that this rank has offered.
  * Returns TWILL_NO_RANK if there is none or nothing was offered. */
 uint32_t twill_server_memory_user(const struct twill_server *server);
-/* Free the memory of twill_server_open_memory(), but not what others may map if `keeps`. */
+/* Free this rank's ports, and the control memory, buffers of keys and residuals that
+ * twill_server_open_memory() has allocated. If `keeps`, what others may map is not freed, that is,
+ * the control memory and the buffers. Shards and links must be closed before. */
 void twill_server_close_memory(struct twill_server *server, bool keeps);
 
 /* --- ports.c --- */
-/* Encode or copy a key's gradient to key->sent before a push. Copies nothing to the same memory. */
+/* Encode a key's gradient to key->sent before a push, and update its residual. A gradient that is
+ * not encoded is copied there, unless it is the same memory. */
 void twill_server_encode(struct twill_server *server, struct twill_server_key *key);
 /* Copy key->landed to the key's parameters after a pull, unless both are the same memory. */
 void twill_server_land(struct twill_server *server, struct twill_server_key *key);
@@ -62,8 +65,10 @@ bool twill_server_progress(struct twill_server *server);
 /* Break the server and return the error if a server has died that this rank needs for `key` (-1 for
  * any key), or a rank lacks memory. Looks only at times, and otherwise returns TWILL_OK. */
 twill_status twill_server_check(struct twill_server *server, int key);
-/* Advance the server until done(server, key), where key -1 means all. Returns the error that breaks
- * it meanwhile, such as TWILL_ERR_TIMEOUT if nothing moves, with a message that names `what`. */
+/* Advance the server until done(server, key), where key -1 means all. Returns TWILL_OK, or the
+ * error with which the server is broken, such as TWILL_ERR_TIMEOUT if nothing moves, with a message
+ * that names `what`. If a rank lacks memory or another resource, also informs all ranks
+ * (twill_server_tell_loss()). */
 twill_status twill_server_await(struct twill_server *server,
                                 bool (*done)(struct twill_server *server, int key), int key,
                                 const char *what);

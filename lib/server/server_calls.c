@@ -30,7 +30,9 @@ static bool is_under_way(_Atomic uint64_t *begun, _Atomic uint64_t *ended)
            atomic_load_explicit(begun, memory_order_relaxed);
 }
 
-/* Begin a push, a pull or both of key `index`, by `kind`. Refuses to if one is under way. */
+/* Begin a push, a pull or both of key `index`, by `kind` (TWILL_ORDER_*), for `call`. Returns
+ * TWILL_OK, the error of check_key(), or TWILL_ERR_ARGUMENT if one of the same kind is under
+ * way. */
 static twill_status begin(struct twill_server *server, int index, unsigned kind, const char *call)
 {
     TWILL_TRY(NULL, check_key(server, call, index));
@@ -75,7 +77,8 @@ twill_status twill_server_push_pull_all(twill_server *server, size_t count, cons
     return TWILL_OK;
 }
 
-/* Return whether no push of key `index` is under way. Notes it when all shards have answered. */
+/* Return whether no push of key `index` is under way. If all shards have answered the one under
+ * way, end it first. */
 static bool push_has_ended(struct twill_server *server, int index)
 {
     struct twill_server_key *key = &server->key[index];
@@ -114,7 +117,8 @@ static bool pull_has_ended(struct twill_server *server, int index)
     return true;
 }
 
-/* Return whether a key, or every key if -1, has no push or pull under way. Notes what has ended. */
+/* Return whether a key, or every key if -1, has no push or pull under way. Ends what all shards
+ * have answered, with -1 only up to the first key that has not ended. */
 static bool key_has_ended(struct twill_server *server, int index)
 {
     if (index >= 0) {

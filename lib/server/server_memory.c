@@ -8,7 +8,8 @@
 #define NOWHERE           UINT64_MAX /* in place of an offset: not shared by this rank */
 #define WORDS_BEFORE_KEYS 1u         /* of a rank's offer, the offset of its control memory */
 
-/* Return the offer of a rank in `all`, which has those of all ranks. */
+/* Return a rank's part of all[], which has the offsets of memory that each rank offers
+ * (exchange_offers()). */
 static uint64_t *offer_of(const struct twill_server *server, uint64_t *all, uint32_t rank)
 {
     return all + (size_t)rank * (WORDS_BEFORE_KEYS + 2 * (size_t)server->keys);
@@ -79,7 +80,8 @@ static bool maps(const struct twill_server *server, uint64_t *all, uint32_t work
     return all_there;
 }
 
-/* Set *(void **)pointer to zeroed memory of twill_alloc(). Returns its status. */
+/* Set *(void **)pointer to zeroed memory of twill_alloc(). Returns its status, and sets
+ * failure.error if it fails. */
 static twill_status allocate_shared(struct twill_server *server, void *pointer, size_t bytes)
 {
     void *memory = NULL;
@@ -102,8 +104,9 @@ static bool is_mapped_by_others(const struct twill_server *server)
 }
 
 /* Set a key's buffers at a worker. Memory that the caller did not give is allocated. Gradients to
- * be encoded get a second buffer. So does memory that servers must map (`mapped`) but that is not
- * from twill_alloc(), for copies. Fails only if out of memory. */
+ * be encoded get a second buffer and, if the coder needs it, a residual. Memory that servers must
+ * map (`mapped`) but that is not from twill_alloc() gets a copy that is. Fails only if out of
+ * memory. */
 static twill_status place_key(struct twill_server *server, struct twill_server_key *key,
                               bool mapped)
 {
@@ -151,7 +154,9 @@ static void count_chunks(struct twill_server *server)
     }
 }
 
-/* Make the worker's ports from the offers of all ranks. Fails only if out of memory. */
+/* Make the worker's ports from the offers of all ranks. A port to a server whose memory is not
+ * mapped here gets own_answer, and twill_links_open() sets its link. Fails only if out of
+ * memory. */
 static twill_status open_ports(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -207,9 +212,9 @@ static void map_worker(struct twill_server *server, uint64_t *all, struct twill_
     }
 }
 
-/* Allocate the shards of this rank and what each keeps about the workers. Set where it finds a
- * worker's memory, from the offsets that all ranks have offered (`all`). Fails only if out of
- * memory. */
+/* Allocate the shards of this rank, without chunks, and what each keeps about the workers. Set
+ * where it finds a worker's memory, from the offsets that all ranks have offered (`all`), and where
+ * its thread is to run. Fails only if out of memory. */
 static twill_status open_workers(struct twill_server *server, uint64_t *all)
 {
     struct twill_error *error = &server->failure.error;
@@ -232,8 +237,8 @@ static twill_status open_workers(struct twill_server *server, uint64_t *all)
 }
 
 /* Set mine[] to the offsets of this rank's control memory and each key's `sent` and `landed` in its
- * heap of twill_alloc(). Memory outside it has the offset NOWHERE. Set all[] to the mine[] of all
- * ranks, in their order. Returns TWILL_OK or the error. Collective. */
+ * heap of twill_alloc(), or NOWHERE if outside. Set all[] to the mine[] of all ranks, in their
+ * order, and then memory.offered. Returns TWILL_OK or the error. Collective. */
 static twill_status exchange_offers(struct twill_server *server, uint64_t *mine, uint64_t *all)
 {
     size_t words = WORDS_BEFORE_KEYS + 2 * (size_t)server->keys;

@@ -237,8 +237,8 @@ static twill_status explain_lack(struct twill_server *server, twill_status statu
 }
 
 /* Compare options and the number of tensors over the ranks. Also destroy the server that this one
- * replaces, if any. Breaks the server and returns the error on all ranks if they differ, or if
- * `own`, a rank's status so far, is an error. */
+ * replaces, if any, unless the exchange fails. Breaks the server and returns the error on all ranks
+ * if they differ, or if `own`, a rank's status so far, is an error. Collective. */
 static twill_status compare_options(struct twill_server *server, twill_status own)
 {
     struct compared_option list[OPTIONS_MOST];
@@ -271,7 +271,8 @@ twill_status twill_server_fail_compare(struct twill_server *server, twill_status
     return status;
 }
 
-/* Compare the tensors over the ranks, and fail if any differs. hash[2n + 1] is scratch memory. */
+/* Compare the tensors over the ranks. Breaks the server and returns TWILL_ERR_MISMATCH if any
+ * differs. hash[2n + 1], for n tensors, is scratch memory. Collective. */
 static twill_status compare_keys(struct twill_server *server, uint64_t *hash)
 {
     size_t n = server->keys, found;

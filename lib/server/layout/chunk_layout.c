@@ -104,7 +104,8 @@ static size_t chunk_elements(const struct twill_server *server, const struct twi
     return bytes == TWILL_SERVER_WHOLE_TENSORS ? key->count : bytes / twill_type_size(key->type);
 }
 
-/* Fill cut.place with the chunks of all tensors. Fails if they are too many or memory is short. */
+/* Fill cut.place with the chunks of all tensors, without their shards. Also set each key's
+ * first_chunk, chunks and wire_bytes. Fails if they are too many or memory is short. */
 static twill_status cut_tensors(struct twill_server *server)
 {
     size_t places = 0;
@@ -134,7 +135,8 @@ static twill_status cut_tensors(struct twill_server *server)
     return TWILL_OK;
 }
 
-/* Set each chunk's shard so that the shards' bytes are balanced. Fails only if out of memory. */
+/* Set each chunk's shard so that the shards' bytes are balanced, and cut.most_bytes and
+ * least_bytes. Fails only if out of memory. */
 static twill_status divide_chunks(struct twill_server *server)
 {
     struct twill_load *load;

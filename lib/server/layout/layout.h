@@ -138,7 +138,7 @@ struct twill_server_rule {
     uint64_t settings;                   /* how often `optimizer` has been changed */
     bool has_optimizer;
     uint32_t states; /* number of optimizer states (floats) per parameter */
-    uint32_t need;   /* gradients per update, options.k or c of n-softsync; set by the commit */
+    uint32_t need;   /* gradients that make an update, unless mode sync; set by the commit */
 };
 
 /* How tensors are cut and divided among shards. After the commit constant, equal on all ranks. */
@@ -168,7 +168,7 @@ struct twill_server {
     struct twill_server_failure failure;
 
     struct twill_server_key *key;
-    uint32_t keys, keys_held;
+    uint32_t keys, keys_held; /* number of tensors, and for how many key[] has room */
     struct twill_server_memory memory;
     struct twill_server_work work;
     struct twill_shard *shard; /* [threads] if this rank serves */
@@ -184,8 +184,9 @@ bool twill_server_is_chunk_size(size_t bytes);
 /* Decide which ranks serve and work, and set server->roles. Returns TWILL_ERR_ARGUMENT if the
  * options' ranks are wrong, listed twice or too many, or TWILL_ERR_MEMORY. */
 twill_status twill_server_cast(struct twill_server *server);
-/* Cut tensors into chunks and assign these to shards, in server->cut. If there are too many chunks
- * (TWILL_ERR_ARGUMENT) or memory is short, returns the error, and no chunks exist. */
+/* Cut tensors into chunks of cut.chunk_bytes and assign these to shards, in server->cut. Also set
+ * each key's first_chunk, chunks and wire_bytes. If there are too many chunks (TWILL_ERR_ARGUMENT)
+ * or memory is short, returns the error, and no chunks exist. */
 twill_status twill_server_place(struct twill_server *server);
 /* Undo twill_server_place(). server->past.held must be NULL, as it has an entry for each chunk. */
 void twill_server_unplace(struct twill_server *server);
@@ -218,7 +219,8 @@ static inline bool twill_server_serves(const struct twill_server *server)
     return server->roles.server != UINT32_MAX;
 }
 
-/* Break the server with this message, unless it is broken. Returns the first failure's status. */
+/* Break the server with this message, unless failure.error already has a failure. Returns the
+ * status of the failure that it has then. */
 twill_status twill_server_fail(struct twill_server *server, twill_status status, const char *file,
                                int line, const char *format, ...) TWILL_PRINTF(5, 6);
 #define TWILL_SERVER_FAIL(server, status, ...)                                                     \
@@ -252,7 +254,9 @@ twill_status twill_server_refuse(struct twill_server *server, const char *file, 
                                  const char *format, ...) TWILL_PRINTF(4, 5);
 #define TWILL_SERVER_REFUSE(server, ...)                                                           \
     twill_server_refuse((server), __FILE__, __LINE__, __VA_ARGS__)
-/* Write the names of server `number`'s keys to text[bytes], and ' ...' after those that fit. */
+/* Write to text[bytes] the names, quoted and separated by commas, of the keys with a chunk on
+ * server `number`. The text is empty if there is none. If not all names fit, ' ...' follows the
+ * others. */
 void twill_server_name_keys(const struct twill_server *server, uint32_t number, char *text,
                             size_t bytes);
 

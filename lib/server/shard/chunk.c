@@ -34,7 +34,7 @@ static bool drops(const struct twill_shard *shard)
     return mode == TWILL_SERVER_K_SYNC || mode == TWILL_SERVER_K_BATCH_SYNC;
 }
 
-/* Return how many gradients of workers that have died wait for the chunk's update. */
+/* Return how many gradients of workers that have left or died wait for the chunk's update. */
 static uint32_t held_of_gone(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint32_t held = 0;
@@ -45,7 +45,7 @@ static uint32_t held_of_gone(const struct twill_shard *shard, const struct twill
 
 /* Return how many gradients must wait at the chunk for its next update. In modes that hold
  * gradients, K is limited to those that can come. These are one from each worker that is present,
- * and those that dead workers have left here. Sync mode needs all of these. */
+ * and those that wait here from workers that are gone. Sync mode needs all of these. */
 static uint32_t needed(const struct twill_shard *shard, const struct twill_chunk *chunk)
 {
     uint32_t most = atomic_load_explicit(&shard->present, memory_order_relaxed);
@@ -136,7 +136,8 @@ static void replicate(struct twill_shard *shard, struct twill_chunk *chunk)
     twill_replica_send(shard, chunk);
 }
 
-/* Update with the held gradients in the order of ranks, which gives the bits of an allreduce. */
+/* Update the chunk with the held gradients in the order of ranks, which gives the bits of an
+ * allreduce. Then answer their pushes, or mark the chunk as changed, and deliver where allowed. */
 static void update_held(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     const void **data = shard->data;
@@ -181,7 +182,8 @@ void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk)
     replicate(shard, chunk);
 }
 
-/* Return whether worker w's gradient is too old or a duplicate. Counts it in either case. */
+/* Return whether worker w's gradient, of its push `number`, is too old or in sync mode a duplicate.
+ * Counts it as such, or else as a gradient, with its staleness. The caller drops or takes it. */
 static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chunk, uint32_t w,
                        uint64_t number)
 {
@@ -200,8 +202,8 @@ static bool is_refused(struct twill_shard *shard, const struct twill_chunk *chun
 }
 
 /* Use worker w's gradient `data` in a mode that does not hold gradients until an update. Add it to
- * the chunk's sum, and update when enough are in it. A chunk without a sum is updated at once. If
- * the gradient is too old, drop it and answer its push. */
+ * the chunk's sum, and update when enough are in it. A chunk without a sum is updated at once. Then
+ * answer the push (answer_push()). If the gradient is too old, only answer its push. */
 static void take_gradient(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t w,
                           const void *data)
 {
@@ -251,7 +253,8 @@ void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint
     replicate(shard, chunk);
 }
 
-/* Take the gradients that arrived while the chunk was being sent. */
+/* Take the gradients that arrived while the chunk was being sent, and deliver the chunk where
+ * allowed. */
 static void take_late(struct twill_shard *shard, struct twill_chunk *chunk)
 {
     for (uint32_t w = 0; w < shard->server->roles.workers; w++) {

@@ -411,7 +411,8 @@ bool twill_link_poll(struct twill_server_link *link)
     return moved;
 }
 
-/* List the chunks of a shard in link->place, by key. Fails only if out of memory. */
+/* Allocate a link's arrays for keys and chunks, and list the chunks of a shard in place and
+ * key_first. Fails only if out of memory. */
 static twill_status list_chunks(struct twill_server_link *link, uint32_t shard)
 {
     struct twill_server *server = link->server;
@@ -527,7 +528,7 @@ static bool is_drained(const void *awaited)
     return link->lost || (link_is_idle(link) && link->left);
 }
 
-/* Advance a link until all is sent and received, but at most until `until` (a twill_now()). */
+/* Advance a link until is_drained(), but at most until `until` (a twill_now()). */
 static void drain(struct twill_server_link *link, uint64_t until)
 {
     const struct twill_waitable waitable = {

@@ -52,9 +52,9 @@ struct twill_link_sending {
     twill_request *sent[TWILL_LINK_POSTED];  /* by number modulo TWILL_LINK_POSTED */
     struct twill_link_head sent_head[TWILL_LINK_POSTED];
     uint32_t sent_key[TWILL_LINK_POSTED]; /* key of the parameters sent, otherwise UINT32_MAX */
-    uint32_t sent_first, sent_end;
-    uint32_t credits; /* number of chunks that a worker may still send */
-    bool starved;     /* this wait for a credit has been counted */
+    uint32_t sent_first, sent_end; /* numbers of the oldest send under way and of the next one */
+    uint32_t credits;              /* number of chunks that a worker may still send */
+    bool starved;                  /* this wait for a credit has been counted */
 };
 
 /* Receiving half of one end of a link, under the lock of that end. A head arrives first, and then
@@ -81,8 +81,8 @@ struct twill_server_link {
     uint32_t *key_first; /* [keys + 1] */
     size_t *inbox_at;    /* [chunks] at a server: where gradients are received */
     unsigned char *inbox;
-    size_t *outbox_at; /* copies of parameters that may change while they are sent */
-    unsigned char *outbox;
+    size_t *outbox_at;     /* [chunks] in `outbox` */
+    unsigned char *outbox; /* copies of parameters that may change while they are sent, or NULL */
     size_t inbox_bytes, outbox_bytes;
     struct twill_link_key *key; /* [keys] */
     bool lost;                  /* the peer has died, or the link has failed */
@@ -91,15 +91,16 @@ struct twill_server_link {
     struct twill_link_receiving in;
 };
 
-/* Make this rank's ends of links, in server->link. Each worker and shard whose ranks do not map
- * each other's memory need one, as maps(server, all, worker's rank, server's rank) returns. `all`
- * is only passed to maps(). Returns TWILL_ERR_MEMORY or a communicator's error if that fails.
+/* Make this rank's ends of links, in server->link. A worker and a shard need one unless
+ * maps(server, all, worker's rank, server's rank) returns true, as they map each other's memory.
+ * `all` is only passed to maps(). Returns TWILL_ERR_MEMORY or a communicator's error if that fails.
  * Collective. */
 twill_status twill_links_open(struct twill_server *server,
                               bool (*maps)(const struct twill_server *server, uint64_t *all,
                                            uint32_t worker, uint32_t rank),
                               uint64_t *all);
-/* End and free all links. If `together`, the peers do so now, and what is queued is sent before. */
+/* End and free all links. If `together`, the peers do so now. Then what is queued is sent before,
+ * within the timeout. Otherwise the communicators are broken. */
 void twill_links_close(struct twill_server *server, bool together);
 /* Destroy a communicator together with the peer, or alone after breaking it. NULL is allowed. */
 void twill_link_end_comm(struct twill_comm *comm, bool together);

@@ -49,7 +49,7 @@ struct twill_replica_link {
     /* Only at the sender. */
     uint32_t *changed; /* [chunks] queue of numbers of changed chunks */
     uint32_t changed_first, changed_count;
-    uint32_t sent, complete; /* numbers of batches */
+    uint32_t sent, complete; /* how many batches were sent, and are complete */
     bool is_acknowledged;    /* the batch number `complete` */
     bool closing, closed;    /* the last head must be sent, has been sent */
 
@@ -101,7 +101,7 @@ void twill_replica_send(struct twill_shard *shard, struct twill_chunk *chunk)
     link->changed[at] = (uint32_t)(chunk - shard->chunk); /* a chunk is queued at most once */
 }
 
-/* Send chunks that have changed, or the last head if there are none. */
+/* Send up to REPLICA_RUN chunks that have changed, or the last head if there are none. */
 static void send_batch(struct twill_replica_link *link)
 {
     struct twill_shard *shard = link->shard;
@@ -274,7 +274,9 @@ static twill_status prepare(struct twill_replica_link *link, bool sends)
     return TWILL_OK;
 }
 
-/* Make this rank's end of the connection of two shards, and open it. Collective over both ranks. */
+/* Make this rank's end of the connection from shard number `from` to shard number `to`, which has
+ * its replicas, and open it. The shard here then points to it. Returns TWILL_OK or the error.
+ * Collective over both ranks. */
 static twill_status open_replica(struct twill_server *server, uint32_t from, uint32_t to)
 {
     const int ranks[2] = {(int)twill_shard_rank(server, from), (int)twill_shard_rank(server, to)};

@@ -62,7 +62,8 @@ static unsigned char *divide_chunk(const struct twill_server *server, struct twi
     return memory + memory_bytes(server, chunk);
 }
 
-/* Allocate and place a shard's chunks and replicas, all zero. Fails only if out of memory. */
+/* Allocate and place a shard's chunks and replicas, all zero, and its scratch memory. Fails only if
+ * out of memory. */
 static twill_status allocate_chunks(struct twill_shard *shard)
 {
     struct twill_server *server = shard->server;

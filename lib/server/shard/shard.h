@@ -33,8 +33,9 @@ struct twill_order_ring {
     struct twill_server_order order[];
 };
 
-/* A shard's answers for one key of a worker, in the server's memory. `pushed` and `pulled` number
- * the last complete push and pull. `version` is the lowest of the chunks that the pull got. */
+/* A shard's answers for one key of a worker, in the server's memory or, with a link, in the
+ * worker's. `pushed` and `pulled` number the last complete push and pull. `version` is the lowest
+ * of the chunks that the pull got. */
 struct twill_answer {
     _Atomic uint64_t pushed, pulled;
     _Atomic uint64_t version;
@@ -75,7 +76,8 @@ struct twill_chunk_worker {
     bool owed;        /* its push is answered once the replica has the change */
 };
 
-/* A chunk on a shard, or the replica of another server's chunk. The shard's lock protects it. */
+/* A chunk on a shard, or the replica of another server's chunk. An element of shard->chunk or
+ * shard->copy. The shard's lock protects it. */
 struct twill_chunk {
     const struct twill_chunk_place *place;
     unsigned char *value; /* parameters, then state and sum: twill_chunk_bytes() */
@@ -91,7 +93,7 @@ struct twill_chunk {
 
 /* State of a worker's key at a shard, under the shard's lock. */
 struct twill_shard_key {
-    const unsigned char *sent;     /* in the worker's memory, or the inbox of its link */
+    const unsigned char *sent;     /* in the worker's memory; NULL with a link */
     unsigned char *landed;         /* NULL if parameters are sent in messages */
     uint64_t push, pull;           /* numbers of those under way */
     uint32_t push_left, pull_left; /* chunks that are not complete */
@@ -100,13 +102,13 @@ struct twill_shard_key {
 
 /* State of a worker at a shard, under the shard's lock. */
 struct twill_shard_worker {
-    uint32_t rank; /* in server->comm */
-    bool gone;     /* it has left or died */
-    bool suspect;  /* found dead, but its last messages may arrive */
-    const struct twill_order_ring *ring;
-    uint64_t tail;               /* number of orders taken */
-    struct twill_answer *answer; /* [keys] */
-    struct twill_shard_key *key; /* [keys] */
+    uint32_t rank;                       /* in server->comm */
+    bool gone;                           /* it has left or died */
+    bool suspect;                        /* found dead, but its last messages may arrive */
+    const struct twill_order_ring *ring; /* NULL with a link */
+    uint64_t tail;                       /* number of orders taken */
+    struct twill_answer *answer;         /* [keys] */
+    struct twill_shard_key *key;         /* [keys] */
     struct twill_server_link *link;
 };
 
@@ -182,13 +184,17 @@ void twill_shard_take_pull(struct twill_shard *shard, uint32_t worker, uint32_t 
 /* Note that a chunk's gradient is taken or dropped. Answers the push after its last chunk. */
 void twill_shard_pushed(struct twill_shard *shard, const struct twill_chunk *chunk,
                         uint32_t worker);
-/* Hand a chunk's parameters to a worker that pulls. Answers the pull after its last chunk. */
+/* Copy a chunk's parameters to the memory of a worker that pulls, or queue them on its link, and
+ * note the version that it gets. Answers the pull after its last chunk. */
 void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker);
-/* Return whether the mode adds gradients as they arrive instead of holding them. */
+/* Return whether the mode adds gradients to chunk->sum as they arrive (the K-batch modes and
+ * softsync). The other modes hold them until an update, or update at once (async, bounded). */
 bool twill_server_adds(const struct twill_server *server);
 /* Return the bytes of a chunk's parameters, optimizer state and sum, which are adjacent. */
 size_t twill_chunk_bytes(const struct twill_server *server, const struct twill_chunk_place *place);
-/* Note, once, that a worker has left or, if `died`, died. No chunk waits for it any more. */
+/* Note, once, that a worker has left or, if `died`, died. Drops its pulls that wait. Gradients that
+ * it has pushed stay, but no chunk waits for more. So updates that now have all they need are
+ * made. */
 void twill_shard_lose(struct twill_shard *shard, uint32_t worker, bool died);
 /* Lock a shard for this thread, or return false if another thread has it. */
 bool twill_shard_try_lock(struct twill_shard *shard);
@@ -197,8 +203,9 @@ static inline void twill_shard_unlock(struct twill_shard *shard)
     atomic_store_explicit(&shard->locked, false, memory_order_release);
 }
 
-/* Lock all shards of this rank for a public call, if it serves. Returns TWILL_ERR_TIMEOUT if
- * another thread has held one for TWILL_TIMEOUT, or TWILL_ERR_FORKED in a forked child. */
+/* Lock all shards of this rank for a public call, if it serves. Returns TWILL_OK or, with none
+ * locked, TWILL_ERR_TIMEOUT if another thread has held one for TWILL_TIMEOUT, or TWILL_ERR_FORKED
+ * in a forked child. The message of a timeout names `call`. */
 twill_status twill_shards_lock(struct twill_server *server, const char *call);
 /* Unlock what twill_shards_lock() has locked. */
 void twill_shards_unlock(struct twill_server *server);
@@ -228,7 +235,8 @@ void twill_chunk_push(struct twill_shard *shard, struct twill_chunk *chunk, uint
 void twill_chunk_pull(struct twill_shard *shard, struct twill_chunk *chunk, uint32_t worker);
 /* Make the update, and deliver the pulls, that waited for a worker which has left or died. */
 void twill_chunk_recheck(struct twill_shard *shard, struct twill_chunk *chunk);
-/* Answer pushes and make updates that waited until the replica had the chunk's present state. */
+/* Answer pushes, deliver pulls and make updates that waited until the replica had the chunk's
+ * present state. Sends the chunk again if it changes. */
 void twill_chunk_copied(struct twill_shard *shard, struct twill_chunk *chunk);
 
 /* --- replica.c --- */
@@ -253,8 +261,9 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
                      const void *data, float factor);
 /* Update the chunk's parameters with n gradients data[n] as pushed, summed in order, each
  * multiplied by its factor unless `factor` is NULL. If n is 0, use chunk->sum instead, and clear
- * it. The sum is multiplied by `scale`. The optimizer makes a step with it. Without an optimizer,
- * it replaces the parameters. The caller counts the update. */
+ * it. The sum is multiplied by `scale`. If n is above 1 and `factor` is NULL, that must be 1 or 1 /
+ * n, by options.op. The optimizer makes a step with it. Without an optimizer, it replaces the
+ * parameters. The caller counts the update. */
 void twill_chunk_update(struct twill_shard *shard, struct twill_chunk *chunk,
                         const void *const *data, const float *factor, unsigned n, float scale);
 /* Return the factor that options.rate gives a worker's gradient, or 1 if the rate is fixed. */

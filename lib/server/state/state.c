@@ -171,7 +171,9 @@ static uint64_t own_order(const struct twill_server *server, uint32_t place)
     return held ? order_record(server->past.held[place]) : 0;
 }
 
-/* Fill *newest with the newest records' order and the lowest ranks that have them. Collective. */
+/* Fill the arrays of *newest. Its order and holder are those of each chunk's newest record, and
+ * settings those of the rank with most changes of them. Returns TWILL_OK or the error.
+ * Collective. */
 static twill_status find_newest(struct twill_server *server, struct newest *newest)
 {
     const uint64_t own = server->size - server->rank;
@@ -270,8 +272,8 @@ static twill_status bring_record(struct twill_server *server, uint32_t place, ui
 }
 
 /* Set the numbers that follow from the newest records, which the chunks contain already. A key has
- * begun and ended as many pushes as the lowest version of its chunks says. At each chunk of this
- * rank, note for each worker that it has pulled the chunk's present version. */
+ * begun and ended as many pushes as the lowest version of its chunks. The shards here count the
+ * versions of their chunks, and note that each worker has pulled the present one. */
 static void set_numbers(struct twill_server *server, const struct newest *newest)
 {
     for (uint32_t k = 0; k < server->keys; k++) {

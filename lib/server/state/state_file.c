@@ -24,9 +24,9 @@ struct state_head {
 
 /* Description of a chunk, as it is in memory, before the chunk's record in a file. */
 struct state_chunk {
-    char name[STATE_NAME];          /* of the tensor, truncated */
-    uint64_t name_bytes, name_hash; /* distinguish it from names that begin alike */
-    uint64_t first, count;
+    char name[STATE_NAME];            /* of the tensor, truncated */
+    uint64_t name_bytes, name_hash;   /* distinguish it from names that begin alike */
+    uint64_t first, count;            /* range of the tensor's elements */
     uint64_t sum_bytes, record_bytes; /* of the record's last part, the sum, and of the rest */
     uint32_t type, states;            /* states of the optimizer, and its rule + 1 from bit 8 on */
 };
@@ -114,7 +114,8 @@ static bool sync_folder(const char *path)
     return good;
 }
 
-/* Write all chunks here to a file, replacing it when complete. TWILL_ERR_SYSTEM if that fails. */
+/* Write all chunks here to PATH.new, sync it and rename it to `path`. Returns TWILL_OK or, with a
+ * message, TWILL_ERR_SYSTEM if that fails or TWILL_ERR_ARGUMENT if the path is too long. */
 static twill_status write_file(struct twill_server *server, const char *path)
 {
     char beside[PATH_MAX];
