@@ -113,7 +113,8 @@ struct twill_algorithm {
 const struct twill_algorithm *twill_algorithm_at(size_t index);
 
 /* Return whether the algorithm supports the collective, protocol and shape on this world. Call this
- * instead of applies(). The protocol is ignored for barriers. */
+ * instead of applies(). The protocol is ignored for barriers. Otherwise, an algorithm with
+ * protocols supports nothing in a world where ranks of a node use only messages (`by_messages`). */
 bool twill_algorithm_applies(const struct twill_algorithm *algorithm,
                              const struct twill_world *world, const struct twill_shape *shape);
 
@@ -238,8 +239,8 @@ enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request);
 /* Choose an algorithm and a shape. The same world, tuning, override and request give the same
- * choice on all ranks. Memory is allocated only on the first request for a collective. Returns
- * TWILL_ERR_CONFIG if TWILL_ALGORITHM demands the impossible, TWILL_ERR_UNSUPPORTED for no
+ * choice on all ranks. Allocates no memory if the chooser has lately chosen for an equal request.
+ * Returns TWILL_ERR_CONFIG if TWILL_ALGORITHM demands the impossible, TWILL_ERR_UNSUPPORTED for no
  * choice. */
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);

@@ -118,7 +118,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
            !(shape->vector && shape->protocol >= TWILL_PROTOCOL_MAPPED);
 }
 
-/* Append the steps of "direct" for the collective of the shape, and declare its scratch. */
+/* Append the steps of "direct" for the collective of the shape, and declare its scratch. In a world
+ * of one rank that is one copy from SRC to DST, or in a barrier nothing. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     const struct direct *direct = &directs[shape->collective];

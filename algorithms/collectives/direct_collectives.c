@@ -57,7 +57,8 @@ void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twil
 
 /* Reduce each shard on its owner and bring it to the root. With STAGED owners leave the results in
  * their SHARED, from which the root copies them. With MAPPED they reduce into their TMP, and store
- * the result into DST of the root, the only rank with a DST. */
+ * the result into DST of the root. With up to TWILL_STEP_PEERS ranks the root reduces into its
+ * DST. */
 static void emit_reduce_shards(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -120,7 +121,8 @@ static void publish_own(struct twill_emitter *e, enum twill_protocol protocol)
     twill_emit_signal(e);
 }
 
-/* Copy the shards of all ranks into DST once they are published. */
+/* Copy the shards of all ranks into DST, its own from SRC, and those of others once they are
+ * published. */
 static void await_and_copy(struct twill_emitter *e, enum twill_protocol protocol)
 {
     struct twill_group g = twill_group_node(e);
@@ -247,7 +249,8 @@ void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shap
  * KNEM and LiMIC introduced such single-copy collectives (Ma, Bosilca, Bouteiller, Goglin, Squyres
  * and Dongarra 2011). Linux has process_vm_readv since 3.2. */
 
-/* Reduce the shard of this rank from SRC of all ranks into its DST. */
+/* Reduce the shard of this rank from SRC of all ranks into its DST, between two barriers of the
+ * node. */
 static void reduce_own(struct twill_emitter *e)
 {
     struct twill_group g = twill_group_node(e);
@@ -259,7 +262,8 @@ static void reduce_own(struct twill_emitter *e)
     twill_emit_node_barrier(e, 2);
 }
 
-/* Emit an allreduce with FETCHED. */
+/* Emit an allreduce with FETCHED. Each rank reduces its shard in its DST, from where the other
+ * ranks then read it. A barrier follows. */
 static void emit_allreduce(struct twill_emitter *e)
 {
     reduce_own(e);
@@ -280,7 +284,8 @@ static void emit_exchange(struct twill_emitter *e, uint32_t block)
     twill_emit_node_barrier(e, 2);
 }
 
-/* Let the others read SRC of the root, all or their shard, with FETCHED, and signal the root. */
+/* Emit a broadcast or scatter with FETCHED. After a barrier, each other rank reads SRC of the root,
+ * all of it or its shard, and signals. The root copies its own part and awaits them. */
 static void emit_from_root(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_group g = twill_group_node(e);
@@ -297,7 +302,8 @@ static void emit_from_root(struct twill_emitter *e, const struct twill_shape *sh
     twill_emit_signal(e);
 }
 
-/* Emit a gather with FETCHED. */
+/* Emit a gather with FETCHED. After a barrier, the root copies its shard and reads those of the
+ * other ranks from their SRC. Then it signals, for which they wait. */
 static void emit_gather(struct twill_emitter *e, const struct twill_shape *shape)
 {
     e->uses_peer_src = true;

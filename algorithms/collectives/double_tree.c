@@ -28,7 +28,8 @@ static uint32_t tree_blocks(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? TREE_BLOCKS : shape->parameter[0];
 }
 
-/* Return whether the double tree supports number of blocks, order and root of the shape. */
+/* Return whether each tree may have as many blocks as requested, at most TREE_MOST_BLOCKS, and the
+ * order suits. TWILL_ORDER_RANKS needs root 0, and TWILL_ORDER_LEFT is impossible. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;

@@ -14,7 +14,7 @@
  *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
 #include "algorithms/collectives/cores.h"
 
-/* Return whether halving and doubling supports the shape, with equal shards in any order. */
+/* Return whether shards have one size and operands may be reduced in any order. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     (void)world;

@@ -12,7 +12,9 @@
  * 2n(G-1)/G, 2n(G-1)/G, n lg G or n(G-1) bytes off its node. */
 #include "algorithms/compose/compose.h"
 
-/* Return whether a ring between nodes supports protocol, order and shards of the shape. */
+/* Return whether there are several nodes, TWILL_ORDER_ANY, and a protocol that the collective can
+ * use. With one shard per rank these are STAGED, and MAPPED if shards have one size. An allreduce
+ * excludes IMM, and one block per node and rank of the fullest must fit into TWILL_BLOCK_BITS. */
 static bool applies_ring(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint64_t blocks = (uint64_t)twill_world_widest(world) * world->nodes;
@@ -46,8 +48,9 @@ static void emit_halving(struct twill_emitter *e, const struct twill_shape *shap
     twill_emit_two_levels(e, shape, TWILL_BY_HALVING_DOUBLING);
 }
 
-/* Return whether recursive doubling between nodes supports the shape. It reduces node by node,
- * which is by rank unless a node has ranks on both sides of those of another. */
+/* Return whether there are several nodes and recursive doubling between them keeps the order.
+ * TWILL_ORDER_LEFT is possible in a barrier only. TWILL_ORDER_RANKS needs consecutive ranks on each
+ * node, as it reduces node by node. */
 static bool applies_doubling(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool sorted = shape->order != TWILL_ORDER_LEFT;

@@ -15,7 +15,8 @@
 
 #include <stdlib.h>
 
-/* Emit a broadcast between the heads of the nodes, then on nodes. */
+/* Emit a broadcast between the heads of the nodes, then on nodes. The root also copies its SRC to
+ * its DST. Ends with nothing posted. */
 static void heads_broadcast(struct twill_emitter *e, const struct twill_tree *t,
                             const struct twill_shape *shape)
 {
@@ -52,7 +53,9 @@ static void heads_reduce(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_tree_reduce(e, t, partials ? TWILL_TMP : TWILL_SRC, t->root);
 }
 
-/* Return whether there are several nodes, and a reduction through them keeps the order. */
+/* Return whether there are several nodes, and the protocol and order suit. A broadcast cannot use
+ * FLAT. A reduce takes TWILL_ORDER_ANY. It takes TWILL_ORDER_RANKS only if each node has
+ * consecutive ranks and the root is on the first node. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     bool reduces = shape->collective == TWILL_REDUCE;

@@ -29,8 +29,9 @@ static uint32_t name_find(const char *const *names, uint32_t count, const char *
     return i;
 }
 
-/* Parse a text such as "node:direct/all:ring". Stores one number per level, with the level and the
- * method, both counted from 1, because 0 means none. Returns false if the text is malformed. */
+/* Parse a text such as "node:direct/all:ring". Stores one number per level, the level in the upper
+ * byte and the method in the lower, both from 1. Later entries stay as they are. Returns false if
+ * it is malformed, levels are not from the inside out, or `direct` is above nodes. */
 static bool parse(const char *text, size_t length, uint16_t parameter[TWILL_PARAMETERS])
 {
     uint32_t next = 0;
@@ -79,7 +80,8 @@ static uint32_t read_choices(const struct twill_shape *shape,
     return count;
 }
 
-/* Return whether reducing along the hierarchy keeps the order of ranks. */
+/* Return whether reducing along the hierarchy keeps the order of ranks. No level may divide a shard
+ * among members (twill_how_divides()), and at each level the units must ascend with the ranks. */
 static bool keeps_order(const struct twill_hierarchy *l)
 {
     for (uint32_t j = 0; j < l->count; j++) {

@@ -100,8 +100,8 @@ static uint32_t radix_of(const struct twill_shape *shape)
     return shape->parameter[0] == 0 ? 2 : shape->parameter[0];
 }
 
-/* Return whether a tree supports radix, shards and order of the shape. Reducing from the left is
- * possible only where one rank receives from all others. */
+/* Return whether the radix is from 2 to 64, shards have one size and the order suits. Reducing in
+ * TWILL_ORDER_LEFT is possible only where one rank receives from all others. */
 static bool applies(const struct twill_world *world, const struct twill_shape *shape)
 {
     uint32_t radix = radix_of(shape);

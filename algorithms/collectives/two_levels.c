@@ -6,9 +6,9 @@
 #include <stdlib.h>
 
 /* Emit the allreduce among the leaders, the first rank of each node, by the method `how`. The
- * result is in DST of each leader, FINAL, and nothing remains posted. They contribute partials in
- * TMP, or their SRC if every node has one rank. A leader that is alone on its node first makes a
- * partial of its SRC. `blocks` is 0 in a barrier. */
+ * result is FINAL in DST of each leader, with nothing posted. They contribute partials in TMP, or
+ * their SRC if every node has one rank. A leader alone on its node makes its partial first.
+ * `blocks` is 0 in a barrier. */
 static void emit_between_leaders(struct twill_emitter *e, enum twill_how how, uint32_t blocks)
 {
     const struct twill_world *w = e->world;

@@ -52,9 +52,8 @@ static uint32_t block_of(const struct composer *c, uint32_t s)
 }
 
 /* Return the number, from 1, of the SIGNAL that a rank sends at a level on the way down or, with
- * `up`, the way up. In an allreduce, those of the way up follow those of the way down. Before its
- * way up, an allgather with MAPPED sends one more, and a broadcast one or two. With `up` and the
- * number of all levels, return the one before the way up. */
+ * `up`, the way up. Before the way up an allgather with MAPPED sends one more, a broadcast one or
+ * two. With `up` and the number of levels, return the one before, in a reduce-scatter its last. */
 static uint32_t ordinal_of(const struct composer *c, uint32_t level, bool up, uint32_t rank)
 {
     const struct twill_hierarchy *l = &c->hierarchy;
@@ -510,8 +509,9 @@ static void begin_up(struct composer *c)
     twill_emit_copy(c->e, data_at(TWILL_DST, me), data_at(TWILL_SRC, me), 0, 1, 0);
 }
 
-/* Begin a broadcast. The root waits until all others have started and then signals. The others
- * fetch the shards that they own after the scattering levels, and with MAPPED signal the root. */
+/* Begin a broadcast. The root copies SRC to its DST, and with STAGED to SHARED, waits until all
+ * others have started and signals. The others fetch from it the shards that they own after the
+ * scattering levels, and with MAPPED signal that. */
 static void begin_broadcast(struct composer *c)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

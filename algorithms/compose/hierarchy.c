@@ -15,15 +15,16 @@ static const uint32_t *units_of(const struct twill_world *w, unsigned level)
     return w->unit[level];
 }
 
-/* Return whether a level is known. An unknown one is one rank per unit, or above nodes one unit. */
+/* Return whether a level has units. NODE and the levels above always have, where GROUP is one unit
+ * if the world does not know it. Unknown levels below NODE have none. */
 static bool level_is_known(const struct twill_world *w, unsigned level)
 {
     return level >= TWILL_LEVEL_NODE || w->unit[level] != NULL;
 }
 
-/* Find the members of the units of a level, which are the units of the level `below` or, if that is
- * NULL, ranks. Sets `units`, `widest` and the arrays first[] and member[], in which members are
- * ordered by their lowest rank. Returns false if out of memory. The caller frees the arrays in any
+/* Find the members of the units of a level, which are the units of the level `below` or, if NULL,
+ * ranks. Sets `units`, `widest`, first[] and member[], with members ordered by their lowest rank,
+ * and allocates place[]. Returns false if out of memory. The caller frees the arrays in any
  * case. */
 static bool deal_members(struct twill_hierarchy_level *level,
                          const struct twill_hierarchy_level *below, const struct twill_world *w)
@@ -58,6 +59,7 @@ static bool deal_members(struct twill_hierarchy_level *level,
     return true;
 }
 
+/* Free the arrays of a level, first[], member[] and place[]. */
 static void release_level(struct twill_hierarchy_level *level)
 {
     free(level->first);
@@ -87,8 +89,9 @@ static bool members_find(struct twill_hierarchy_level *level,
     return true;
 }
 
-/* Compute the number of shards of the hierarchy, and `weight` of each level. The weight is the
- * number of consecutive shards that one member of a unit gets before the next member's begin. */
+/* Compute the number of shards of the hierarchy (one per rank if `sharded`), and `weight` of each
+ * level. The weight is the number of consecutive shards that one member of a unit gets before the
+ * next member's begin. */
 static void shards_count(struct twill_hierarchy *l)
 {
     l->shards = 1;

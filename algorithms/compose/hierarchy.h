@@ -54,12 +54,14 @@ struct twill_level_choice {
 struct twill_hierarchy_level {
     struct twill_level_choice choice;
     const uint32_t *unit; /* [size] unit of a rank, owned by the world, or NULL for one unit */
-    uint32_t units;
-    uint32_t widest;          /* largest number of members of a unit */
-    uint32_t weight;          /* number of consecutive shards that a member gets at a time */
-    uint32_t *first, *member; /* [units + 1] index in `member` of the first member of a unit */
-    uint32_t *place;          /* [size] index, in its unit, of the member that a rank is in */
-    uint32_t fanout, me;      /* members of the unit of this rank, and the index of its member */
+    uint32_t units;       /* number of units of the level in the world */
+    uint32_t widest;      /* largest number of members of a unit */
+    uint32_t weight;      /* number of consecutive shards that a member gets at a time */
+    /* first[units + 1] has the index in member[] of the first member of a unit. member[] has all
+     * members, unit by unit, each as a unit of the level below or a rank. */
+    uint32_t *first, *member;
+    uint32_t *place;     /* [size] index, in its unit, of the member that a rank is in */
+    uint32_t fanout, me; /* members of the unit of this rank, and the index of its member */
 };
 
 /* The levels of a composed schedule as one rank sees them. A variable of the caller.
@@ -84,7 +86,8 @@ bool twill_hierarchy_open(struct twill_hierarchy *l, const struct twill_world *w
                           bool sharded, const struct twill_level_choice *choice, uint32_t choices);
 /* Free the arrays of the levels. */
 void twill_hierarchy_close(struct twill_hierarchy *l);
-/* Let the highest level that divides the shards among its members no longer do so. */
+/* Let the highest level that divides the shards among its members no longer do so, and compute the
+ * number of shards again. */
 void twill_hierarchy_drop_top(struct twill_hierarchy *l);
 
 /* Return the unit of a rank in a level. */

@@ -49,8 +49,8 @@ static void emit_shards(struct twill_emitter *e, const struct twill_group *g,
     }
 }
 
-/* Return the length of skip number `number`. Skip 0 is P, and each further one is half of the
- * preceding one, rounded up, down to 1. */
+/* Return the length of skip number `number` in a group of `size` members. Skip 0 is `size`, and
+ * each further one is half of the preceding one, rounded up, down to 1. */
 static uint32_t skip_length(uint32_t size, uint32_t number)
 {
     for (; number > 0; number--)

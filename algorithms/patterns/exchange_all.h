@@ -5,9 +5,10 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* Exchange shards. From SRC, each member sends to every other member the shard of that member. From
- * DST, it sends its own shard to all others. Data arrive in the sender's shard of DST, where this
- * rank's own shard must be already. Ends with nothing posted. */
+/* Exchange shards with all other members. From SRC, this rank sends to every other member the shard
+ * of that member. From DST, it sends its own shard, which must be there, to all others. What it
+ * receives goes to the sender's shard of DST. Its own shard is not copied. Ends with nothing
+ * posted. */
 void twill_emit_exchange(struct twill_emitter *e, const struct twill_group *g,
                          enum twill_space from);
 

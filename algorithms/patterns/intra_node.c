@@ -76,7 +76,8 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
                           shards.each, flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
-/* Copy the shards of this rank, while in the cache, into DST, and into `to` of all others. */
+/* Copy the shards of this rank, while in the cache, from the space `from` to the space `to` of all
+ * other ranks of the node. Copy them also to its own DST, unless that is `from`. */
 static void distribute_result(struct twill_emitter *e, const struct twill_group *g,
                               struct twill_shards shards, enum twill_space to,
                               enum twill_space from)
@@ -120,7 +121,7 @@ static unsigned published_space(enum twill_protocol protocol)
     return (protocol == TWILL_PROTOCOL_IMM ? TWILL_IMM : TWILL_SHARED) | TWILL_PEER;
 }
 
-/* Return the flags of an AWAIT of published data. */
+/* Return the flags of an AWAIT of published data, which are TWILL_STEP_IMM with IMM, else 0. */
 static unsigned await_flags(enum twill_protocol protocol)
 {
     return protocol == TWILL_PROTOCOL_IMM ? TWILL_STEP_IMM : 0;

@@ -13,10 +13,10 @@ void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 struct twill_shards {
     uint32_t count, each;
 };
-/* Reduce SRC of all ranks of the node into `to` of the owners of the shards. With FINAL, the values
- * are final, and `to` is twill_node_final_space(), or DST if one pass suffices. Without it they are
- * partials in TMP, or SHARED with STAGED. Only for STAGED and MAPPED with several ranks. Begins
- * with twill_emit_node_barrier() number 1, before which STAGED copies SRC to SHARED. */
+/* Reduce SRC of all ranks of the node into `to` of the owners of the shards. With FINAL in `flags`
+ * the values are final, and `to` is twill_node_final_space(), or TMP or SHARED. With 0 they are
+ * partials in TMP or SHARED. Only for STAGED and MAPPED with several ranks. Begins with
+ * twill_emit_node_barrier() number 1, before which STAGED copies SRC to SHARED. */
 void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol protocol,
                                     struct twill_shards shards, enum twill_space to,
                                     unsigned flags);
@@ -25,8 +25,9 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
  * Otherwise several steps accumulate partials, which must not be in DST. Then it is SHARED with
  * STAGED and TMP with MAPPED. `ranks` is the number of ranks that reduce. */
 enum twill_space twill_node_final_space(enum twill_protocol protocol, uint32_t ranks);
-/* Copy the final shards, which are in `from` of their owners, into DST of all ranks. It must follow
- * twill_emit_node_reduce_scatter() in the same schedule. */
+/* Copy the final shards, which are in `from` of their owners, into DST of all ranks. It has
+ * twill_emit_node_barrier() number 2, and must follow twill_emit_node_reduce_scatter() in the same
+ * schedule. */
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
                                struct twill_shards shards, enum twill_space from);
 /* Emit an allreduce of the node in which every rank reduces everything. Each rank copies its SRC to
@@ -40,9 +41,9 @@ void twill_emit_node_reduce_all(struct twill_emitter *e, enum twill_protocol pro
 void twill_emit_node_reduce_root(struct twill_emitter *e, enum twill_protocol protocol,
                                  uint32_t root, unsigned flags);
 /* Emit a reduction of SRC of all ranks of the node into a partial in TMP of rank `root`, with all
- * SIGNALs and AWAITs. With IMM and FLAT only `root` reduces. With STAGED and MAPPED each rank
- * reduces the shards that it owns by `shards` into its SHARED, from which `root` copies them. The
- * schedule must then have SHARED. */
+ * SIGNALs and AWAITs. With IMM and FLAT only `root` reduces, and the schedule becomes eager. With
+ * STAGED and MAPPED each rank reduces the shards that it owns by `shards`. `root` does so in its
+ * TMP, and copies the others' from their SHARED, which the schedule must have. */
 void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protocol,
                             struct twill_shards shards, uint32_t root);
 /* Emit a reduction of SRC of all ranks of the node into a partial in TMP of local rank 0, with all
@@ -55,7 +56,9 @@ void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol 
 void twill_emit_node_gather_signals(struct twill_emitter *e);
 /* Emit the second half of a barrier of the node, in which the leader releases the others. */
 void twill_emit_node_release(struct twill_emitter *e);
-/* Broadcast to the node from `from` of local rank `from_local`. Emits nothing if it is alone. */
+/* Broadcast all blocks from `from` (SRC or DST) of local rank `from_local` into DST of the other
+ * ranks of its node. The protocol is IMM, STAGED or MAPPED. With MAPPED the sender waits until they
+ * have read. Makes the schedule eager. Does nothing on a node of one rank. */
 void twill_emit_node_broadcast(struct twill_emitter *e, enum twill_protocol protocol,
                                uint32_t from_local, enum twill_space from);
 

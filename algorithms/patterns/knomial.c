@@ -102,8 +102,9 @@ uint32_t twill_tree_window(const struct twill_tree *t)
     return t->credit > 0 ? t->credit : TWILL_TREE_WINDOW;
 }
 
-/* Let `count` children from the i-th on send, by messages without data. This pays on the way up
- * where many senders overflow the receiver's buffers or the queue of its link (incast). */
+/* Let `count` children from the i-th on send, by messages without data. The first `credit` children
+ * need none, and without credit no child does. This pays on the way up where many senders overflow
+ * the receiver's buffers or the queue of its link (incast). */
 static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
                         uint32_t count)
 {
@@ -113,7 +114,8 @@ static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uin
             twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
 }
 
-/* Wait for the message with which the parent permits this rank to send, if it needs that. */
+/* Append the wait for the message with which the parent permits this rank to send. Append nothing
+ * if it needs none, as there is no credit or it is one of the first `credit` children. */
 static void await_credit(struct twill_emitter *e, const struct twill_tree *t)
 {
     uint32_t me = twill_tree_me(t), parent = twill_tree_parent(t, me), i = 0;

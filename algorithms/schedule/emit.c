@@ -300,7 +300,9 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 }
 
 /* --- WAITs by what steps access, AWAITs by what messages prove -------------------------------- */
-/* The blocks of this rank that a step accesses through one operand, and whether it writes them. */
+/* The blocks of this rank that a step accesses through one operand, and whether it writes them.
+ * `space` is DST for SRC, because in place they are the same memory. A local variable of its
+ * caller. */
 struct step_touch {
     unsigned space;
     uint32_t first, blocks;

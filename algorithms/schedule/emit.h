@@ -65,7 +65,9 @@ struct twill_group twill_group_node(const struct twill_emitter *e);
 /* Return true. It is the applies() of algorithms without conditions. */
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
 
-/* Emit the schedule of one rank for a shape to which the algorithm applies. Does not check it. */
+/* Emit the schedule of one rank for a shape to which the algorithm applies, without checking it.
+ * The caller frees it with twill_schedule_destroy(). Returns TWILL_OK, or TWILL_ERR_MEMORY with a
+ * schedule of zeros. */
 twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
                                            const struct twill_algorithm *algorithm,
                                            const struct twill_world *world, uint32_t rank,
@@ -86,27 +88,33 @@ void twill_emit_send(struct twill_emitter *e, uint32_t peer, twill_operand src, 
  * (PARTIAL or 0) must be those of the sender. */
 void twill_emit_recv(struct twill_emitter *e, uint32_t peer, twill_operand dst, uint32_t blocks,
                      unsigned flags);
-/* Append a RECV_REDUCE, dst = src op message, or with FIRST in `flags`, dst = message op src. */
+/* Append a RECV_REDUCE of what rank `peer` sends. It stores dst = src op message, or with FIRST in
+ * `flags`, dst = message op src. `flags` may also contain FINAL, PARTIAL if the message is a
+ * partial, and PARTIAL_OWN if `src` is one. */
 void twill_emit_recv_reduce(struct twill_emitter *e, uint32_t peer, twill_operand dst,
                             twill_operand src, uint32_t blocks, unsigned flags);
-/* Append dst = src, which makes a partial of raw data. A rank that has nothing to reduce its data
- * with needs it where the other ranks contribute partials. */
+/* Append a REDUCE of one operand, dst = src, which makes a partial of raw data. A rank that has
+ * nothing to reduce its data with needs it where the other ranks contribute partials. */
 void twill_emit_widen(struct twill_emitter *e, twill_operand dst, twill_operand src,
                       uint32_t blocks);
 /* Append dst = src of `blocks` blocks, where `src` is a partial that contains the operands of all
  * ranks. The step has the flag FINAL, which makes it the final value (AVG divides here). */
 void twill_emit_complete(struct twill_emitter *e, twill_operand dst, twill_operand src,
                          uint32_t blocks);
-/* Append dst = dst op src, or dst = src op dst if `flags` contains FIRST. */
+/* Append a REDUCE with ACC, dst = dst op src, or dst = src op dst if `flags` contains FIRST.
+ * `flags` may also contain FINAL, PARTIAL if `src` is a partial, and PARTIAL_OWN if `dst` already
+ * is one. */
 void twill_emit_accumulate(struct twill_emitter *e, twill_operand dst, twill_operand src,
                            uint32_t blocks, unsigned flags);
 /* Append dst = the reduction of `src` of all members, in the order of the group. These are several
  * steps if there are more operands than one step takes. `flags` may contain PARTIAL if `src` is a
- * partial, and FINAL, which the last step gets, if the result is complete. With OWN_SRC, SRC is
- * read instead of `src` on this rank. */
+ * partial, and FINAL, which the last step gets, if the result is complete. With OWN_SRC, the
+ * operand of this rank is read from its SRC, not from `src`. */
 void twill_emit_reduce(struct twill_emitter *e, const struct twill_group *g, twill_operand dst,
                        twill_operand src, uint32_t blocks, unsigned flags);
-/* Like twill_emit_reduce() with FINAL, but several passes accumulate in `scratch`, not in DST. */
+/* Append dst = the reduction of `src` of all members, FINAL, in the order of the group. If there
+ * are more operands than one step takes, the steps accumulate in `scratch`, which is then copied to
+ * `dst`. `flags` may contain PARTIAL and OWN_SRC, as in twill_emit_reduce(). */
 void twill_emit_reduce_complete(struct twill_emitter *e, const struct twill_group *g,
                                 twill_operand dst, twill_operand scratch, twill_operand src,
                                 uint32_t blocks, unsigned flags);
@@ -133,8 +141,11 @@ void twill_emit_await_one(struct twill_emitter *e, uint32_t peer, uint32_t ordin
 /* Return the index that the step which is appended next will have in the current lane. It marks a
  * place for twill_emit_insert_wait(). */
 size_t twill_emit_mark(const struct twill_emitter *e);
-/* Insert a WAIT at the mark if one of the steps since then accesses what an earlier posted message
- * may still write, or writes what one may still read, or TWILL_EMIT_POSTED are posted. */
+/* Insert a WAIT at the mark if one of the steps since then reads what an earlier posted message may
+ * still write. Also insert it if one writes what such a message may still access, or at least
+ * TWILL_EMIT_POSTED messages are posted at the mark. The first step that needs the WAIT is moved to
+ * directly after it, unless messages with its peer would then no longer match. Nothing is done if
+ * no step has been appended since the mark. */
 void twill_emit_insert_wait(struct twill_emitter *e, size_t mark);
 #define TWILL_EMIT_POSTED 16 /* enough to overlap, few enough not to overrun a receiver */
 
@@ -149,7 +160,8 @@ void twill_emit_join(struct twill_emitter *e, twill_emit_knows_fn knows, const v
  * before all ranks of its node have started. */
 void twill_emit_await_join(struct twill_emitter *e, twill_emit_knows_fn knows, const void *user);
 
-/* Emit a reduction over this rank alone into DST, from SRC, TMP (a partial), or DST (no step). */
+/* Emit a reduction of the blocks of the group over this rank alone into DST. From SRC it is a copy,
+ * from TMP a partial becomes final, and from DST there is no step. */
 void twill_emit_alone(struct twill_emitter *e, const struct twill_group *g, enum twill_space from);
 
 #endif

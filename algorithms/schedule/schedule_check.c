@@ -14,6 +14,7 @@ struct check {
     uint32_t rank;
 };
 
+/* Return the number of blocks of a space of one rank, which is 1 for IMM. */
 static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned space)
 {
     switch (space) {
@@ -29,7 +30,8 @@ static uint32_t space_blocks(const struct twill_schedule *schedule, unsigned spa
 }
 
 /* Check one operand. `own` and `peer` are the spaces that it may access, without and with the PEER
- * bit, as one bit per enum twill_space. Returns NULL, or the fault as the end of a sentence. */
+ * bit, as one bit per enum twill_space. It must be 0 if there are none or the step has no blocks.
+ * Returns NULL, or the fault as the end of a sentence. */
 static const char *check_operand(const struct check *c, const struct twill_step *step,
                                  twill_operand operand, unsigned own, unsigned peer)
 {
@@ -50,7 +52,8 @@ static const char *check_operand(const struct check *c, const struct twill_step 
     return NULL;
 }
 
-/* Check the peers of a step. Returns NULL, or the fault as the end of a sentence. */
+/* Check the number of sources and the peers of a step, and that OWN_SRC has its own rank among
+ * them. Returns NULL, or the fault as the end of a sentence. */
 static const char *check_peers(const struct check *c, const struct twill_step *step)
 {
     unsigned peers = twill_step_peers(step);
@@ -121,7 +124,8 @@ static const char *check_held(const struct check *c, uint32_t owner, unsigned sp
 }
 
 /* Check that SRC or DST of this rank, or of the peers if the operand is theirs, contains the shards
- * in which an operand lies. Returns NULL, or the fault as the end of a sentence. */
+ * in which an operand lies. With OWN_SRC that is SRC for this rank among the peers. Returns NULL,
+ * or the fault as the end of a sentence. */
 static const char *check_owners(const struct check *c, const struct twill_step *step,
                                 twill_operand operand)
 {
@@ -179,7 +183,7 @@ static const char *check_vector(const struct check *c, const struct twill_step *
     return NULL;
 }
 
-/* Check that FETCHED does not write to memory of peers. Returns NULL, or the fault. */
+/* Check that FETCHED does not write to SRC or DST of peers. Returns NULL, or the fault. */
 static const char *check_fetched(const struct check *c, const struct twill_step *step)
 {
     bool fetched = c->shape->protocol == TWILL_PROTOCOL_FETCHED;
@@ -245,7 +249,8 @@ static const char *check_step(const struct check *c, const struct twill_step *st
     return check_meaning(c, step);
 }
 
-/* Check the members of a schedule except the steps. Returns NULL, or the name of the wrong one. */
+/* Check the members of a schedule except steps and lanes. Returns NULL, or the name of the wrong
+ * one. */
 static const char *check_facts(const struct check *c)
 {
     const struct twill_schedule *schedule = c->schedule;

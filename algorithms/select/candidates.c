@@ -64,6 +64,7 @@ static void compute_rates(struct twill_candidate *c)
         c->point[c->points - 1].rate = c->point[c->points - 2].rate;
 }
 
+/* Append a point, without its rate, to the curve of a candidate, which must have room for it. */
 static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseconds)
 {
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
@@ -96,14 +97,17 @@ uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_ma
     return twill_candidate_cost(&near, bytes);
 }
 
-/* Return a price beyond the measured sizes times measured/priced, both at the nearest of these. */
+/* Return `price` times the ratio of `measured` to `priced`, which is taken as 256 if it is larger.
+ * All are times in picoseconds. */
 static uint64_t scaled(uint64_t price, uint64_t measured, uint64_t priced)
 {
     uint64_t scale = twill_min((size_t)(measured * 256 / (priced + 1)), 1u << 16);
     return price / 256 * scale + price % 256 * scale / 256;
 }
 
-/* Build the curve of a candidate from measurements, and from scaled prices beyond their sizes. */
+/* Build the curve of a candidate from its `count` measurements, thinned out if they do not fit, and
+ * from scaled prices beyond their sizes. Without measurements the curve is the prices, which are at
+ * the first `steps` sizes of steps_at. Also sets c->measured. */
 static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], unsigned steps,
                   const struct twill_measured *measured, size_t count)
 {
@@ -169,9 +173,9 @@ struct gathering {
 };
 
 /* Return the largest message, in bytes, for which a candidate may be chosen by its cost, or
- * SIZE_MAX. The limit is TWILL_FLAT_MOST for an allreduce without measurements that ignores nodes,
- * where eight ranks or more share an interface slower than memory. A hierarchical one costs about
- * as much there, within the error of the model. */
+ * SIZE_MAX. It is TWILL_FLAT_MOST in an allreduce for an unmeasured candidate that ignores nodes,
+ * if 8 or more ranks share an interface slower than memory. A hierarchical candidate for larger
+ * messages must exist, which costs about as much. */
 static size_t price_most(const struct gathering *g, const struct twill_candidate *c)
 {
     const struct twill_world *world = g->world;
@@ -336,7 +340,8 @@ static twill_status find_prices(struct priced *priced, const struct gathering *g
     return status;
 }
 
-/* Price a candidate, and append it to the gathering `user` unless it can never be the best. */
+/* Price a candidate, and append it with its curve to the gathering `user`. Leave it out if it can
+ * never be the best, repeats the schedules of another, or cannot be priced, which is no error. */
 static twill_status add_candidate(void *user, const struct twill_candidate *new,
                                   struct twill_error *error)
 {

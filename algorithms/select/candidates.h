@@ -28,7 +28,7 @@ struct twill_candidate {
     struct twill_shape shape; /* with root 0 */
     size_t least, most;       /* message sizes for which it can be used, in bytes */
     size_t price_most;        /* most bytes for which its cost may decide, SIZE_MAX for any */
-    size_t measured;          /* number of measurements in its curve, 0 if the curve is the price */
+    size_t measured;          /* number of its measurements, 0 if the curve is the price */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
@@ -90,7 +90,8 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
 /* Return the picoseconds that the curve of a candidate gives for `bytes` bytes. */
 uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t bytes);
 /* Return the cost in picoseconds of a candidate without measurements, interpolated between the
- * prices at the two sizes around `bytes`. If it is above `most` it may be TWILL_PRICE_NEVER. */
+ * prices at the two sizes around `bytes`. In a barrier it is the price of no bytes. If it is above
+ * `most` it may be TWILL_PRICE_NEVER. Afterwards the pricing has no limit. */
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
 

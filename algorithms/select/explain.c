@@ -164,7 +164,8 @@ static twill_status put_candidates(struct writer *w, const struct twill_world *w
     return status;
 }
 
-/* Print the mapped candidates that a node may run in place of the chosen staged one. */
+/* Print all MAPPED candidates, with their prices, with which a node whose buffers are mapped may
+ * replace a chosen STAGED one. There are some only with several nodes. */
 static twill_status put_instead(struct writer *w, const struct twill_world *world,
                                 const struct twill_tuning *tuning,
                                 const struct twill_candidates *all,
@@ -237,7 +238,8 @@ static twill_status put_moves(struct writer *w, const struct twill_world *world,
     return TWILL_OK;
 }
 
-/* Print for an allreduce of f32 whether f16, converted before and after, would be faster. */
+/* Print for an allreduce of f32 in any order whether f16, converted before and after, would be
+ * faster. Print nothing for other requests. */
 static twill_status put_narrowing(struct writer *w, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,

@@ -37,7 +37,7 @@ const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WH
 /* Print to text[bytes] a part of a sentence for the log. It has the name of a choice that the
  * chooser made for this request, the reason, its cost and the next best candidate. If candidates
  * cannot be made, for lack of memory, only name and reason are printed. Allocates nothing if the
- * chooser has seen such a request before. */
+ * chooser still has the candidates for such requests. */
 void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
                       const struct twill_world *world, const struct twill_tuning *tuning,
                       const struct twill_select_request *request,

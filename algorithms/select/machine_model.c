@@ -259,6 +259,7 @@ static const struct model_field of_model[] = {
     {"crowd", offsetof(struct twill_machine_model, crowd)},
 };
 
+/* Return the address of the number at a byte offset of a model or of the costs of a link. */
 static uint64_t *field_at(void *of, size_t offset)
 {
     return (uint64_t *)(void *)((char *)of + offset);

@@ -90,8 +90,8 @@ static twill_status refuse_override(struct twill_error *error,
                            (int)twill_min((size_t) override->length, SHOWN), override->text, text);
 }
 
-/* Record that a text is not the name of what it must be, and return TWILL_ERR_CONFIG. The message
- * suggests the nearest of the names name(0) .. name(count - 1), or lists all. */
+/* Record that a text is not the name of `what`, such as "a protocol", and return TWILL_ERR_CONFIG.
+ * The message suggests the nearest of the names name(0) .. name(count - 1), or lists all. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
@@ -130,7 +130,8 @@ size_t twill_bytes_parse(const char *text, size_t length, size_t *bytes)
     return used;
 }
 
-/* Set `least` and `most` from the text between the brackets, such as "0-64K" or "64K-". */
+/* Set `least` and `most` from the text between the brackets, such as "0-64K" or "64K-". Returns
+ * TWILL_ERR_CONFIG if it is malformed or the range is empty. */
 static twill_status read_range(struct twill_override *override, struct text_view text,
                                struct twill_error *error)
 {
@@ -154,7 +155,9 @@ static twill_status read_range(struct twill_override *override, struct text_view
     return TWILL_OK;
 }
 
-/* Read "COLLECTIVE:" or "COLLECTIVE[RANGE]:" off the front of *rest, if it is there. */
+/* Read "COLLECTIVE:" or "COLLECTIVE[RANGE]:" off the front of *rest, if it is there. A word before
+ * a colon alone may also be part of an algorithm's name, and is then left there. Returns
+ * TWILL_ERR_CONFIG if the collective is misspelt or the range malformed. */
 static twill_status read_collective(struct twill_override *override, struct text_view *rest,
                                     struct twill_error *error)
 {
@@ -192,7 +195,8 @@ static twill_status read_collective(struct twill_override *override, struct text
     return TWILL_OK;
 }
 
-/* Set the protocol if *rest ends with "@PROTOCOL". Remove that from *rest. */
+/* Set the protocol if *rest ends with "@PROTOCOL". Remove that from *rest. Returns TWILL_ERR_CONFIG
+ * if there is no protocol of that name. */
 static twill_status read_protocol(struct twill_override *override, struct text_view *rest,
                                   struct twill_error *error)
 {
@@ -208,7 +212,8 @@ static twill_status read_protocol(struct twill_override *override, struct text_v
     return TWILL_OK;
 }
 
-/* Parse up to `most` numbers from 1 to 65535 with x between them. Returns false if malformed. */
+/* Parse up to `most` numbers from 1 to 65535 with x between them into parameter[]. Returns false if
+ * the text is malformed or has more numbers. */
 static bool parameters_read(struct text_view text, uint32_t most,
                             uint16_t parameter[TWILL_PARAMETERS])
 {
@@ -230,7 +235,8 @@ static bool parameters_read(struct text_view text, uint32_t most,
     return false;
 }
 
-/* Set the parameters of the entry from the text after "=", as its algorithm takes them. */
+/* Set the parameters of the entry from the text after "=", as its algorithm takes them. Returns
+ * TWILL_ERR_CONFIG if it takes none or not these. */
 static twill_status read_parameters(struct twill_override *override, struct text_view text,
                                     struct twill_error *error)
 {
@@ -248,7 +254,8 @@ static twill_status read_parameters(struct twill_override *override, struct text
     return TWILL_OK;
 }
 
-/* Parse the text of the entry into its other members, which must have their defaults. */
+/* Parse the text of the entry into its other members, which must have their defaults. Returns
+ * TWILL_ERR_CONFIG if the entry is wrong. */
 static twill_status read_entry(struct twill_override *override, struct twill_error *error)
 {
     struct text_view rest = {override->text, (size_t) override->length};

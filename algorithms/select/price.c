@@ -127,8 +127,9 @@ static void wake(struct twill_pricing *p, uint32_t at)
         heap_put(p, (uint32_t)l);
 }
 
-/* Charge what a rank reads or writes in another unit to the memory ports of both units. Returns the
- * time at which it is complete, or 0 without ports. Messages are limited by cores, not by ports. */
+/* Charge what a rank reads or writes of an operand in another unit to the memory ports of both
+ * units. Returns the time at which it is complete, or 0 if there are no ports or the operand is its
+ * own. Messages are limited by cores, not by ports. */
 static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lane *lane,
                            twill_operand operand, uint32_t peer, bool writes)
 {
@@ -406,7 +407,8 @@ static int32_t run_lane(struct twill_pricing *p, uint32_t l)
     return missing;
 }
 
-/* Set all clocks, resources and steps back to begin a simulation. */
+/* Set all clocks, resources and steps back to begin a simulation, and put all lanes into the
+ * heap. */
 static void reset(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->steps; i++) {

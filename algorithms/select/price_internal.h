@@ -70,14 +70,14 @@ struct twill_price_rank {
 struct twill_price_lane {
     uint64_t time;  /* its clock */
     uint64_t until; /* in an AWAIT, when the last of the flags seen was raised */
-    uint32_t rank, place;
-    uint32_t first, end; /* steps */
-    uint32_t at;         /* the next step */
-    uint32_t posted;     /* first step posted since the last WAIT */
-    uint32_t seen;       /* in an AWAIT, how many of the first peers have raised their flags */
-    int32_t next;        /* next lane that waits for the same step */
-    bool waits;          /* it has waited since it last used the core */
-    bool awaited;        /* in an AWAIT, the flags are up and cost only the polling */
+    uint32_t rank, place; /* its rank, and the index of that among the simulated ranks */
+    uint32_t first, end;  /* its steps, from `first` to before `end` */
+    uint32_t at;          /* the next step */
+    uint32_t posted;      /* first step posted since the last WAIT */
+    uint32_t seen;        /* in an AWAIT, how many of the first peers have raised their flags */
+    int32_t next;         /* next lane that waits for the same step, or TWILL_PRICE_NONE */
+    bool waits;           /* it has waited since it last used the core */
+    bool awaited;         /* in an AWAIT, the flags are up and cost only the polling */
 };
 
 /* Facts that a pricing has of the schedules besides the steps. Constant once that is created. */

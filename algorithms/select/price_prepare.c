@@ -196,7 +196,8 @@ static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
     return class;
 }
 
-/* Append the steps and lanes of the rank at this place. Returns false if out of memory. */
+/* Append the steps and lanes of the rank at this place, which has the schedule `s`, and add them to
+ * the fingerprint. Returns false if out of memory. */
 static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
 {
     uint32_t rank = p->rank[place].rank, steps = p->steps + s->count;
@@ -246,7 +247,8 @@ static bool number_ports(struct twill_pricing *p)
     return first != NULL;
 }
 
-/* Allocate the ranks, for drop_unit() to free in any case. Returns false if out of memory. */
+/* Allocate the ranks, lanes and heap, and set the number and the ports of each rank. drop_unit()
+ * frees them in any case. Returns false if out of memory. */
 static bool allocate_ranks(struct twill_pricing *p)
 {
     size_t lanes = (size_t)p->size * TWILL_SCHEDULE_LANES;
@@ -258,7 +260,8 @@ static bool allocate_ranks(struct twill_pricing *p)
     return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p);
 }
 
-/* Emit the schedules of the simulated ranks, or return TWILL_PENDING above `most` steps. */
+/* Emit the schedules of the simulated ranks, and set the facts from the first of them. Returns
+ * TWILL_PENDING if they have more than `most` steps, or TWILL_ERR_MEMORY. */
 static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_query *q,
                               uint64_t most)
 {

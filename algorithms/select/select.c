@@ -29,7 +29,7 @@ struct twill_chooser {
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
-    struct twill_price_records records; /* of other ranks, unless ask is NULL */
+    struct twill_price_records records; /* shared with other ranks, `ask` is NULL if not */
     struct early early[EARLY];
     unsigned early_count;
     struct twill_candidates *table[TABLES]; /* most recently used first */
@@ -195,7 +195,9 @@ static void map_instead(struct twill_choice *choice, const struct twill_candidat
     }
 }
 
-/* Choose the cheapest candidate, of `algorithm` unless that is NULL. Returns false if none fits. */
+/* Choose the cheapest candidate, of `algorithm` unless that is NULL. On one of several nodes, if it
+ * is STAGED and buffers are mapped, it becomes MAPPED if that is cheaper. Returns false if none
+ * fits, and then leaves *choice as it is. */
 static bool choose_cheapest(struct twill_choice *choice, const struct twill_world *world,
                             const struct twill_candidates *all,
                             const struct twill_algorithm *algorithm,

@@ -58,7 +58,8 @@ static void ranks_number(struct twill_world *world)
         world->member[world->node_first[world->node[r]] + world->local[r]] = r;
 }
 
-/* Sort `order` by the units of a level, stable within each unit. first: [size + 1] scratch. */
+/* Sort order[] by the units of a level, unit[size], stable within each unit. `first` is scratch for
+ * size + 1 numbers, and position[] serves as scratch as well. */
 static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t *first)
 {
     uint32_t *sorted = world->position;

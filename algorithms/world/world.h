@@ -21,8 +21,9 @@ struct twill_world {
     uint32_t *by_rank;    /* [size] 0, 1, 2, ... */
     uint32_t *order;    /* [size] ranks, group by group, node by node, and so on down the levels */
     uint32_t *position; /* [size] index of a rank in `order` */
-    /* [size] each, the unit of a rank, in one unit of the next level. NULL for NODE (see `node`)
-     * or if unknown. Then every rank is a unit below the node, and all nodes are one group. */
+    /* By level, an array [size] of the unit of each rank. A unit is inside one of the next larger
+     * level. It is NULL for NODE (see `node`), or if the units are unknown. Then every rank is a
+     * unit below the node, and all nodes are one group. */
     uint32_t *unit[TWILL_LEVEL_COUNT];
     bool by_messages; /* set by the owner if ranks of a node use only messages, false at first */
 };

@@ -25,7 +25,8 @@ static uint32_t read_count(const char *text, const char **end)
 }
 
 /* Parse a text such as "2x2" or "4+2" into label[size], the unit of each rank or node. `variable`,
- * `container` and `each` are for messages, such as "TWILL_LAYOUT=nodes", "node" and "rank". */
+ * `container` and `each` are for messages, such as "TWILL_LAYOUT=nodes", "node" and "rank". Returns
+ * TWILL_ERR_CONFIG if it is malformed or does not add up to `size`. */
 static twill_status parse_shape(const char *variable, const char *container, const char *each,
                                 const char *text, uint32_t size, uint32_t *label,
                                 struct twill_error *error)
@@ -386,7 +387,8 @@ static void put_units(struct tree *t, unsigned depth, uint32_t number, uint32_t 
 }
 
 /* Print the units at a depth of the tree and everything inside them. They are those of the ranks at
- * indices `first` to `last` - 1 of world->order. Recursive, as deep as there are levels. */
+ * indices `first` to `last` - 1 of world->order. After MOST_LINES - 1 lines, dots replace the rest.
+ * Recursive, as deep as there are levels. */
 static void put_range(struct tree *t, unsigned depth, uint32_t first, uint32_t last)
 {
     uint32_t number = 0;
