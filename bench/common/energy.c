@@ -92,8 +92,8 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
 }
 
 /* Add Cray's pm_counters in `folder` for the node, its CPUs and its memory, as far as their files
- * exist. Returns true if there are none. Returns false and sets meter->message if there are some
- * but none for the node, or if one cannot be added. */
+ * exist. Each reads energy or, without that file, power. Returns true also if there are none.
+ * Returns false and sets meter->message if only the node's is missing or one cannot be added. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {
@@ -117,7 +117,8 @@ static bool find_pm_counters(struct twill_energy_meter *meter, const char *folde
            fail_energy(meter, "%s: the path is too long", folder);
 }
 
-/* Add a zone of RAPL, unless it is in another or the sum of some. Returns false on failure. */
+/* Add a zone of RAPL if its name begins with "package" or is "dram". Others are parts or sums of
+ * these and are skipped. Returns false with meter->message if it cannot be read or added. */
 static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
 {
     char path[TWILL_ENERGY_PATH], name[48];
@@ -136,7 +137,9 @@ static bool add_rapl_zone(struct twill_energy_meter *meter, const char *zone)
     return add_energy_counter(meter, zone, "energy_uj", name, counter);
 }
 
-/* Call `add` with each subfolder whose name begins with `prefix`. Returns false if `add` does. */
+/* Call `add` in order of name with the path of each entry of `folder` whose name begins with
+ * `prefix`, until it returns false. Returns false then and if a path is too long, else true, also
+ * if there is no folder. */
 static bool for_energy_folders(struct twill_energy_meter *meter, const char *folder,
                                const char *prefix,
                                bool (*add)(struct twill_energy_meter *meter, const char *path))
@@ -261,7 +264,9 @@ static bool read_energy_counters(struct twill_energy_meter *meter)
     return true;
 }
 
-/* Read all counters, again until stamps before and after are equal. Returns false on failure. */
+/* Read all counters into their members `number`, at most 16 times, until the stamps before and
+ * after are equal. Without a stamp it does so once. Returns false with meter->message if they never
+ * are, or a file cannot be read. */
 static bool read_energy_at_once(struct twill_energy_meter *meter)
 {
     uint64_t before = 0, after = 0;

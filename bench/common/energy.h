@@ -39,7 +39,7 @@ struct twill_energy_meter {
     double joules[TWILL_ENERGY_PARTS];
     double at;          /* seconds at the last reading */
     bool started;       /* there was a reading, and all since then have succeeded */
-    unsigned gaps;      /* number of times for which the energy is unknown */
+    unsigned gaps;      /* failed readings, after each of which some energy is not counted */
     char message[1024]; /* why the last function returned false */
 };
 
@@ -51,19 +51,24 @@ struct twill_energy_reading {
     unsigned gaps; /* as in the meter, then */
 };
 
-/* Find counters below `sysfs`, usually "/sys". Returns false and meter->message without any. */
+/* Set *meter to the counters below `sysfs`, usually "/sys", of the first kind that can be read, in
+ * the order pm_counters, RAPL and hwmon. Returns false and meter->message if there are none. */
 bool twill_energy_open(struct twill_energy_meter *meter, const char *sysfs);
 
-/* Print the kind of counters and their names into a text of that size. */
+/* Print the kind of counters and their names, such as "rapl: package-0, dram", into a text of that
+ * size. */
 void twill_energy_describe(const struct twill_energy_meter *meter, char *text, size_t bytes);
 
-/* Read the counters at `now`, seconds by a monotonic clock. A counter may wrap once in between.
- * Returns false and meter->message if the energy since the last reading is unknown. */
+/* Read the counters at `now`, seconds by a monotonic clock, and add the energy since the last
+ * reading to meter->joules. The first reading adds nothing. A counter may wrap once in between.
+ * Sets *reading in any case. Returns false and meter->message if the energy since the last reading
+ * is unknown. */
 bool twill_energy_read(struct twill_energy_meter *meter, double now,
                        struct twill_energy_reading *reading);
 
 /* Compute the joules used between two readings, by part, and the seconds between them. Returns
- * false if unknown, because a reading between them failed or no counter was updated. */
+ * false if unknown, because one of these readings or one between them failed or no counter was
+ * updated. */
 bool twill_energy_between(const struct twill_energy_reading *from,
                           const struct twill_energy_reading *to, double joules[TWILL_ENERGY_PARTS],
                           double *seconds);

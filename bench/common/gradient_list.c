@@ -40,7 +40,8 @@ bool twill_bench_list_lay_out(struct twill_bench_list *list)
     return true;
 }
 
-/* Parse "ELEMENTS" or "ELEMENTS MULTIPLY-ADDS" (else 0). Returns false if a line is neither. */
+/* Parse "ELEMENTS" or "ELEMENTS MULTIPLY-ADDS". *work is 0 without the second. Returns false if a
+ * line is neither or has 0 elements. */
 static bool parse_tensor(const char *line, uint64_t *elements, uint64_t *work)
 {
     uint64_t *const numbers[] = {elements, work};
@@ -73,7 +74,8 @@ static bool append_tensor(struct twill_bench_list *list, uint64_t elements, uint
     return true;
 }
 
-/* Append the tensors of an open file. Returns false with a message that names path and line. */
+/* Append the tensors of an open file. Returns false with a message that names the path and, if a
+ * line is wrong, its number. */
 static bool read_lines(struct twill_bench_list *list, FILE *file, const char *path, char *message,
                        size_t bytes)
 {

@@ -28,7 +28,8 @@ bool twill_bench_list_read(struct twill_bench_list *list, const char *path, char
 /* Reserve memory for `keys` keys in all, with those that the list has. Leaves list->keys as it is.
  * Returns false if there is not enough. */
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys);
-/* Compute offsets and totals from elements and work. Returns false if they exceed any memory. */
+/* Compute offsets and totals from elements and work. Returns false if they exceed any memory, which
+ * is 2^48 elements or multiply-adds. */
 bool twill_bench_list_lay_out(struct twill_bench_list *list);
 /* Return the seconds that the layer of a key computes in the forward pass, for a batch at `gflops`.
  * A multiply-add is two operations. The backward pass takes twice as long. */

@@ -22,7 +22,8 @@ struct twill_json_file {
     int file;
 };
 
-/* Create a new file. Returns false, with nothing to close, after a message if that fails. */
+/* Create the file, which must not exist, and the document with the version of twill. Returns false,
+ * with nothing to close, after a message on stderr if that fails. */
 bool twill_json_file_create(struct twill_json_file *json, const char *path);
 /* Write the root, close the file and free the root. Returns false after a message on failure. */
 bool twill_json_file_close(struct twill_json_file *json);

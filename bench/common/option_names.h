@@ -22,7 +22,8 @@
     X(F8E4M3, "f8e4m3", "fp8e4m3", "float8e4m3")                                                   \
     X(F8E5M2, "f8e5m2", "fp8e5m2", "float8e5m2")
 
-/* Return twill's name of a collective, such as "allreduce" for "All_Reduce", or the text itself. */
+/* Return twill's name of a collective, such as "allreduce" for "All_Reduce". For any other text,
+ * return the text itself. */
 const char *twill_bench_collective_name(const char *text);
 /* Return the type with a name such as "f32", "float", "fp32", "bf16" or "fp8_e4m3", or -1. */
 int twill_bench_type_parse(const char *text);

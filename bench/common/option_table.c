@@ -35,7 +35,8 @@ static bool choose(const char *words, const char *text, size_t *choice)
     return false;
 }
 
-/* Set the member of an option, from `text` if it has a value. Returns false if that is wrong. */
+/* Set the member of an option, from `text` if it has a value, or call its read(). Returns false if
+ * the value is wrong. */
 static bool set_member(const struct twill_option *option, void *member, const char *text)
 {
     size_t *number = member, most = option->most > 0 ? option->most : SIZE_MAX;

@@ -24,14 +24,15 @@ struct twill_option {
     int letter; /* 0 if it has none */
     const char *name;
     enum twill_option_kind kind;
-    size_t at;            /* offset of the member that is set, whose address read() gets */
-    size_t least, most;   /* bounds of a count or size, where most is 0 for no bound */
+    size_t at;          /* offset of the member that is set, whose address read() gets */
+    size_t least, most; /* bounds of a count or size (most 0 is none), least 1 for a text not "" */
     const char *expected; /* describes right values in messages, as "a number from 1" */
     bool (*read)(void *member, const char *text);
     size_t given; /* offset of a bool that is set to true if the option is given, or 0 */
 };
 
-/* The command line of a program, as constant as its options. */
+/* The command line of a program, a constant of the caller of twill_options_parse(). `count` is the
+ * number of options. */
 struct twill_command {
     const char *program, *usage; /* start of messages ("twill-bench: train"), and text of --help */
     const struct twill_option *options;
@@ -41,7 +42,8 @@ struct twill_command {
 /* RUN to continue, DONE if help or version were printed, USAGE after an error. */
 enum twill_parsed { TWILL_PARSED_RUN, TWILL_PARSED_DONE, TWILL_PARSED_USAGE };
 
-/* Parse the options of argv. optind is then the first other word. Returns RUN, DONE after --help or
+/* Parse the options of argv and store their values in the struct `options`, whose other members
+ * stay as they are. optind is then the first other word. Returns RUN, DONE after --help or
  * --version, or USAGE if an option is wrong. Prints only if `speak`, as one rank of a job does. */
 enum twill_parsed twill_options_parse(const struct twill_command *command, void *options, int argc,
                                       char **argv, bool speak);

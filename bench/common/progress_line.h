@@ -9,8 +9,8 @@
 /* The progress line of this process, part of the state of its caller. twill_bench_progress_begin()
  * sets it, and there is nothing to free. */
 struct twill_bench_progress {
-    bool on;              /* standard error is a terminal, and this process may write to it */
-    bool there;           /* the line is visible */
+    bool on;    /* standard error is a terminal (not "dumb"), and this process may write to it */
+    bool there; /* the line is visible */
     double started, last; /* seconds at which it began and at which the line was last written */
 };
 
@@ -22,7 +22,8 @@ void twill_bench_progress_show(struct twill_bench_progress *progress, size_t don
 /* Remove the line from the terminal, if it is there, before other output. */
 void twill_bench_progress_clear(struct twill_bench_progress *progress);
 
-/* Compose "[#### ] 40% what, 12 s, 18 s left" into `text`, with the time left after one second. */
+/* Compose "[#### ] 40% what, 12 s, 18 s left" into `text`, with the time left after one second. If
+ * `total` is 0, it is "what, 12 s". */
 void twill_bench_progress_text(char *text, size_t bytes, size_t done, size_t total,
                                const char *what, double elapsed);
 

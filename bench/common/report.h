@@ -11,17 +11,19 @@
 /* Return seconds on the monotonic clock. */
 double twill_bench_now(void);
 
-/* Parse bytes such as "8", "4k", "1.5M" or "2G" (binary). Returns false if wrong or too large. */
+/* Parse bytes such as "8", "4k", "1.5M" or "2G" (binary). Returns false if the text is wrong or it
+ * is 2^62 or more. */
 bool twill_bench_parse_size(const char *text, size_t *bytes);
 
 /* Parse a decimal number from min to max. Returns false if it is anything else. */
 bool twill_bench_parse_number(const char *text, size_t min, size_t max, size_t *number);
 
-/* Return `bytes` times the factor if above 1, else plus the step, or SIZE_MAX on overflow. */
+/* Return `bytes` plus the step if the factor is at most 1, else `bytes` times the factor, or 1 if
+ * `bytes` is 0. On overflow, return SIZE_MAX. */
 size_t twill_bench_next_size(size_t bytes, size_t step, size_t factor);
 
 /* Return the number of sizes from min to max. Each is the one before times the factor or, if the
- * factor is at most 1, plus the step. */
+ * factor is at most 1, plus the step. If the factor is above 1, 0 is followed by 1. */
 size_t twill_bench_count_sizes(size_t min, size_t max, size_t step, size_t factor);
 
 /* Return the bandwidth in GB/s (1e9 bytes), or 0 if no time has passed. */
@@ -43,8 +45,9 @@ void twill_bench_format_number(double value, int width, char *text, size_t bytes
 struct twill_bench_energy {
     size_t machines, ranks; /* machines is 0 if not asked for */
     bool known;
-    double seconds, joules, watts; /* watts is the sum of the means of the machines */
-    double cpu, memory;            /* joules of these parts, below 0 if unknown */
+    /* mean seconds of a machine, joules of all, and the sum of their mean watts */
+    double seconds, joules, watts;
+    double cpu, memory; /* joules of these parts, below 0 if unknown */
 };
 
 /* One measurement of a row of the table, out of place or in place. Times are in seconds per
@@ -55,12 +58,13 @@ struct twill_bench_timing {
     double algorithm_bandwidth, bus_bandwidth;
     int64_t wrong;                      /* elements over all ranks, -1 if not checked */
     struct twill_bench_statistics each; /* over iterations, with -I */
-    bool missing;                       /* there is no such half */
+    bool missing; /* it was not measured, the collective has only the other of the two */
     /* With --overlap, a call with computing, the computing alone, and the overlap in %. `seconds`
      * is then a call without computing. */
     double overall, compute, overlap;
-    double waiting, wire; /* with --times, seconds of it spent on the last rank and on data */
-    double reproducible;  /* seconds with --reproducible */
+    /* with --times, seconds of a call that wait for the last rank, and for data */
+    double waiting, wire;
+    double reproducible;         /* seconds with --reproducible */
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
     struct twill_bench_energy energy;
 };
@@ -101,7 +105,8 @@ struct twill_bench_shares {
 /* Divide the joules and watts of all machines together by the number of machines, and by the number
  * of ranks. Neither may be 0. */
 struct twill_bench_shares twill_bench_shares(const struct twill_bench_energy *energy);
-/* Return the time of a call without the waits for the last rank and for data, in seconds. */
+/* Return the time of a call without the waits for the last rank and for data, in seconds. It is 0
+ * if they are longer. */
 double twill_bench_stack(const struct twill_bench_timing *timing);
 /* Print the titles of the table of a --list step, with the columns of `each` if true. */
 void twill_bench_print_step_header(FILE *out, bool each);

@@ -19,7 +19,8 @@
 #define EVENTS_TIMED   (UINT64_C(1) << 24)
 #define SIDES          2
 
-/* One of the two variants, with its own context and gradient set and the samples of its steps. */
+/* One of the two variants of a training step that are compared, without and with a timeline. It has
+ * its own context and gradient set, and the samples of its steps. */
 struct overhead_side {
     const char *name;
     twill_comm *comm;
@@ -45,7 +46,8 @@ static bool fails(const char *call, twill_status status, const char *message)
     return status != TWILL_OK;
 }
 
-/* Create the context with this setting, and the set of tensors. Returns false after an error. */
+/* Create the context of a side with this setting, "TWILL_TIMELINE=...", and its gradient set of all
+ * tensors of the list. Returns false after an error, which is printed. */
 static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
 {
     const twill_bootstrap bootstrap = twill_bench_bootstrap(o->comm);
@@ -89,7 +91,9 @@ static double processor_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Play both passes while the set reduces, and store sample `step`. Returns false after an error. */
+/* Play a step: the backward pass, in which the set begins to reduce each tensor after its layer,
+ * the wait for the set, and then the forward pass. Begins with a barrier. Stores its seconds and
+ * its processor time as sample `step`. Returns false after an error, which is printed. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;
@@ -116,7 +120,8 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
     return !fails("step", status, twill_gradients_message(side->set));
 }
 
-/* Run steps of both sides by turns, the first without sample. Returns false after an error. */
+/* Run STEPS_WARM steps of each side and then o->steps more, with the sides by turns. The samples of
+ * the first are overwritten. Returns false after an error, which is printed. */
 static bool run_turns(struct overhead *o)
 {
     for (size_t step = 0; step < STEPS_WARM + o->steps; step++)
@@ -193,7 +198,8 @@ static void print_sides(struct overhead *o)
            (processor[1] - processor[0]) * 1e3, (processor[1] - processor[0]) / step[0] * 100);
 }
 
-/* Measure steps with and without a timeline in `folder` and print them. Returns an exit status. */
+/* Open both sides, with the timeline in `folder`, run their steps, and close them. Rank 0 prints
+ * the comparison. Returns 0, or 1 after an error. */
 static int measure(struct overhead *o, const char *folder)
 {
     char setting[128];

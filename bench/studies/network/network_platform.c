@@ -87,7 +87,8 @@ static void write_groups(FILE *out, const struct twill_machine_model *model, uin
                     a, b, a, b, a, b);
 }
 
-/* Write a fat tree or a dragonfly of SimGrid. All its links have one rate and latency. */
+/* Write a fat tree or a dragonfly of SimGrid, with as many whole units as `nodes` need. All its
+ * links have one rate and latency. */
 static void write_topology(FILE *out, const struct simulated_network *network,
                            const struct twill_machine_model *model, uint32_t nodes)
 {

@@ -32,19 +32,19 @@ struct network_job {
     const struct simulated_call *call;
     struct twill_schedule *schedules;
     struct network_lane *lanes;
-    double *raised;        /* [rank][lane][ordinal] when, or 0; ordinal 0 is IMM */
-    double *core_free;     /* [rank] */
+    double *raised;        /* [rank][lane][ordinal] second of raising it, or 0; 0 is IMM */
+    double *core_free;     /* [rank] second until which its core works */
     double *detour_at;     /* [rank] when its next detour begins */
     uint64_t *detour_draw; /* [rank] state of the random generator for detour_at */
     sg_mutex_t mutex;
     sg_cond_t *flags;  /* [rank] notified when one of its flags is raised */
     uint32_t ordinals; /* 1 + the largest ordinal of a flag */
-    double start, end;
+    double start, end; /* seconds, where end is that of the last lane that has ended */
 };
 
 /* A message on its way. The sender allocates it and the receiver frees it. */
 struct network_message {
-    double soonest; /* when it arrives if no other message is in its way */
+    double soonest; /* second at which it arrives if no other message is in its way */
     bool remote;    /* sent from another node */
 };
 
@@ -203,7 +203,8 @@ static void do_await(struct network_lane *l, const struct twill_step *step)
         sg_actor_sleep_until(seen);
 }
 
-/* Return the picoseconds of a message on the core of either end, without a reduction. */
+/* Return the picoseconds that the core of this rank works to send a message to `peer`. That
+ * includes the time by which a rank injects more slowly than the interface of its node. */
 static uint64_t message_cost(const struct network_lane *l, uint32_t peer, uint64_t bytes)
 {
     const struct twill_machine_model *model = l->job->call->model;
@@ -415,6 +416,7 @@ static bool open_job(struct network_job *job)
            job->raised != NULL && job->core_free != NULL && job->flags != NULL && open_lanes(job);
 }
 
+/* Free all that open_job() made, even in part, and the schedules. */
 static void close_job(struct network_job *job)
 {
     for (uint32_t r = 0; r < job->call->world->size; r++) {

@@ -197,7 +197,8 @@ static bool answer_question(struct network_question question, struct network_ans
     return true;
 }
 
-/* The time in us of an allreduce of Cray MPI on Theta, from public material of ALCF. */
+/* The time in us of an allreduce of Cray MPI on Theta, from public material of ALCF. `ranks` are
+ * those of each node, `bytes` the message. */
 static const struct theta_figure {
     size_t nodes, ranks, bytes;
     double measured;

@@ -6,8 +6,9 @@
 #include "algorithms/algorithms.h"
 #include "algorithms/select/machine_model.h"
 
-/* A network as a platform of SimGrid. Its nodes are divided into units of unit_nodes nodes, which
- * are the groups of a dragonfly or the leaf switches of a fat tree. */
+/* A network as a platform of SimGrid, an entry of a constant table. Its nodes are divided into
+ * units of unit_nodes nodes, which are the groups of a dragonfly or the leaf switches of a fat
+ * tree. */
 struct simulated_network {
     const char *name, *help;
     uint32_t unit_nodes;     /* 0 if all nodes are in one unit */

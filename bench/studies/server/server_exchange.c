@@ -150,7 +150,8 @@ static void release_all(struct exchanger *x)
     free(x->weights);
 }
 
-/* Make the server and register all keys. Exits on failure. */
+/* Make the server and register all keys. With x->each, later servers take the chunk size of this
+ * one. Exits on failure. */
 static void open_server(struct exchanger *x)
 {
     twill_status status = twill_server_create(&x->server, x->comm, &x->options);
@@ -187,7 +188,7 @@ static void update_weights(struct exchanger *x)
 }
 
 /* Push all gradients, pull the results and wait until they are there. `keys` has the indices of all
- * tensors in the order of the pushes. With x->each, a new server is made for this and destroyed.
+ * tensors in the order of the pushes. With x->each, make a server if there is none and destroy it.
  * With x->worker, the weights are updated by the results. Exits on failure. */
 static void exchange(struct exchanger *x, const int *keys)
 {
@@ -247,6 +248,8 @@ static void print_traffic(const struct exchanger *x)
            (double)c.chunks_here, (double)c.chunks, (double)clock() / CLOCKS_PER_SEC);
 }
 
+/* Print the median and 99th percentile of the seconds of an exchange. If there is a server that
+ * divides tensors, also print the bytes of its chunks. */
 static void print_times(const struct exchanger *x, const struct twill_bench_statistics *each)
 {
     twill_server_counters c = {0};

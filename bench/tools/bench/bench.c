@@ -87,7 +87,8 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
                                         .energy = run->options.measures.energy};
 }
 
-/* Print what is above the table, which is the run, its ranks and the titles. */
+/* Print what is above the table, which is the run, its ranks and the titles. With --csv it is only
+ * the titles. */
 static void print_start(struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;
@@ -162,7 +163,8 @@ static void report_step(struct twill_bench_run *run)
     twill_bench_json_step(run);
 }
 
-/* Run the largest and the smallest size, or a step of --list, unreported. */
+/* Run the iterations of -w, if any, of the largest and then the smallest size, or a step of --list,
+ * without checks and without a report. */
 static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
 {
     struct twill_bench_run quiet = *run;
@@ -253,7 +255,9 @@ static twill_status run_table(struct twill_bench_run *run)
     return status;
 }
 
-/* Measure the table as often as -N says, and print the footer. Returns an exit status. */
+/* Measure the table as often as -N says. Then rank 0 prints the footer, or with --csv the number of
+ * wrong measurements, if any. Returns STATUS_GOOD, or STATUS_FAILED if there were any or after a
+ * failure, at which it stops. */
 static int run_cycles(struct twill_bench_run *run)
 {
     twill_bench_progress_begin(&run->work.progress, run->world_rank == 0);
@@ -322,7 +326,8 @@ static twill_status connect_strictly(struct twill_bench_run *run, const char *co
                               : status;
 }
 
-/* Make the context, communicators and operations of a run, and note the rank's place in it. */
+/* Make the context, communicators and operations of a run, and note the rank's place in it. Also
+ * gathers the places of all ranks and, with --energy, finds the counters. Collective. */
 static twill_status ranks_connect(struct twill_bench_run *run)
 {
     char timeout[48], algorithm[512], gradients[512];

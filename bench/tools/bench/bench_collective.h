@@ -38,7 +38,7 @@ struct twill_bench_facts {
 
 /* Return the constant properties of a collective. */
 const struct twill_bench_facts *twill_bench_facts(enum twill_bench_collective collective);
-/* Return the collective with this name, or -1. */
+/* Return the collective with this name, also as other programs spell it ("All_Reduce"), or -1. */
 int twill_bench_find_collective(const char *name);
 /* Return the bus bandwidth over the algorithm bandwidth, as nccl-tests defines it. */
 double twill_bench_bus_factor(enum twill_bench_collective collective, int ranks);
@@ -51,7 +51,7 @@ struct twill_bench_subject {
     twill_op called; /* op, or its replacement by --narrow or --reduce-delay */
     int rank, ranks;
     int root;      /* -1 if there is no root */
-    size_t count;  /* elements of a shard */
+    size_t count;  /* elements of an even shard, or of the message if it is not sharded */
     size_t bytes;  /* bytes of all shards, as tables and bandwidths count them */
     size_t offset; /* where the elements begin in the buffers, in bytes */
     bool in_place;
@@ -69,7 +69,8 @@ size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t by
 struct twill_bench_pointers {
     char *src, *dst;
 };
-/* Return the addresses that the call reads and writes, given the two buffers. */
+/* Return the addresses that the call reads and writes. They are in the two buffers or, in place,
+ * both in `dst`. */
 struct twill_bench_pointers twill_bench_pointers(const struct twill_bench_subject *subject,
                                                  char *src, char *dst);
 /* Fill what the call reads with the values of a round. */

@@ -48,8 +48,8 @@ struct twill_bench_calls {
     enum twill_bench_form form;
     bool blocking;  /* a barrier after every call */
     bool placed;    /* --memory twill */
-    size_t align;   /* bytes */
-    size_t unalign; /* elements */
+    size_t align;   /* bytes, of which the address of each buffer is a multiple */
+    size_t unalign; /* elements left out at the start of each buffer */
 };
 
 /* What is measured besides the time of the calls. */

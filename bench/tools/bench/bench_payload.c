@@ -207,7 +207,8 @@ static bool is_exact(const struct twill_bench_payload *payload)
     return fact->integer || !sums || (double)fact->magnitude * payload->ranks <= ldexp(1, bits);
 }
 
-/* Return the value of a float with these bits, for any layout, or NAN if it is not finite. */
+/* Return the value of a float with these bits, for any layout, or NAN if it is not finite. A NaN of
+ * f8e4m3 counts as 480 or -480. */
 static double decode_float(const struct type_facts *fact, uint64_t bits)
 {
     uint64_t biased = bits >> fact->mantissa & ((UINT64_C(1) << fact->exponent) - 1);

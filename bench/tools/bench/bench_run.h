@@ -104,7 +104,8 @@ twill_status twill_bench_split_time(struct twill_bench_run *run, const twill_cou
 /* Set both bandwidths of timing by its seconds for a message of `bytes`. */
 void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
                       struct twill_bench_timing *timing);
-/* Fill the buffers for a check with the values of this round, which must be unique. */
+/* Prepare the buffers for a check. The result gets bytes of 0xFF, and then what the call reads gets
+ * the values of `round`, a number that no other check has. */
 void twill_bench_prepare(const struct twill_bench_run *run,
                          const struct twill_bench_subject *subject, unsigned round);
 /* Count the wrong elements of a result after a call whose buffers twill_bench_prepare() filled for
@@ -121,7 +122,8 @@ void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 /* Measure and check one size, out of place and in place, and store both in the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
-/* Measure the barrier, whose only row is *row. Collective. */
+/* Measure the barrier twice, as if out of place and in place, and store both in the row. Checks it
+ * only if all ranks have the same clock. Collective. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 
 /* Read the file of --list on rank 0 and broadcast it, so that run->list has its tensors on every
@@ -151,7 +153,8 @@ void twill_bench_print_energy_source(FILE *out, const struct twill_bench_run *ru
 /* Print the energy of a step. */
 void twill_bench_print_energy(FILE *out, const struct twill_bench_energy *energy);
 
-/* Create the file of -J and begin the JSON. Returns false after a message on failure. */
+/* Create the file of -J or, if that exists, the first of FILE.0, FILE.1 ... that does not. Prints
+ * its name and begins the JSON. Returns false after a message on failure. */
 bool twill_bench_json_open(struct twill_bench_run *run, int argc, char **argv);
 /* Add a row to the JSON, if there is one. */
 void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_row *row);

@@ -38,7 +38,8 @@
     }
 COLUMN_VALUES(COLUMN_VALUE)
 
-/* A column of the table. */
+/* A column of the table, in a constant table. value() returns its value for a measurement, or NAN
+ * if unknown. */
 struct column {
     const char *title, *unit, *csv;
     int width;

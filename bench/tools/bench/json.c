@@ -107,6 +107,8 @@ static struct json_object *devices(const struct twill_bench_run *run)
     return list;
 }
 
+/* Add to an object what is measured, the list with the options of its played step, or the range of
+ * sizes. */
 static void put_sizes(struct json_object *object, const struct twill_bench_run *run)
 {
     const struct twill_bench_options *options = &run->options;

@@ -72,7 +72,8 @@ twill_status twill_bench_combine(struct twill_bench_run *run, double *seconds, s
     return twill_allreduce(run->world, seconds, seconds, n, TWILL_F64, TWILL_MAX);
 }
 
-/* Time a first call and then the iterations, and combine the times over the ranks. */
+/* Time a first call and then the iterations, and combine the times over the ranks. Sets
+ * timing->first and ->seconds and, as the options say, ->energy and ->each. */
 static twill_status time_iterations(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject,
                                     struct twill_bench_timing *timing)
@@ -160,7 +161,8 @@ void twill_bench_clear(const struct twill_bench_run *run, const struct twill_ben
     memset(place_buffer(run, subject, 1, 0), 0, bytes);
 }
 
-/* Make a call in this form and add the wrong elements of all ranks to timing->wrong. */
+/* Make a call in this form with the values of a new round. Adds the wrong elements of all ranks to
+ * timing->wrong. Collective. */
 static twill_status check_form(struct twill_bench_run *run,
                                const struct twill_bench_subject *subject,
                                struct twill_bench_timing *timing, enum twill_bench_form form)
@@ -170,8 +172,9 @@ static twill_status check_form(struct twill_bench_run *run,
     return twill_bench_count(run, subject, run->round, timing);
 }
 
-/* Make calls with known values as often as -c says, but stop after one with wrong elements.
- * timing->wrong is then their number on all ranks. Zeroes the buffers at the end. Collective. */
+/* Make calls with known values as often as -c says, with --verify in each form, but stop after one
+ * with wrong elements. timing->wrong is then their number on all ranks. Zeroes the buffers at the
+ * end. Collective. */
 static twill_status check_result(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
@@ -203,14 +206,16 @@ void twill_bench_rate(const struct twill_bench_run *run, size_t bytes,
         timing->algorithm_bandwidth * twill_bench_bus_factor(run->options.collective, run->size);
 }
 
-/* One of two variants of a call that are compared, and its time, 0 at first. */
+/* One of two variants of a call that are compared, in a local array. `seconds` is 0 until
+ * time_variants() adds the time of a call. */
 struct compared_variant {
     twill_comm *comm;
     struct twill_bench_subject subject;
     double seconds;
 };
 
-/* Add the seconds of two variants, measured alternately, so that both see the same machine. */
+/* Time the calls of two variants by turns, so that both see the same machine. Adds the mean seconds
+ * of a call to `seconds` of each. */
 static twill_status time_variants(struct twill_bench_run *run, struct compared_variant variants[2])
 {
     enum { TURNS = 5 };
@@ -228,7 +233,8 @@ static twill_status time_variants(struct twill_bench_run *run, struct compared_v
     return TWILL_OK;
 }
 
-/* Time the call with and without TWILL_REPRODUCIBLE=1. */
+/* Time the call without and with TWILL_REPRODUCIBLE=1 by turns, and set timing->seconds and
+ * timing->reproducible to the seconds of a call. */
 static twill_status time_strict(struct twill_bench_run *run,
                                 const struct twill_bench_subject *subject,
                                 struct twill_bench_timing *timing)
@@ -325,7 +331,9 @@ static twill_status time_overlapped(struct twill_bench_run *run,
     return twill_bench_combine(run, seconds, 1);
 }
 
-/* Set the overlap as OSU defines it, by calls without and with computing of the same length. */
+/* Time calls alone, computing for as long as one takes, and calls with this computing. Sets
+ * `seconds`, `compute` and `overall` of *timing to these, and `overlap` as OSU defines it.
+ * Collective. */
 static twill_status measure_overlap(struct twill_bench_run *run,
                                     const struct twill_bench_subject *subject,
                                     struct twill_bench_timing *timing)

@@ -13,14 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of a calibration on one rank. */
+/* The state of a calibration on one rank, a variable of twill_bench_calibrate(). */
 struct twill_bench_calibration {
     twill_context *context; /* of the environment, answers queries and carries the exchange */
     twill_comm *comm;
     int rank, size;
     size_t max_bytes;
     FILE *file; /* on rank 0, the text of the file */
-    char *text;
+    char *text; /* what was written to `file`, `bytes` long, once that is flushed or closed */
     size_t bytes;
     double *samples; /* [TWILL_BENCH_SAMPLES] */
     struct twill_bench_progress progress;
@@ -56,7 +56,8 @@ static const char *name_of(size_t collective)
     return twill_bench_facts((enum twill_bench_collective)collective)->name;
 }
 
-/* The candidates of a collective, and the sizes at which each has a chance. */
+/* The candidates of a collective, and the sizes at which each has a chance. measure_tables() has an
+ * array of them, indexed by enum twill_bench_collective. */
 struct plan {
     size_t count;
     char name[NAMES][NAME_BYTES];
@@ -104,7 +105,7 @@ static void query_plan(struct twill_bench_calibration *c, const char *collective
     }
 }
 
-/* Return whether ranks of this job can read the memory of each other. */
+/* Return whether ranks of this job can read the memory of each other by CMA. */
 static bool reads_peers(struct twill_bench_calibration *c)
 {
     const char *line;
@@ -131,7 +132,8 @@ static void end_session(struct calibration_session *s)
     twill_context_destroy(s->context);
 }
 
-/* Make a context with TWILL_ALGORITHM=override, and buffers. Always end it. Prints a failure. */
+/* Make a context of all ranks with TWILL_ALGORITHM=override, a communicator and zeroed buffers. The
+ * caller calls end_session(), also after a failure, which is printed. */
 static twill_status begin_session(struct twill_bench_calibration *c, const char *override,
                                   struct calibration_session *s)
 {
@@ -267,7 +269,8 @@ static twill_status burst(struct twill_bench_calibration *c, int other, char *bu
     return status;
 }
 
-/* Measure messages of ranks 0 and `other`, and write overhead, latency and time per KiB. */
+/* Measure messages of ranks 0 and `other`. Rank 0 writes overhead, latency and time per KiB to the
+ * file as those of `link`, "node" or "network". Collective. */
 static twill_status measure_link(struct twill_bench_calibration *c, const char *link, int other)
 {
     double small = 0, large = 0, overhead = 0;
@@ -317,8 +320,8 @@ static twill_status measure_types(struct twill_bench_calibration *c)
 }
 
 /* Measure messages within a node and between nodes, as far as the job has such ranks, and the
- * reduction of each data type. Writes the costs to c->file on rank 0. Prints a failure.
- * Collective. */
+ * reduction of each data type. With one node, also measure its signals. Writes the costs to c->file
+ * on rank 0. Prints a failure. Collective. */
 static twill_status calibrate_links(struct twill_bench_calibration *c)
 {
     /* a rank on the node of rank 0, and the first rank on another node */

@@ -71,6 +71,8 @@ static bool has_latency(const struct fabric_run *run)
     return run->options.measurement == FABRIC_LATENCY;
 }
 
+/* Print on rank 0 the titles of the CSV, or what is measured by which channel and the titles of the
+ * table. */
 static void print_header(const struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -102,6 +104,7 @@ static void print_header(const struct fabric_run *run)
     printf("\n");
 }
 
+/* Print the results of a size on rank 0, as a row of the table or as comma-separated values. */
 static void print_row(const struct fabric_run *run, const struct fabric_row *row)
 {
     const struct fabric_options *options = &run->options;
@@ -176,7 +179,7 @@ static void add_json_row(const struct fabric_run *run, const struct fabric_row *
     json_object_array_add(run->json_rows, one);
 }
 
-/* Print why a channel cannot be opened, and add it to the JSON, if there is one. */
+/* Print on rank 0 why a channel cannot be opened, and add it to the JSON, if there is one. */
 static void print_absent(const struct fabric_run *run, const struct fabric_channel *channel)
 {
     if (run->json_absent != NULL)
@@ -205,8 +208,9 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
 }
 
 /* Open a channel, by the library's calls or, if `alone`, by a transport without the library above
- * it. Measure and report all sizes and close it. Adds the number of bytes that arrived wrong to
- * *wrong. Returns an exit status. */
+ * it. Measure and report all sizes and close it. Adds the bytes that arrived wrong to *wrong.
+ * Returns STATUS_FAILED on failure. With --transport all it is no failure if it cannot be
+ * opened. */
 static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
                            long long *wrong)
 {
@@ -235,7 +239,8 @@ static int measure_channel(struct fabric_run *run, const char *transport, bool a
     return outcome;
 }
 
-/* Measure each transport by each interface. Returns an exit status. */
+/* Measure each transport by each interface, until one fails. Returns STATUS_FAILED if one has
+ * failed or bytes arrived wrong, else STATUS_GOOD. */
 static int measure_all(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
@@ -250,7 +255,8 @@ static int measure_all(struct fabric_run *run)
     return wrong > 0 ? STATUS_FAILED : outcome;
 }
 
-/* Connect all ranks, pair each of the first half with one of the second, and allocate samples. */
+/* Connect all ranks, pair rank 0 with rank P / 2, and allocate samples. For multi-pair, pair each
+ * rank of the first half with one of the second. Other ranks have no peer. */
 static twill_status join_pairs(struct fabric_run *run)
 {
     TWILL_BENCH_TRY(twill_context_create(&run->context, NULL, NULL));

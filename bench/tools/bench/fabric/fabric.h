@@ -108,7 +108,7 @@ twill_status fabric_alone_open(struct fabric_channel *channel, twill_comm *world
 
 #define FABRIC_COLUMNS 5
 
-/* A column of results. */
+/* A column of results, in a constant table of a measurement. */
 struct fabric_column {
     const char *title; /* in the table, as OSU has it */
     const char *key;   /* in JSON and CSV, with the unit */
@@ -143,7 +143,8 @@ struct fabric_run {
     struct json_object *json_rows, *json_absent;
 };
 
-/* Measure messages of `bytes` bytes and set *row, on every rank. Collective. */
+/* Measure messages of `bytes` bytes and set *row, on every rank. With options.check it then counts
+ * wrong bytes, and with options.pingpong runs fi_pingpong. Collective. */
 twill_status fabric_measure(struct fabric_run *run, size_t bytes, struct fabric_row *row);
 /* Return the number of slots that the channel of a rank needs for the measurement. Each slot has
  * one message that is in progress. */

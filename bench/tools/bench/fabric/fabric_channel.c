@@ -93,7 +93,8 @@ static const struct fabric_channel_ops calls_ops = {.send = calls_send,
                                                     .count = calls_count,
                                                     .close = calls_close};
 
-/* Copy the line about the transport to channel->what, between nodes if there are several. */
+/* Copy the last line of the context's description that names a transport between ranks to
+ * channel->what. */
 static void describe_calls(struct fabric_channel *channel, const struct calls *calls)
 {
     const char *line;

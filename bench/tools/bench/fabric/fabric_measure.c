@@ -305,9 +305,9 @@ static twill_status send_new_memory(struct fabric_run *run, size_t bytes, double
     return status;
 }
 
-/* Set the values of the row on every rank. They are the microseconds of the first message from new
- * memory, of the next one, and the difference. Then follow the registrations of memory and the uses
- * of registered memory. Collective. */
+/* Set the values of the row on every rank. They are the median microseconds of the first message
+ * from new memory, and of the next one, and the difference. Then follow the registrations of memory
+ * and the uses of registered memory. Collective. */
 static twill_status measure_registration(struct fabric_run *run, size_t bytes,
                                          struct fabric_row *row)
 {

@@ -78,8 +78,8 @@ static bool add_transport(struct fabric_options *options, const char *name, size
     return true;
 }
 
-/* Add the transports that the text of --transport lists, or "all", to `member`, a struct
- * fabric_options. Returns false if a name is wrong. */
+/* Set the transports of `member`, a struct fabric_options, to those that the text of --transport
+ * lists, or for "all" to all known ones. Returns false if a name is wrong. */
 static bool read_transports(void *member, const char *text)
 {
     struct fabric_options *options = member;

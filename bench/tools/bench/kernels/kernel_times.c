@@ -22,7 +22,8 @@ struct kernel_arrays {
 
 enum case_kind { REDUCE, UPDATE, NORMS, SQUARES, QUANTIZE, DEQUANTIZE, ADD_BLOCKS, NARROW, TOP };
 
-/* One kernel to time. */
+/* One kernel to time, in a constant table. `sources` is the number of arrays that are summed or, in
+ * an update, of gradients. */
 struct kernel_case {
     enum case_kind kind;
     twill_type type; /* of sources, gradients or codes */
@@ -82,6 +83,7 @@ static twill_optimizer optimizer_of(const struct kernel_case *one)
     return optimizer;
 }
 
+/* Write the name of a case, such as "sum f32 x2" for two sources, into a text of that size. */
 static void name_case(const struct kernel_case *one, char *name, size_t bytes)
 {
 #define KERNEL_TYPE_NAME(NOUN, stem, ...) [TWILL_##NOUN] = #stem,
@@ -102,8 +104,9 @@ static void name_case(const struct kernel_case *one, char *name, size_t bytes)
     snprintf(name, bytes, "%s %s x%u", stem, types[one->type], one->sources);
 }
 
-/* An array that a kernel uses in a case (struct kernel_case). `bytes` is the size of an element,
- * and `moves` is how many times the kernel loads or stores each. */
+/* An array that a kernel uses in a case, an entry of a local array that arrays_of() fills. `bytes`
+ * is the size of an element, a mean where only some are stored. `moves` is how many times the
+ * kernel loads or stores each element, 2 if it does both. */
 struct array_use {
     double bytes;
     unsigned moves;
@@ -414,6 +417,7 @@ static double ratio(double a, double b)
     return b > 0 ? a / b : 0;
 }
 
+/* Print a row and add it to the JSON, if there is one. */
 static void print_kernel(const struct kernel_run *run, const struct kernel_row *row)
 {
     double nanoseconds = ratio(row->seconds * 1e9, (double)row->elements);
@@ -502,7 +506,8 @@ static void set_passes(struct contender *c)
     c->passes = seconds >= TURN_SECONDS ? 1 : 1 + (size_t)(TURN_SECONDS / (seconds + 1e-9));
 }
 
-/* Time all three in turns, and set the median seconds of a pass of each. */
+/* Time all three by turns, and set the median seconds of a pass of each. There are as many turns as
+ * -n says, but after LEAST_TURNS none begins later than MOST_TURN_SECONDS. */
 static void time_contenders(struct kernel_run *run, const struct contender *contenders,
                             double *medians)
 {
@@ -534,7 +539,8 @@ static uint64_t hash_of_pass(const struct kernel_run *run, const struct kernel_c
     return hash;
 }
 
-/* Time, check and print a kernel at one size. TWILL_ERR_ARGUMENT means that it is too small. */
+/* Time, check and print a kernel at one size, the bytes of all its arrays together. Returns
+ * TWILL_ERR_ARGUMENT if the size is too small for it. */
 static twill_status time_kernel(struct kernel_run *run, const struct kernel_case *one,
                                 const char *level, size_t bytes)
 {
@@ -571,7 +577,8 @@ static twill_status time_kernel(struct kernel_run *run, const struct kernel_case
     return TWILL_OK;
 }
 
-/* Time a kernel at the sizes of the command line or, without any, at those of the caches. */
+/* Time a kernel at the sizes of the command line or, without any, at those of the caches. Stops at
+ * a failure and returns it. */
 static twill_status time_sizes(struct kernel_run *run, const struct kernel_case *one)
 {
     static const char *const levels[LEVELS] = {"L2", "L3", "memory"};
@@ -631,7 +638,9 @@ static bool prepare(struct kernel_run *run)
     return good;
 }
 
-/* Time the kernels whose name has the requested text in it. Returns an exit status. */
+/* Time the kernels whose name has the requested text in it. Returns STATUS_USAGE after a message if
+ * none has, or at a size that is too small, at which it stops. Returns STATUS_FAILED if results
+ * differ from those of the scalar kernels. */
 static int time_all(struct kernel_run *run)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {

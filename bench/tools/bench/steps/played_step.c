@@ -95,7 +95,9 @@ static twill_status note_hidden(struct twill_bench_step *play)
     return TWILL_OK;
 }
 
-/* Make the backward pass and, if `way` has them, reductions in it or after it. */
+/* Make the backward pass, if `way` has one, and the reductions, if it has them, in that pass or
+ * after it. Waits for the reductions, unless `way` is by tensor. Returns the error of a test or
+ * wait. */
 static twill_status run_backward(struct twill_bench_step *play, enum twill_bench_way way)
 {
     bool overlaps = way >= TWILL_BENCH_OVERLAPPED;
@@ -117,7 +119,8 @@ static twill_status run_backward(struct twill_bench_step *play, enum twill_bench
                : twill_gradients_wait_all(play->set);
 }
 
-/* Make the forward pass and, if `way` is by tensor, wait in it for each reduction. */
+/* Make the forward pass, if `way` has one. If `way` is by tensor, wait before each layer for the
+ * reduction of its tensor. */
 static twill_status run_forward(struct twill_bench_step *play, enum twill_bench_way way)
 {
     played_launch(&play->compute);
@@ -192,7 +195,8 @@ static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_
     return TWILL_OK;
 }
 
-/* Fill all tensors, make an overlapped step, and set timing->wrong to all ranks' wrong elements. */
+/* Fill all tensors with known values, make an overlapped step, and set timing->wrong to the wrong
+ * elements of all ranks. Zeroes the tensors at the end. Collective. */
 static twill_status check_values(struct twill_bench_step *play, twill_type type, twill_op op,
                                  struct twill_bench_timing *timing)
 {
@@ -265,7 +269,8 @@ static bool delivers_sums(const struct twill_bench_options *options)
                             strstr(text, "late=") == NULL);
 }
 
-/* Measure, check and report steps with this bucket size. Collective. */
+/* Measure and check steps with this bucket size, and add them to the results. Rank 0 prints the row
+ * and adds it to the JSON. The caller destroys play->set. Collective. */
 static twill_status measure_bucket(struct twill_bench_step *play, twill_type type, twill_op op,
                                    size_t bucket)
 {

@@ -29,7 +29,8 @@ size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
 
 /* Return the samples per second. */
 double twill_study_throughput(const struct twill_study_step *step);
-/* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false without T(1). */
+/* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false if T(1) or T(n) is
+ * unknown. */
 bool twill_study_speedup(const struct twill_study_step *step, double *speedup, double *efficiency);
 /* Set *seconds to the time of a step beyond that of one rank, step->seconds - step->alone. In
  * strong scaling step->alone is first multiplied by the share of the batch that a rank has. Returns

@@ -138,9 +138,9 @@ static twill_status make_set_step(struct twill_study *study, bool computes, stru
     return TWILL_OK;
 }
 
-/* Set row->root from `bytes`, which this rank sent in a step. With a gradient set it is what rank 0
- * sends. With a root it is what the root sends and receives, or -1 unless it exchanges with each
- * rank directly. Collective. */
+/* Set row->root from `bytes`, which this rank sent in a step. It is right on rank 0 only. With a
+ * gradient set it is what rank 0 sends. With a root it is what the root sends and receives, or -1
+ * unless it exchanges with each rank directly. Collective. */
 static twill_status find_root_bytes(struct twill_study *study, struct twill_study_row *row,
                                     const double bytes[2])
 {
@@ -164,7 +164,9 @@ static twill_status make_phase(struct twill_study *study, const struct twill_stu
                                             : make_set_step(study, computes, made);
 }
 
-/* Make the steps of a row, or a phase of them alone, and take medians of the slowest rank. */
+/* Make the steps of a row, or only one phase of them. Sets row->step.seconds, ->exposed and ->root
+ * for whole steps, and row->communication for that phase, but nothing for computing. Times are
+ * medians of the slowest rank. Collective over the ranks that take part. */
 static twill_status time_steps(struct twill_study *study, struct twill_study_row *row,
                                enum twill_study_phase phase)
 {
@@ -220,6 +222,8 @@ static twill_status measure_phase(struct twill_study *study, struct twill_study_
     return TWILL_OK;
 }
 
+/* Set the nodes of a row, and measure communication alone, with --energy computing alone, and whole
+ * steps. Collective over the job. */
 static twill_status measure_row(struct twill_study *study, struct twill_study_row *row)
 {
     row->nodes = (size_t)twill_comm_nodes(study->run.comm);
@@ -229,7 +233,8 @@ static twill_status measure_row(struct twill_study *study, struct twill_study_ro
     return measure_phase(study, row, TWILL_STUDY_STEP);
 }
 
-/* Measure or predict a row, and keep it. Collective. */
+/* Measure a row, unless it is predicted. Rank 0 sets what the price model expects of it, and keeps
+ * it. Collective over the job. */
 static twill_status make_row(struct twill_study *study, struct twill_study_row *row)
 {
     divide_compute(study, row);

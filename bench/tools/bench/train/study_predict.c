@@ -81,7 +81,8 @@ static double predict_set(struct twill_study *study, const struct twill_study_ro
     return twill_study_predict_exposed(buckets, n, backward_until(study, 0));
 }
 
-/* Return the seconds of a broadcast and a reduction to a root, or -1 without a price. */
+/* Return the seconds of a broadcast from a root and a reduction to it, 0 with one rank, or -1
+ * without a price. */
 static double predict_root(const struct twill_study *study, const struct twill_study_row *row)
 {
     size_t bytes = (size_t)study->run.list.total * sizeof(float);

@@ -14,7 +14,9 @@ static int fail_study(const struct twill_study *study, twill_status status)
     return STATUS_FAILED;
 }
 
-/* Make the context and communicator of the job, and note its nodes, places and meters. */
+/* Make the context and communicator of the job, and note its nodes, places and meters. For rows
+ * with a root the algorithms are linear, unless --algorithm or TWILL_ALGORITHM names others.
+ * study->linear is then true. Collective. */
 static twill_status connect_study(struct twill_study *study)
 {
     const struct twill_study_options *options = &study->options;

@@ -133,7 +133,8 @@ static inline int peer_exchange_post(struct peer *peer, const void *mine, size_t
     return peer_link_send(&peer->link, TWILL_COMPARE_POSTED, peer->rank, mine, bytes);
 }
 
-/* Return 1 with all parts in `all` if that allgather is done, 0 if not yet, or -1 on failure. */
+/* Return 1 with the parts of all ranks in `all` if the allgather of peer_exchange_post() is done, 0
+ * if not yet, or -1 on failure. */
 static inline int peer_exchange_test(struct peer *peer, void *all, size_t bytes)
 {
     bytes *= (size_t)peer->size;
@@ -285,7 +286,8 @@ static inline float peer_expected(const struct peer *peer, const struct peer_cal
 }
 
 /* Make a call with known values, store the number of wrong elements of this rank in
- * peer->result.wrong, and zero the buffers. Returns 0, also with wrong ones, or 1 on failure. */
+ * peer->result.wrong, and zero the buffers. Without values (a barrier, or bytes_only) only make the
+ * call. Returns 0, also with wrong ones, or non-zero on failure. */
 static inline int peer_check(const struct peer_program *program, struct peer *peer,
                              const struct peer_call *call)
 {
@@ -407,8 +409,9 @@ static inline int peer_choose_counts(const struct peer_program *program, struct 
     return 0;
 }
 
-/* Time the collective of peer->order, first with a check of values if the order says so. Stores the
- * times and wrong elements in peer->result. Returns 0 unless it fails. */
+/* Time the collective of peer->order, first with a check of values and of the line latency if the
+ * order says so. Stores the times and wrong elements in peer->result. Frees the buffers unless
+ * order.keep. Returns 0 unless it fails. */
 static inline int peer_measure(const struct peer_program *program, struct peer *peer)
 {
     const struct twill_compare_order *order = &peer->order;
@@ -464,7 +467,9 @@ static inline float *peer_gradient(const struct peer_play *play, uint32_t tensor
     return play->peer->buffer[0] + play->model->tensor[tensor].first;
 }
 
-/* Make both passes and, unless `reduces` is 0, the reductions. Returns 0, or 1 on failure. */
+/* Make the backward pass, end the reductions unless `reduces` is 0, and then make the forward pass.
+ * If play->by_tensor, each reduction starts once its gradient is computed. Returns 0, or non-zero
+ * on failure. */
 static inline int peer_play_step(struct peer_play *play, int reduces)
 {
     const struct peer_steps *steps = play->program->steps;
@@ -510,8 +515,9 @@ static inline int peer_check_step(struct peer_play *play)
     return play->program->barrier(peer);
 }
 
-/* Time computing alone and a whole step alternately, `steps` times each, each after a barrier. Even
- * elements of result.seconds get computing alone, odd ones the steps. Returns 0 unless it fails. */
+/* Time computing alone and a whole step alternately, `steps` times each, but at most
+ * TWILL_COMPARE_BATCHES in all, each after a barrier. Even elements of result.seconds get computing
+ * alone, odd ones the steps. Returns 0 unless it fails. */
 static inline int peer_time_steps(struct peer_play *play, uint32_t steps)
 {
     struct peer *peer = play->peer;
@@ -648,7 +654,8 @@ static inline int peer_open(struct peer *peer, const char *text)
     return peer->link.local && peer->shared == NULL;
 }
 
-/* Bind this rank and open the library. Returns 0 unless it fails. */
+/* Start the alarm, bind this rank and open the library. Check the number of ranks, and wait for all
+ * in a barrier. Returns 0 unless it fails. */
 static inline int peer_begin(const struct peer_program *program, struct peer *peer)
 {
     peer_hurry(peer);

@@ -34,17 +34,17 @@ struct bound_reduction {
 
 /* The state of this program on a rank, from begin() to end(). */
 struct bound_state {
-    char *memory; /* [rank][buffer] of all ranks */
-    size_t capacity;
+    char *memory;            /* [rank][buffer] of all ranks */
+    size_t capacity;         /* bytes of each buffer */
     struct peer_line *flags; /* number of barriers that each rank has entered */
-    uint64_t barriers;
-    int patience; /* polls before yielding the core */
+    uint64_t barriers;       /* how many this rank has entered */
+    int patience;            /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
-    const char *isa;
+    const char *isa;                  /* name of the vectors that run() uses */
     struct bound_reduction reduction; /* of the call that is prepared */
 };
 
-/* Reduce elements lo .. hi-1 one by one. */
+/* Add elements lo to hi - 1 of all sources one by one, and store the sums to all destinations. */
 static inline __attribute__((always_inline)) void
 reduce_elements(const struct bound_reduction *reduction, size_t lo, size_t hi)
 {
@@ -281,7 +281,9 @@ static void plan(struct peer *peer, const struct peer_call *call, struct bound_r
     }
 }
 
-/* Plan this rank's part of a call, with streaming stores if requested. Returns 0. */
+/* Set the state's reduction to this rank's part of a call, unless that is a barrier. It has
+ * streaming stores if the program has an argument and its first store is aligned to 64 bytes.
+ * Returns 0. */
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
     struct bound_reduction *reduction = &of(peer)->reduction;

@@ -41,7 +41,8 @@ struct gloo_state {
 };
 
 /* Reductions of a played step, which a thread makes in order. Calls of Gloo block, and programs
- * that overlap them with computing (PyTorch) use them in this way. */
+ * that overlap them with computing (PyTorch) use them in this way. The mutex protects `calls` and
+ * the flags. */
 struct step_queue {
     std::mutex mutex;
     std::condition_variable changed;
@@ -89,6 +90,7 @@ class ExchangeStore : public gloo::rendezvous::Store
         return values_[key];
     }
 
+    /* Throw if no rank has set one of the keys. Does not wait. */
     void wait(const std::vector<std::string> &keys) override
     {
         for (const std::string &key : keys)

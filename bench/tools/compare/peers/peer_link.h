@@ -138,7 +138,9 @@ struct peer_link {
     char path[256];             /* start of the names of files for this program, if local */
 };
 
-/* Send, if `out`, or receive all bytes, waiting `seconds` at most (< 0: any). Returns 0 or -1. */
+/* Send all bytes if `out`, else receive them. No wait is longer than `seconds`, or each has no
+ * limit if that is below 0. Returns 0, or -1 on failure, a longer wait or the end of the
+ * connection. */
 static inline int peer_link_move(int link, void *data, size_t bytes, int out, double seconds)
 {
     char *at = (char *)data;
@@ -159,7 +161,8 @@ static inline int peer_link_move(int link, void *data, size_t bytes, int out, do
     return 0;
 }
 
-/* Send a frame with this data. Returns 0, or -1 if that fails within 10 s. */
+/* Send a frame with this data. Returns 0, or -1 on failure, also if the driver takes nothing for 10
+ * s. */
 static inline int peer_link_send(const struct peer_link *link, enum twill_compare_frame_kind kind,
                                  int rank, const void *data, size_t bytes)
 {
@@ -169,7 +172,8 @@ static inline int peer_link_send(const struct peer_link *link, enum twill_compar
     return peer_link_move(link->socket, (void *)(uintptr_t)data, bytes, 1, 10);
 }
 
-/* Wait for a frame of this kind and size. Returns 0, or -1 on another frame or an error. */
+/* Wait without limit for a frame of this kind and size, and store its payload in `data`. Returns 0,
+ * or -1 on another frame or an error. */
 static inline int peer_link_receive(const struct peer_link *link,
                                     enum twill_compare_frame_kind kind, void *data, size_t bytes)
 {
@@ -240,7 +244,8 @@ static inline void peer_link_read_line(const char *path, char *word, size_t byte
         close(file);
 }
 
-/* Tell the driver about this process and host, and wait for its answer. Returns 0 if it works. */
+/* Send the driver TWILL_COMPARE_HELLO, and store its answer in *welcome. Between hosts, also set
+ * link->here. Returns 0 if it works. */
 static inline int peer_link_greet(struct peer_link *link, int rank, const char *token,
                                   struct twill_compare_welcome *welcome)
 {

@@ -126,6 +126,7 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     MPI_Free_mem(memory);
 }
 
+/* Return 1, since MPI has each collective. */
 static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     (void)peer;
@@ -147,7 +148,8 @@ static int steps_start(struct peer *peer, uint32_t tensor, float *gradient, uint
                           &steps_state.request[steps_state.started++]);
 }
 
-/* Test the oldest that is not complete, which advances all. Returns 0, or 1 on failure. */
+/* Test the started allreduces from the oldest on, until one is not complete, which advances all.
+ * Returns 0, or 1 on failure. */
 static int steps_test(struct peer *peer)
 {
     int done = 1;

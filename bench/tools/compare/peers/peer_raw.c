@@ -22,7 +22,7 @@ struct raw_state {
     bool pingpong, turned; /* turned if the second rank sends next */
     char *landing;         /* receive buffer, whose contents are not used */
     size_t window;         /* size of the part that is used */
-    size_t capacity;
+    size_t capacity;       /* bytes of `landing` */
 };
 
 /* Where a rank listens. Ranks exchange it as plain bytes. */
@@ -210,7 +210,8 @@ static int shift(struct peer *peer, const float *src, size_t out, size_t in)
     return 0;
 }
 
-/* Wait for all hosts, by a byte that goes around. Returns 0, or 1 on failure. */
+/* Wait for all hosts, by a byte that goes around. Only ranks of equal local index wait for each
+ * other. Returns 0, or 1 on failure. */
 static int barrier(struct peer *peer)
 {
     static const float byte[1];

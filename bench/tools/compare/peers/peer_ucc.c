@@ -10,8 +10,8 @@ struct ucc_state {
     ucc_lib_h lib;
     ucc_context_h context;
     ucc_team_h team;
-    void *all; /* of the exchange in progress */
-    size_t bytes;
+    void *all;    /* where the exchange in progress stores the parts of all ranks */
+    size_t bytes; /* of each part */
 };
 
 /* Return the state of the program, which begin() has made. */
@@ -135,6 +135,7 @@ static void end(struct peer *peer)
     free(state);
 }
 
+/* Return UCC's description of `count` floats in host memory. */
 static ucc_coll_buffer_info_t ucc_buffer(const float *memory, size_t count)
 {
     ucc_coll_buffer_info_t info;

@@ -92,7 +92,9 @@ static inline int played_by_device(struct played_compute *compute, double second
     return stop;
 }
 
-/* Compute for `seconds`. Returns 0, or the result of the test that ended it early. */
+/* Compute on the core for `seconds` or, if a device computes, sleep until it has done its work and
+ * `seconds` more. Tests are made in between. Returns 0, or the result of the test that ended it
+ * early. */
 static inline int played_for(struct played_compute *compute, double seconds)
 {
     int stop = 0;
