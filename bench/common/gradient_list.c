@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 32 }; /* elements, which are 64 bytes of the smallest type */
+enum { ALIGNMENT = 32 }; /* elements, which are 64 bytes of a type of 2 bytes */
 
 bool twill_bench_list_reserve(struct twill_bench_list *list, size_t keys)
 {

@@ -14,7 +14,7 @@
 struct twill_bench_list {
     size_t keys; /* 0 if there is no list */
     uint64_t *elements;
-    uint64_t *offsets; /* offset of each key in the buffer, in elements, at a cache line */
+    uint64_t *offsets; /* of each key in the buffer, in elements, a multiple of 32 */
     uint64_t *work;    /* multiply-adds of the layer of each key, or 0 */
     uint64_t total;    /* elements of all keys */
     uint64_t all_work; /* multiply-adds of all keys */

@@ -133,13 +133,15 @@ static void print_bounds(const twill_comm *comm)
     printf("a silent rank %.1f s\n", bounds.silent);
 }
 
-/* The value of TWILL_MEMORY, and whether it binds memory of the user and of the library. */
+/* The value of TWILL_MEMORY, and whether it requests to bind (":bind") memory of the user, before
+ * its comma, and of the library, after it. */
 struct placement_request {
     char value[128];
     bool user, library;
 };
 
-/* Return what TWILL_MEMORY of the context requests. The value is "?" if there is none. */
+/* Return the value of TWILL_MEMORY in the context, which is its default if it is not set, and what
+ * it binds. The value is "?" if the context lists no such variable. */
 static struct placement_request find_placement_request(twill_context *context)
 {
     struct placement_request placement_request = {"?", false, false};
@@ -155,6 +157,7 @@ static struct placement_request find_placement_request(twill_context *context)
     return placement_request;
 }
 
+/* Print how many pages are on each NUMA node that has some, and how many are absent. */
 static void print_pages(const struct twill_bench_pages *pages)
 {
     for (int node = 0; node < TWILL_BENCH_NODES; node++)
@@ -165,7 +168,8 @@ static void print_pages(const struct twill_bench_pages *pages)
         printf("  absent        %10zu pages\n", pages->elsewhere);
 }
 
-/* Print whether pages are bound if `bind`, and present if `whole`. Returns 0 if so, else 1. */
+/* Print whether the pages are bound and, if `whole`, all present. Returns 0 if so, else 1. Without
+ * `bind`, which means that binding was requested, print that it was not and return 0. */
 static int judge_pages(const struct twill_bench_pages *pages, bool bind, bool whole)
 {
     if (!bind) {
@@ -186,7 +190,8 @@ static int fail_pages_query(int error)
     return 1;
 }
 
-/* Print where communicators' shared memory is. Returns 1 if it is misplaced or unknown, else 0. */
+/* Print where communicators' shared memory is, if this process maps any. Returns 1 if it is not
+ * bound as requested, or if that cannot be queried, else 0. */
 static int check_shared_pages(const struct placement_request *placement_request)
 {
     struct twill_bench_pages pages;

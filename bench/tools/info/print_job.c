@@ -35,6 +35,8 @@ static void find_rank(const twill_job_view *view, const char *rank, struct twill
             return;
 }
 
+/* Print the row of the table for a rank's last call on a communicator, with its failure below it,
+ * if there is one. */
 static void print_call(const twill_job_view *view, const struct twill_info_line *call)
 {
     struct twill_info_line rank;

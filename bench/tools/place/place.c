@@ -339,6 +339,7 @@ static twill_status find_kind(const struct place_run *run, const struct memory_k
     return TWILL_OK;
 }
 
+/* Print what is measured and the titles of the table, on rank 0. */
 static void print_header(const struct place_run *run)
 {
     const struct place_options *options = &run->options;
@@ -479,6 +480,8 @@ static int parse_place(struct place_options *options, int argc, char **argv)
     return parsed != TWILL_PARSED_RUN || optind < argc ? 2 : 0;
 }
 
+/* Allocate the samples and the buffers from malloc(), which main() frees. Returns false if out of
+ * memory. */
 static bool allocate_run(struct place_run *run)
 {
     size_t bytes = run->options.bytes;

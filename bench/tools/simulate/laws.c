@@ -51,7 +51,8 @@ static bool read_samples(struct law *law, const char *path, const char **wrong)
     return whole;
 }
 
-/* Parse exactly `count` numbers, none negative, separated by commas. Returns false if not so. */
+/* Parse exactly `count` numbers, none negative, separated by commas, into law->a and law->b.
+ * Returns false if it is anything else. */
 static bool parse_numbers(struct law *law, const char *text, int count)
 {
     double *numbers[] = {&law->a, &law->b};

@@ -42,6 +42,7 @@ struct simulation {
     struct simulation_rules rules;
     struct random_source random;
     struct learning learning;
+    /* seconds; server_free is when the server has done its work so far */
     double now, server_free, measured_from;
     bool measuring, ended;
     struct event_heap events; /* slots are actors, messages, incoming link, outgoing link */
@@ -334,6 +335,7 @@ static bool create_links(struct simulation *s)
     return true;
 }
 
+/* Make the shards, with about equal parts of the parameters. Returns false if out of memory. */
 static bool create_shards(struct simulation *s)
 {
     uint32_t dimensions = s->setup->problem.dimensions;

@@ -102,7 +102,8 @@ struct law {
  * false and the fault in *wrong if that is no law of times. Free the law in any case. */
 bool law_parse(struct law *law, const char *text, const char **wrong);
 void law_free(struct law *law);
-/* Return whether every time of this law is 0. */
+/* Return whether this is the constant law of time 0. Other laws are not tested, even if each of
+ * their times is 0. */
 bool law_is_zero(const struct law *law);
 /* Draw a time from the law. */
 double law_draw(const struct law *law, struct random_source *source);
@@ -144,7 +145,7 @@ struct simulation_rules {
     uint32_t members; /* workers of an actor */
     uint32_t needed;  /* gradients of an update */
     bool waits;       /* an actor that has pushed waits for the update */
-    bool cancels;     /* an update cancels the work of the others */
+    bool cancels;     /* an update cancels the work of all actors, which begin again */
     uint32_t bound;   /* gradients that an actor may be ahead, UINT32_MAX for any number */
 };
 
@@ -165,13 +166,14 @@ struct simulation_problem {
 /* What is simulated. The caller sets all of it. Times are in seconds. */
 struct simulation_setup {
     struct simulation_choice choice;
-    uint32_t workers, shards;
+    uint32_t workers, shards; /* a mode that cancels work has one shard, whatever `shards` is */
     struct law compute, latency,
         service;  /* times of a gradient, of a message, and of a push at the server */
     double bytes; /* of all parameters, or 0 if links take no time */
-    double server_link,
-        worker_link; /* bytes per second in each direction, of an endpoint of the server */
+    /* bytes per second in each direction, of an endpoint of the server and of a worker */
+    double server_link, worker_link;
     uint32_t endpoints, credits;
+    /* the first ones, whose times of gradients are multiplied by slow_factor */
     uint32_t slow_workers;
     double slow_factor;
     bool late_pushes;          /* nothing is cancelled, and the server drops late gradients */
@@ -197,7 +199,7 @@ struct simulation_result {
     uint64_t used, dropped; /* gradients that became part of an update, and those that did not */
     double busy;            /* time that workers spent on gradients that were used */
     double push_mean; /* time of a push, from its start at the worker until it is aggregated */
-    uint64_t pushes;
+    uint64_t pushes;  /* of which push_mean is the mean */
     uint64_t staleness[SIMULATION_STALENESS];
     uint64_t largest_staleness;
     double staleness_sum;
