@@ -227,8 +227,9 @@ struct twill_price_records {
 };
 /* Let the chooser share predicted times with other ranks through `records`, which it copies. */
 void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price_records *records);
-/* Declare that on each node `ranks` ranks share a core. Prices then add up their work, and a rank
- * that waited needs its turn on the core. Call it before any choice. 0 and 1 have no effect. */
+/* Declare that `ranks` ranks of a node share each of its cores. Prices then add up their work, and
+ * a rank that waited needs its turn on the core. Call it before any choice. 0 and 1 have no
+ * effect. */
 void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
 /* How a rank can access the buffers of the peers of its node. */
@@ -256,7 +257,8 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
  *
  * Three consecutive runs alternate the copies of SHARED and IMM. One run suffices where ranks share
  * no memory. in_place makes SRC and DST the same memory where a rank holds both (not in alltoall).
- * Returns TWILL_OK, or TWILL_ERR_INTERNAL with a message that names rank, lane, step and reason. */
+ * Returns TWILL_OK, TWILL_ERR_INTERNAL with a message that names rank, lane, step and reason, or
+ * TWILL_ERR_MEMORY. */
 twill_status twill_schedule_verify(const struct twill_schedule *schedules,
                                    const struct twill_world *world, const struct twill_shape *shape,
                                    bool in_place, struct twill_error *error);

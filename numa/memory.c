@@ -33,7 +33,8 @@ struct twill_memory {
     bool warned;                  /* a fallback has been logged */
 };
 
-/* Return the bytes free on the policy's nodes, less a margin for what the kernel reserves. */
+/* Return the bytes free on the policy's nodes, less a margin on each for what the kernel reserves.
+ * Returns 0 if nothing is left or no node is named. */
 static uint64_t free_bytes(const struct twill_memory_policy *policy)
 {
     uint64_t sum = 0;
@@ -190,7 +191,8 @@ static bool wants_kind(const struct twill_memory *memory)
     return memory->policy.kind != TWILL_KIND_DDR;
 }
 
-/* Map memory of record->bytes and apply the policy. Returns 0, or an errno with nothing mapped. */
+/* Map memory of record->bytes, which it rounds up to pages, and apply the policy. Sets `pointer`
+ * and `hbw` of the record. Returns 0, or an errno with nothing mapped. */
 static int map_placed(const struct twill_memory *memory, struct memory_block *record,
                       size_t alignment)
 {
@@ -205,7 +207,8 @@ static int map_placed(const struct twill_memory *memory, struct memory_block *re
     return failed;
 }
 
-/* Allocate into *record under the policy if possible, else by default. Returns 0 or an errno. */
+/* Allocate `bytes` into *record under the policy if possible, else from the system, which is
+ * counted as a fallback if the policy wants other memory. Returns 0 or an errno. */
 static int obtain(struct twill_memory *memory, struct memory_block *record, size_t bytes)
 {
     size_t alignment = bytes >= TWILL_HUGE_PAGE ? TWILL_HUGE_PAGE : TWILL_CACHE_LINE;

@@ -20,10 +20,11 @@ struct twill_memory_policy {
 };
 
 /* Set *policy from the text "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... for a
- * machine. NULL and "" mean "auto". If the machine has no MCDRAM, mcdram:bind is TWILL_ERR_CONFIG,
- * as is another text, and other settings fall back to DDR, as `why` says. "auto" chooses MCDRAM
- * that is separate memory (flat, hybrid) and faster for all CPUs of the process, else DDR. The
- * nodes in hbw_nodes (MEMKIND_HBW_NODES or NULL) count as MCDRAM. */
+ * machine. NULL and "" mean "auto". Another text is TWILL_ERR_CONFIG. So is one with :bind if the
+ * machine has no such memory, where all others fall back to DDR, as `why` says. "auto" chooses
+ * MCDRAM that is separate memory (flat, hybrid) and faster for all CPUs of the process, else DDR.
+ * If hbw_nodes (MEMKIND_HBW_NODES) is not NULL or "", its nodes and no others are MCDRAM, which
+ * "auto" then takes even if it is slower. */
 twill_status twill_memory_decide(struct twill_memory_policy *policy, const char *text,
                                  const struct twill_machine *machine, const char *hbw_nodes,
                                  struct twill_error *error);
@@ -45,7 +46,7 @@ void twill_memory_join(struct twill_memory *memory, struct twill_memory *sibling
 /* The memory that a rank's pool may take. The ranks of a host exchange it for twill_memory_share().
  * A plain value. */
 struct twill_memory_claim {
-    twill_numa_set nodes; /* the NUMA nodes that its memory may be on */
+    twill_numa_set nodes; /* the NUMA nodes of its policy, 0 if that places nothing */
     uint64_t free_bytes;  /* free there when the pool was opened; UINT64_MAX unless it binds */
 };
 /* The memory that both pools of a rank, the user's and the library's, may take. A plain value. */
@@ -83,8 +84,9 @@ void twill_memory_unplace(struct twill_memory *memory, size_t bytes, bool placed
 struct twill_memory_stats {
     uint64_t bytes;     /* allocated or placed now, rounded up to pages or cache lines */
     uint64_t bytes_hbw; /* those of them in MCDRAM, HBM or CXL memory */
-    uint64_t fallbacks; /* allocations that did not get the requested kind */
+    uint64_t fallbacks; /* allocations and placements that did not get the requested kind */
 };
+/* Copy the counts of a pool into *stats. */
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
 /* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that
  * only this process uses. -1 restores the default. Returns 0 or an errno. */

@@ -38,6 +38,7 @@ static const struct policy_form *find_form(const char *text)
     return NULL;
 }
 
+/* Return the set of one NUMA node, empty if its number is too large. */
 static twill_numa_set bit_of(const struct twill_numa_node *node)
 {
     return twill_numa_bit(node->os_index);

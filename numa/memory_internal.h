@@ -25,17 +25,20 @@ extern const struct twill_memory_placer twill_memory_placer_mbind;
 const struct twill_memory_placer *
 twill_memory_placer_memkind(const struct twill_memory_policy *policy, struct twill_log *log);
 
-/* Map untouched private memory in whole pages, aligned to a power of two. Returns 0 or an errno. */
+/* Map untouched private memory in whole pages. It is aligned to `alignment`, a power of two, if
+ * that is TWILL_HUGE_PAGE or more, else to a page. Returns 0 or an errno. */
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment);
 /* Unmap what twill_memory_map() mapped for the same number of bytes. */
 void twill_memory_unmap(void *pointer, size_t bytes);
-/* Take memory that no policy places, with no page touched if it has 128 KiB or more. Returns 0 or
- * an errno. The caller returns it with twill_memory_give() and the same size. */
+/* Take memory that no policy places, with no page touched if it has 128 KiB or more. It is then
+ * aligned as by twill_memory_map(), otherwise to `alignment`. Returns 0 or an errno. The caller
+ * returns it with twill_memory_give() and the same size. */
 int twill_memory_take(void **pointer, size_t bytes, size_t alignment);
 /* Free what twill_memory_take() returned for the same number of bytes. */
 void twill_memory_give(void *pointer, size_t bytes);
-/* Return whether limits of resources and cgroup allow this process `bytes` more. Sets *limit to a
- * text that says which limit leaves less, or NULL. */
+/* Return whether limits of resources and cgroup allow this process `bytes` more. Sets *limit to
+ * NULL, or if not, to a text that says which limit leaves less, or that its use of memory is
+ * unknown. */
 bool twill_memory_allows(uint64_t bytes, const char **limit);
 /* Return the bytes that can be taken from a NUMA node, given its meminfo from sysfs. Clean pages of
  * files count as free, as they are dropped when memory is needed, even for a BIND. */

@@ -115,7 +115,8 @@ static twill_status set_synthetic(hwloc_topology_t hwloc, const char *text, int 
     return TWILL_OK;
 }
 
-/* Set where hwloc loads from, and machine->source. */
+/* Set where hwloc loads from, and machine->source. Returns TWILL_ERR_CONFIG if `text` is neither
+ * NULL, "", a usable file nor a synthetic description. */
 static twill_status set_source(struct twill_topology *topology, const char *text,
                                struct twill_error *error)
 {
@@ -153,7 +154,8 @@ static const char *another_machine(bool replaced)
                  "one";
 }
 
-/* Load what `text` describes, with flags of hwloc. The caller destroys topology->hwloc. */
+/* Load what `text` describes, with flags of hwloc. Also sets is_this_machine, elsewhere and source
+ * of the machine. The caller destroys topology->hwloc, also after a failure unless that is NULL. */
 static twill_status load_topology(struct twill_topology *topology, const char *text,
                                   unsigned long flags, struct twill_error *error)
 {
@@ -197,8 +199,8 @@ static twill_status load_topology(struct twill_topology *topology, const char *t
 }
 
 /* If this process may not use some NUMA nodes, load a topology with all nodes. By comparison with
- * it, correct the kinds of memory of the usable ones. `text` is that of twill_topology_open(). If
- * loading fails, the kinds stay as they were found. */
+ * it, correct the kinds of memory of the usable ones, and set barred_hbm. `text` is that of
+ * twill_topology_open(). If loading fails, nothing changes. */
 static void compare_with_barred(struct twill_topology *topology, const char *text)
 {
     struct twill_topology all = {0};

@@ -32,7 +32,8 @@ static unsigned walk_cores(hwloc_topology_t hwloc, hwloc_const_bitmap_t here, un
     return seen;
 }
 
-/* Return the unit of a level after `unit`, or NULL past the last. The first follows NULL. */
+/* Return the unit of a level after `unit`, or NULL past the last. The first follows NULL. Caches on
+ * the memory's side and NUMA nodes without CPUs are skipped. */
 static hwloc_obj_t next_unit(const struct twill_topology *topology, hwloc_obj_type_t type,
                              hwloc_obj_t unit)
 {
@@ -173,7 +174,8 @@ static bool even_out(const struct twill_topology *topology, hwloc_const_bitmap_t
     return whole != NULL;
 }
 
-/* Add to a set all PUs of `here` in those units that it intersects. */
+/* Add to a set all PUs of `here` in those units of the kind `to` that it intersects. Do nothing
+ * with TWILL_BOUND_TO_CORES, or if out of memory. */
 static void widen_cpuset(const struct twill_topology *topology, hwloc_const_bitmap_t here,
                          enum twill_bound_to to, hwloc_bitmap_t set)
 {
@@ -264,6 +266,7 @@ void twill_cpus_from(struct twill_cpus *cpus, hwloc_const_bitmap_t set)
         cpus->word[i / 64] |= UINT64_C(1) << i % 64;
 }
 
+/* Add PUs to a set of hwloc's. */
 static void add_cpus(hwloc_bitmap_t set, const struct twill_cpus *cpus)
 {
     for (unsigned i = 0; i < TWILL_CPUS_MOST; i++)

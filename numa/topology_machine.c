@@ -49,6 +49,7 @@ static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
         snprintf(to, bytes, "%s %s %s", vendor, family, model);
 }
 
+/* Return whether the CPU is a Xeon Phi of the second or third generation, by CPUID. */
 static bool is_knl(hwloc_topology_t hwloc)
 {
     char vendor[32], family[8], model[8];
@@ -189,7 +190,8 @@ static enum twill_memory_kind node_kind(const struct twill_topology *topology,
     return TWILL_KIND_OTHER; /* slow or unknown */
 }
 
-/* Fill in machine->numa: size, bandwidth, CPUs and kind of each node. */
+/* Fill in machine->numa_nodes and, for each node, machine->numa: size, bandwidth, CPUs and kind. On
+ * this machine also set the free bytes. */
 static void describe_numa(struct twill_topology *topology)
 {
     hwloc_topology_t hwloc = topology->hwloc;
@@ -376,7 +378,8 @@ static bool hbm_pays(const struct twill_topology *topology, hwloc_const_bitmap_t
     return hbm > 0 && ddr > 0 ? hbm > ddr : near;
 }
 
-/* Return whether MCDRAM is faster for the CPUs of each NUMA node that the process may run on. */
+/* Return whether MCDRAM is faster for the CPUs that the process may run on, together and of each
+ * NUMA node. */
 static bool hbm_is_faster(const struct twill_topology *topology, hwloc_const_bitmap_t here)
 {
     bool faster = hbm_pays(topology, here);

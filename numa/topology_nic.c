@@ -60,7 +60,8 @@ static void describe_nic(const struct twill_topology *topology, hwloc_obj_t devi
     nic->distance = distance_of(topology, near);
 }
 
-/* Describe the first NIC that `is_it` accepts. Returns false if there is none. */
+/* Describe the first NIC that is_it(), which gets `what` as its second argument, accepts. Returns
+ * false if there is none. */
 static bool find_nic(const struct twill_topology *topology, bool (*is_it)(hwloc_obj_t, void *),
                      void *what, struct twill_nic *nic)
 {

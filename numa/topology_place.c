@@ -21,7 +21,8 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)
     return here;
 }
 
-/* Parse a list of CPUs into a set, and keep the allowed ones. Fails if none is left. */
+/* Parse a list of CPUs into a set, and keep those that the topology allows. Returns
+ * TWILL_ERR_ARGUMENT if it is no list or none is left. */
 static twill_status parse_cpus(const struct twill_topology *topology, const char *cpus,
                                hwloc_bitmap_t set, struct twill_error *error)
 {

@@ -16,17 +16,20 @@ struct text_view {
     size_t length;
 };
 
-/* Return the name of collective i. An argument of lookup(), like the next two. */
+/* Return the name of collective i. It has the form of the argument `name` of lookup(). */
 static const char *collective_name(unsigned i)
 {
     return twill_collective_name((enum twill_collective)i);
 }
 
+/* Return the name of protocol i. It has the form of the argument `name` of lookup(). */
 static const char *protocol_name(unsigned i)
 {
     return twill_protocol_name((enum twill_protocol)i);
 }
 
+/* Return the name of algorithm i of the registry, which must exist. It has the form of the argument
+ * `name` of lookup(). */
 static const char *algorithm_name(unsigned i)
 {
     return twill_algorithm_at(i)->name;

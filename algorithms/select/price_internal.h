@@ -68,8 +68,8 @@ struct twill_price_rank {
 
 /* A simulated lane of a rank. Times are in picoseconds. Steps are numbered over all ranks. */
 struct twill_price_lane {
-    uint64_t time;  /* its clock */
-    uint64_t until; /* in an AWAIT, when the last of the flags seen was raised */
+    uint64_t time;        /* its clock */
+    uint64_t until;       /* in an AWAIT, when the last of the flags seen was raised */
     uint32_t rank, place; /* its rank, and the index of that among the simulated ranks */
     uint32_t first, end;  /* its steps, from `first` to before `end` */
     uint32_t at;          /* the next step */

@@ -308,6 +308,7 @@ static bool does_at_all(const struct twill_override *override, const struct twil
     return false;
 }
 
+/* Return whether the override names parameters, of which one is then not 0. */
 static bool has_parameters(const struct twill_override *override)
 {
     static const uint16_t none[TWILL_PARAMETERS];

@@ -21,7 +21,8 @@ struct reader {
 #define ENTRY_REFUSE(r, format, ...)                                                               \
     TWILL_FAIL((r)->error, TWILL_ERR_CONFIG, "%s:%u: " format, (r)->file, (r)->line, __VA_ARGS__)
 
-/* Split a line at blanks into r->word. Fails if it has too many or too long words. */
+/* Split a line at blanks into r->word. Returns TWILL_ERR_CONFIG if it has too many or too long
+ * words. */
 static twill_status split_line(struct reader *r, const char *line, size_t length)
 {
     r->words = 0;
@@ -39,7 +40,8 @@ static twill_status split_line(struct reader *r, const char *line, size_t length
     return TWILL_OK;
 }
 
-/* Read a decimal number, if of bytes maybe with K, M or G. Returns false if malformed. */
+/* Read a decimal number. With `bytes` it may end with K, M or G (binary). Returns false if it is
+ * malformed. */
 static bool read_quantity(const char *text, bool bytes, uint64_t *value)
 {
     size_t length = strlen(text), number = 0;
@@ -49,7 +51,8 @@ static bool read_quantity(const char *text, bool bytes, uint64_t *value)
            (bytes || (text[used - 1] >= '0' && text[used - 1] <= '9'));
 }
 
-/* Return TWILL_ERR_CONFIG unless the line has `words` words, the first of which is `what`. */
+/* Return TWILL_OK if the line has `words` words, including the first, which the caller has found to
+ * be `what`. Otherwise return TWILL_ERR_CONFIG with a message that says how many `what` takes. */
 static twill_status expect_words(struct reader *r, unsigned words, const char *what)
 {
     if (r->words == words)
@@ -75,7 +78,8 @@ static twill_status read_key(struct reader *r, struct twill_tuning_key *key)
     return TWILL_OK;
 }
 
-/* Replace the model of the tuning by the built-in one that a line "machine" names. */
+/* Replace the model of the tuning by the built-in one that a line "machine" names. Fields that were
+ * set before are lost. Returns TWILL_ERR_CONFIG if there is none of that name. */
 static twill_status read_machine(struct reader *r)
 {
     TWILL_TRY(r->error, expect_words(r, 2, "machine"));
@@ -88,7 +92,8 @@ static twill_status read_machine(struct reader *r)
     return TWILL_OK;
 }
 
-/* Set the field of the model that a line "model" names. */
+/* Set the field of the model that a line "model" names. Returns TWILL_ERR_CONFIG if there is no
+ * such field, or the value is not a number from 0 to 10^12. */
 static twill_status read_model(struct reader *r)
 {
     char name[40];
@@ -106,7 +111,8 @@ static twill_status read_model(struct reader *r)
 }
 
 /* Set collective, algorithm, protocol and parameters of *m from the line, in the syntax of
- * TWILL_ALGORITHM, such as "ring" or "torus=4x6@staged". */
+ * TWILL_ALGORITHM, such as "ring" or "torus=4x6@staged". Returns TWILL_ERR_CONFIG if they are
+ * wrong. */
 static twill_status read_candidate(struct reader *r, struct twill_measured *m)
 {
     struct twill_override *override;
@@ -130,7 +136,8 @@ static twill_status read_candidate(struct reader *r, struct twill_measured *m)
     return TWILL_OK;
 }
 
-/* Read a line "measured", with the time of an algorithm, and add it to the table. */
+/* Read a line "measured", with the time of an algorithm, and append it to the measurements. Returns
+ * TWILL_ERR_CONFIG if it is malformed, or TWILL_ERR_MEMORY. */
 static twill_status read_measured(struct reader *r)
 {
     struct twill_tuning *t = r->tuning;
@@ -160,7 +167,8 @@ static twill_status read_measured(struct reader *r)
     return TWILL_OK;
 }
 
-/* Read a line that is not the first, by its first word. Ignores an empty one. */
+/* Read a line that is not the first, by its first word. Ignores an empty one, and only checks a
+ * line "for". Returns TWILL_ERR_CONFIG if it is malformed, or TWILL_ERR_MEMORY. */
 static twill_status entry_read(struct reader *r, const char *line, size_t length)
 {
     TWILL_TRY(r->error, split_line(r, line, length));
@@ -177,7 +185,8 @@ static twill_status entry_read(struct reader *r, const char *line, size_t length
     return ENTRY_REFUSE(r, "\"%s\" is none of for, machine, model and measured", r->word[0]);
 }
 
-/* Read the whole text of a tuning file into the tuning. It must end with a newline. */
+/* Read the whole text of a tuning file into the tuning. Returns TWILL_ERR_CONFIG at the first wrong
+ * line, or if it does not begin with the heading or end with a newline. */
 static twill_status read_text(struct reader *r, const char *text)
 {
     static const char heading[] = TWILL_TUNING_HEADING;

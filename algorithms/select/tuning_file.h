@@ -45,7 +45,7 @@ struct twill_tuning {
 /* Create *tuning from the text of a tuning file, or from a machine model alone if text is NULL. The
  * model is the one named `machine`, or "auto" if that is NULL, unless the text names another one.
  * `file` is the name of the text in messages. On failure *tuning is NULL. Returns TWILL_ERR_CONFIG
- * with file and line in the message if the text is malformed or the machine unknown. */
+ * if `machine` is unknown, or the text malformed, with file and line in the message. */
 twill_status twill_tuning_create(struct twill_tuning **tuning, const char *machine,
                                  const char *text, const char *file, struct twill_error *error);
 /* Free a tuning, which may be NULL. */

@@ -121,6 +121,7 @@ static twill_status reduce_values(struct twill_checker *c, const struct twill_pr
     return why == NULL ? TWILL_OK : fail_step(c, p, place, why, TWILL_NO_RANK);
 }
 
+/* Return whether a step has a flag (enum twill_step_flags). */
 static bool step_has(const struct twill_step *step, unsigned flag)
 {
     return (step->flags & flag) != 0;

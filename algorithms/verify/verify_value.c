@@ -82,6 +82,7 @@ uint32_t twill_values_input(struct twill_values *v, uint32_t run, uint32_t rank,
     return id;
 }
 
+/* Return a hash of the numbers of two values and a state, for the table of values. */
 static uint32_t hash_value(uint32_t left, uint32_t right, unsigned state)
 {
     uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u + state;
