@@ -83,9 +83,10 @@ static bool publish_addresses(struct twill_request *run)
     return run->exchange.allowed != 0;
 }
 
-/* Store in buffers.peer[local] where a local rank's SRC and DST are. Remove from exchange.allowed
- * the ways of access that these do not allow. If they may still be accessed as mapped memory,
- * populate this process's page tables for them, unless it is this rank. */
+/* Store in buffers.peer[local] where a local rank's SRC and DST are, as it has published in
+ * `theirs`. Remove from exchange.allowed the ways of access that these do not allow. If they may
+ * still be accessed as mapped memory and are in the heap of another rank, populate the page tables
+ * for them. */
 static void collect_addresses(struct twill_request *run, uint32_t local,
                               const struct twill_buffer_addresses *theirs)
 {
@@ -224,8 +225,9 @@ void twill_run_detach_peers(struct twill_request *run)
         }
 }
 
-/* Set where this rank can access a peer's side, in the peer's mapped heap, attached memory or
- * process. Returns TWILL_OK, or the error if it cannot be attached. */
+/* Set buffers.peer[local].at[side] to where this rank can access a peer's side. If the plan
+ * fetches, that is its address in the peer's process. Otherwise it is in the peer's mapped heap,
+ * where it is set already, or is attached here. Returns TWILL_OK, or the error if that fails. */
 static twill_status attach_side(struct twill_request *run, uint32_t local, unsigned side)
 {
     struct twill_engine *engine = run->engine;

@@ -30,8 +30,9 @@ uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine)
 }
 
 /* The ask() of struct twill_price_records. Copies the prices of `key` from the node's board to
- * words[] and returns TWILL_RECORD_THERE. Returns _MINE if this rank is to compute them, _THEIRS if
- * another rank is and not `wait`, and _NONE if there is no use in waiting. */
+ * words[] and returns TWILL_RECORD_THERE, or _MINE if this rank is to compute them. If another rank
+ * is, returns _THEIRS or, with `wait`, waits. Returns _NONE if the board is full, or that rank has
+ * died, given up or not finished in time. */
 static enum twill_price_record ask(void *user, uint64_t key, bool wait,
                                    uint64_t words[TWILL_PRICE_WORDS])
 {
@@ -188,7 +189,7 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
 }
 
 /* Log the choice of a plan, once for each plan and power of two of bytes. The first rank of each
- * node logs it at level info, because nodes may differ. */
+ * node logs it at level info, because nodes may differ, and the others at level debug. */
 static void log_choice(const struct twill_engine *engine, struct twill_plan *plan,
                        const struct twill_choice *choice)
 {
@@ -208,7 +209,8 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", why);
 }
 
-/* Set run->plan, which may be that of the last call. Returns TWILL_OK or the error. */
+/* Set run->plan to the plan of the last call, if that fits. Otherwise choose a plan, make it unless
+ * it is in the cache, and log the choice. Returns TWILL_OK or the error. */
 static twill_status find_plan(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;

@@ -67,7 +67,8 @@ static uintptr_t operand_alignment(size_t element)
     return twill_min(element & (~element + 1), (size_t)16);
 }
 
-/* Call a created operation's function on copies of its `n` elements, which fit BETWEEN_BYTES. */
+/* Set result[n] to left op right by the caller's function, which gets aligned copies of the
+ * operands. The `n` elements must fit BETWEEN_BYTES. */
 static __attribute__((noinline)) void call_on_copies(const struct twill_request *run,
                                                      const void *left, const void *right,
                                                      void *result, size_t n)
@@ -322,9 +323,9 @@ static unsigned char *taken_to(const struct twill_request *run,
 }
 
 /* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
- * COPYs that follow. The kernel stores to as many destinations as it can. If some are left, a
- * kernel of one thread reduces FUSED_BYTES at a time, which are then copied to these. Returns
- * TWILL_OK, or the error of a fetch. */
+ * COPYs that follow. The kernel stores to as many destinations as it can, and its result is copied
+ * to the others. If kernels have one thread, that is done by FUSED_BYTES. Returns TWILL_OK, or the
+ * error of a fetch. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)
@@ -357,7 +358,8 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     return TWILL_OK;
 }
 
-/* Return the number of COPYs before `end` that follow the REDUCE `step` and copy its result. */
+/* Return the number of COPYs before `end` that follow the REDUCE `step` directly and copy its
+ * result. */
 static uint32_t copies_count(const struct twill_step *step, const struct twill_step *end)
 {
     uint32_t copies = 0;
@@ -405,7 +407,8 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* --- SRC and DST copied through scratch by segments: scaled inputs, scaled sums of narrow floats,
  *     and the source of an in-place all-to-all, which the call overwrites ---------------------- */
 
-/* Where a segment of a shard lies in the caller's buffer and in scratch, and its elements. */
+/* Where a segment of a shard lies in the caller's buffer and in scratch, and the number of its
+ * elements, 0 if the shard is shorter. segment_of() returns it. */
 struct segment {
     unsigned char *user, *scratch;
     size_t count;

@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-/* Return `status`. If it is an error, set the engine's error to `said`, with this rank and call. */
+/* Return `status`. If it is an error, set the engine's error to `said`. For a collective, make it
+ * the current call (issue.call), and put this rank and the call before the message. */
 static twill_status record_error(const struct twill_request *request, twill_status status,
                                  const struct twill_error *said)
 {
@@ -57,8 +58,9 @@ static unsigned char *bounce_pages(const struct twill_request *request)
                                            TWILL_DEVICE_PAGE);
 }
 
-/* Pin the bounce memory and note that, in one step under the lock. If another thread fenced in
- * between, the device would keep the pages that the fence replaces. */
+/* Pin the bounce memory for the device of `memory` and note that, in one step under the lock. If
+ * another thread fenced in between, the device would keep the pages that the fence replaces. If
+ * pinning fails, do nothing. */
 static void pin_bounce(struct twill_request *request, const struct twill_device_memory *memory)
 {
     struct twill_context *context = request->engine->context;

@@ -9,25 +9,33 @@
 
 #ifdef TWILL_WITH_CUDA
 /* Redirect the sides of a collective that are device memory to the request's bounce memory, and
- * copy src there. Returns TWILL_OK, also if there is no device memory, or the error. */
+ * copy src there. If dst may have gaps, copy it there, as well. If sides have moved and there is a
+ * plan, lay the request out again. Returns TWILL_OK, also if there is no device memory, or the
+ * error. */
 twill_status twill_request_bounce_in(struct twill_request *request);
-/* Redirect a point-to-point call on device memory to bounce memory, and copy what is sent there.
- * Returns TWILL_OK, also if there is no device memory, or the error. */
+/* Reserve bounce memory for the buffers of a point-to-point call that are device memory, set
+ * buffers.device.copied[] to it, and copy there what is sent. Returns TWILL_OK, also if there is no
+ * device memory, or the error. */
 twill_status twill_point_bounce_in(struct twill_request *request);
-/* Copy the result in bounce memory, if any, to device memory. Returns TWILL_OK or the error. */
+/* Copy the result in bounce memory, if any, to device memory. Does nothing on the root of a
+ * broadcast whose src is its dst. Returns TWILL_OK or the error. */
 twill_status twill_request_bounce_out(struct twill_request *request);
-/* Copy `bytes` bytes from call.src of a fused collective. Returns TWILL_OK or the error. */
+/* Copy `bytes` bytes from call.src of a fused collective, which may be device memory, to `to`.
+ * Returns TWILL_OK or the error. */
 twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes);
-/* Copy `bytes` bytes to call.dst of a fused collective. Returns TWILL_OK or the error. */
+/* Copy `bytes` bytes from `from` to call.dst of a fused collective, which may be device memory.
+ * Returns TWILL_OK or the error. */
 twill_status twill_request_write(struct twill_request *request, const void *from, size_t bytes);
 #else
-/* Copy `bytes` bytes from call.src of a collective that is fused into another. Returns TWILL_OK. */
+/* Copy `bytes` bytes from call.src of a collective that is fused into another to `to`. Returns
+ * TWILL_OK. */
 static inline twill_status twill_request_read(struct twill_request *request, void *to, size_t bytes)
 {
     memcpy(to, request->call.src, bytes);
     return TWILL_OK;
 }
-/* Copy `bytes` bytes to call.dst of a collective that is fused into another. Returns TWILL_OK. */
+/* Copy `bytes` bytes from `from` to call.dst of a collective that is fused into another. Returns
+ * TWILL_OK. */
 static inline twill_status twill_request_write(struct twill_request *request, const void *from,
                                                size_t bytes)
 {

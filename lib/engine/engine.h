@@ -155,15 +155,17 @@ static inline struct twill_transport *twill_engine_link(const struct twill_engin
 /* Allocate what an engine owns, when its ranks and the pointers to what others own are set and the
  * rest is zero. Returns TWILL_OK or TWILL_ERR_MEMORY. Call twill_engine_close() in both cases. */
 twill_status twill_engine_open(struct twill_engine *engine);
-/* Free what the engine contains, and log its last TWILL_REPORT. No call may be under way. */
+/* Log the last report of TWILL_REPORT, if it is set and this is rank 0, and free what the engine
+ * contains. No call may be under way. */
 void twill_engine_close(struct twill_engine *engine);
 /* Connect to a peer unless that has been done. Returns TWILL_OK, or the transport's error. */
 twill_status twill_engine_connect(struct twill_engine *engine, uint32_t peer);
 /* Return how long, in ns, this rank waits for another of its node to compute the price (expected
  * time) of an algorithm, or 0 if it is alone. After that it computes the price itself. */
 uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine);
-/* Make a chooser of algorithms that shares prices with the node's other ranks in the node memory.
- * `requested` is the text of TWILL_ALGORITHM, or NULL. Returns TWILL_OK or the error. */
+/* Make a chooser of algorithms, which the caller destroys. It shares prices in the node memory with
+ * the node's other ranks, if there are any. `requested` is the text of TWILL_ALGORITHM, or NULL.
+ * Returns TWILL_OK or the error. */
 twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
                                          struct twill_engine *engine, const char *requested,
                                          struct twill_error *error);
@@ -185,16 +187,19 @@ twill_status twill_engine_error(struct twill_engine *engine, twill_status status
     twill_engine_error((engine), (status), true, __FILE__, __LINE__, __VA_ARGS__)
 
 /* --- lib/engine/request_queue.c --- */
-/* Advance all requests under way without waiting, and complete those that end. Returns the number
- * of steps made, or an error below 0, upon which the caller must break the communicator. */
+/* Advance all requests under way without waiting, and complete those that end. Returns a number
+ * above 0 if anything has moved, 0 if not, or an error below 0, upon which the caller must break
+ * the communicator. */
 int twill_engine_advance(struct twill_engine *engine);
 /* Store up to `most` ranks that requests under way wait for, each once. Returns how many. If any,
  * sets *step to what is awaited, "signal", "message", "entry" or "set-up message". */
 unsigned twill_engine_waits_for(struct twill_engine *engine, uint32_t *ranks, unsigned most,
                                 const char **step);
-/* Return TWILL_OK, or the error of a posted message that failed while an earlier one is pending. */
+/* Return the error of the first posted message of an instance in flight that has failed, even if an
+ * earlier one is pending. Returns TWILL_OK if none has failed. */
 twill_status twill_engine_check_posted(struct twill_engine *engine);
-/* Return whether a request under way uses a transport that must be polled. */
+/* Return whether a request under way, or a set-up, has a transport that must be polled, as it does
+ * not ring this rank's doorbell. */
 bool twill_engine_is_polled(const struct twill_engine *engine);
 /* Complete all requests under way with the status that the communicator has failed with. */
 void twill_requests_fail(struct twill_engine *engine, twill_status status);
@@ -211,7 +216,8 @@ static inline void twill_engine_count_pending(struct twill_engine *engine, unsig
     unsigned pending = atomic_load_explicit(&engine->pending, memory_order_relaxed);
     atomic_store_explicit(&engine->pending, pending + more, memory_order_release);
 }
-/* Complete point-to-point calls whose messages are done. Returns how many, or an error below 0. */
+/* Complete the point-to-point calls whose messages are done, up to the first with a message that
+ * has failed. Returns how many it completed or, upon such a failure, the error below 0. */
 int twill_points_sweep(struct twill_engine *engine);
 /* lib/engine/staging.c. Before any call, publish the costs of copies into SHARED that the context
  * knows of the ranks of this node from earlier communicators, if there are any. */
@@ -235,9 +241,10 @@ static inline void twill_request_count_start(const struct twill_request *request
 #define TWILL_SPLIT_TICKS 16384u /* of twill_ticks(), about 6 us */
 #define TWILL_SPLIT_EVERY 64u
 /* lib/engine/time_split.c. After a call or wait that completed a collective, find how long it
- * waited for the last rank to enter. Add that, and all its time without anything to do, to the sums
- * of engine->split. The call or wait lasted from tick `from` to `to`, and `idle` is usage.idle at
- * `from`. Both times are multiplied by `times`, since a short call is a sample of `times` calls. */
+ * waited for the last rank to enter. Add that to the cost of that rank. Add it, and all time
+ * without anything to do, to the sums of engine->split. The call or wait lasted from tick `from` to
+ * `to`, and `idle` is usage.idle at `from`. All is multiplied by `times`, since a short call is a
+ * sample of `times` calls. */
 void twill_split_add(struct twill_engine *engine, uint64_t from, uint64_t to, uint64_t idle,
                      unsigned times);
 /* Log a line on the calls since the last one, as TWILL_REPORT asks for every N calls. The caller

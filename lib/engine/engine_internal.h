@@ -9,11 +9,13 @@
 /* --- lib/engine/request_queue.c --- */
 /* Prepare zeroed memory as a request of an engine. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_request_open(struct twill_request *request, struct twill_engine *engine);
-/* Free all requests of an engine, none of which is under way, and the memory of its slots. */
+/* Free all requests of an engine, none of which is under way, and the memory of its slots. The
+ * slabs go back to the context's pool. */
 void twill_requests_destroy(struct twill_engine *engine);
 /* Append a checked collective to the queue as active. If alone there, publish it to the node. */
 void twill_request_enqueue(struct twill_request *request);
-/* Return whether all ranks of the node have begun instance `epoch`, by what they have published. */
+/* Raise issue.arrived to the last instance that all ranks of the node have begun, by what they have
+ * published. Returns whether that is `epoch` or a later one. */
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch);
 /* Return whether all ranks of the node have begun instance `epoch`. Looks only if not known yet. */
 static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_t epoch)
@@ -25,9 +27,12 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
 void twill_log_end(const struct twill_request *request, twill_status status);
 
 /* --- lib/engine/buffer_addresses.c --- */
-/* Advance the exchange of buffer addresses. Returns 1 once over, 0 before, or an error below 0. */
+/* Without waiting, publish where this rank's buffers are, once, and collect where those of the
+ * ranks of the node are. Returns 1 once the exchange is over, 0 before, or an error below 0. It is
+ * over at once if this rank's buffers allow no access. */
 int twill_addresses_exchange(struct twill_request *run);
-/* Store in ranks[] up to `most` ranks whose addresses are missing. Returns their number. */
+/* Store in ranks[] up to `most` ranks of the node whose addresses are missing. Returns how many it
+ * stored, 0 if no exchange is under way. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
 /* --- lib/engine/plan.c --- */
@@ -69,7 +74,8 @@ bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_
 /* --- lib/engine/layout.c: where everything lies --- */
 /* Set run->layout and run->fast_path of a call that has its plan. Returns TWILL_OK or the error. */
 twill_status twill_run_lay_out(struct twill_request *run);
-/* Set layout.store_flags. Stores bypass the caches if DST is large and not reduced in place. */
+/* Set layout.store_flags. Stores bypass the caches if the message is large (TWILL_TUNE=stream),
+ * unless a reduction is in place. */
 void twill_run_choose_stores(struct twill_request *run);
 /* Consecutive elements in memory, as twill_run_locate() returns them. */
 struct twill_elements {
@@ -92,8 +98,9 @@ static inline bool twill_run_holds(const struct twill_request *run, enum twill_h
     return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
-/* Return where these blocks are. They must be adjacent (twill_run_together()). SRC and DST of a
- * peer whose memory is fetched give an address in that peer's process. */
+/* Return where these blocks are, and the number of their elements, which for IMM is always 0. They
+ * must be adjacent (twill_run_together()). SRC and DST of a peer whose memory is fetched give an
+ * address in that peer's process. */
 struct twill_elements twill_run_locate(const struct twill_request *run,
                                        const struct twill_instance *instance,
                                        const struct twill_operand_place *where);
@@ -115,7 +122,8 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 }
 
 /* --- lib/engine/executor.c --- */
-/* Begin the next segment as instance `epoch` in its free slot. Returns TWILL_OK or the error. */
+/* Begin the next segment as instance `epoch` in its free slot, and publish that to the ranks of the
+ * node. Returns TWILL_OK or the error, after which nothing has begun. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,
                                      uint64_t epoch);
 /* Issue the steps of each lane up to its first AWAIT or WAIT, even if that could already pass. Only
@@ -123,10 +131,11 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
  * which issues it again and reports the error. */
 void twill_run_advance_ready(struct twill_slot *slot);
 /* Issue all steps that do not block. When the last lane ends, end the instance and free its slot.
- * Returns the number of steps, 0 if blocked, or an error below 0. */
+ * Returns a number above 0 if a step was issued or a lane has ended, 0 if all are blocked, or an
+ * error below 0. */
 int twill_run_advance(struct twill_slot *slot);
-/* Store in ranks[] up to `most` ranks that the instance waits for, and "signal" or "message" in
- * *step. Returns how many, 0 if the slot is free. */
+/* Store in ranks[] up to `most` ranks that the slot's instance waits for, and "signal" or "message"
+ * in *step, which stays if there are none. Returns how many were stored, 0 if the slot is free. */
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 /* Return whether this rank and a peer on its node have both published their call of this run's
@@ -149,7 +158,9 @@ twill_status twill_run_reduce_and_copy(struct twill_request *run,
 /* Execute a COPY. Returns TWILL_OK, or the error if a peer's memory cannot be fetched. */
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step);
-/* For a transport, reduce a chunk of a RECV_REDUCE message, its `bytes` bytes from `offset` on. */
+/* Reduce a chunk of a RECV_REDUCE message with this rank's operand into the step's destination. The
+ * chunk has `bytes` bytes and begins at byte `offset` of the message. Transports and the executor
+ * call this. */
 void twill_run_reduce(struct twill_transfer *request, size_t offset, const void *data,
                       size_t bytes);
 
@@ -157,7 +168,8 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
 /* Bytes that a reduction fetches of each remote operand at a time. */
 #define TWILL_FETCH_CHUNK ((size_t)128 << 10)
 /* Make the peers' buffers accessible, once the addresses are collected and the plan is selected.
- * Returns TWILL_OK, or the error if one cannot be attached. */
+ * Does nothing if no addresses were exchanged or the plan does not use them. Returns TWILL_OK, or
+ * the error if a buffer cannot be attached. */
 twill_status twill_run_attach_peers(struct twill_request *run);
 /* Copy `bytes` bytes from `from` in a peer's process to `to`. Returns TWILL_OK or the error. */
 twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,

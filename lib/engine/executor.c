@@ -41,9 +41,9 @@ static void *bounce_at(const struct twill_request *run, const struct twill_slot 
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
-/* Return which rank was the last to enter the run's call, and when, as far as this rank knows, to
- * send it with a message. Before it knows of others, that is this rank. It reads the entries of its
- * node's ranks only if it entered itself at least TWILL_SPLIT_TICKS ago. */
+/* Return which rank was the last to enter the run's call, and when, to send it with a message. Keep
+ * it in run->last. It is this rank until others are known. The entries of the node's ranks are read
+ * only if this one entered at least TWILL_SPLIT_TICKS ago. */
 static struct twill_last_entry last_entry(struct twill_request *run)
 {
     uint64_t entered = run->ticks;
@@ -54,7 +54,8 @@ static struct twill_last_entry last_entry(struct twill_request *run)
     return run->last;
 }
 
-/* Post a step's blocks from `at` on, which are adjacent. Returns ADVANCED or an error below 0. */
+/* Post the message of a step's `blocks` blocks from block `at` on, which are adjacent. Returns
+ * ADVANCED or an error below 0. */
 static int post_blocks(struct twill_request *run, struct twill_instance *instance,
                        const struct twill_step *step, uint32_t at, uint32_t blocks)
 {
@@ -145,7 +146,7 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
         request->bytes);
 }
 
-/* Set run->last to the latest entry of a rank into the call that the first `count` messages of a
+/* Raise run->last to the latest entry of a rank into the call that the first `count` messages of a
  * lane report. If one is later than run->last was and than this rank's own entry, publish it to the
  * node. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
@@ -176,7 +177,7 @@ static void record_messages(struct twill_request *run, const struct twill_instan
     }
 }
 
-/* Return the error of a message that has failed, or TWILL_OK. */
+/* Return the error of a message that has failed. Return TWILL_OK if it is complete or pending. */
 static twill_status posted_outcome(struct twill_engine *engine,
                                    const struct twill_transfer *request)
 {
@@ -190,8 +191,9 @@ static twill_status posted_outcome(struct twill_engine *engine,
     return TWILL_OK;
 }
 
-/* Check the messages of a lane. Returns BLOCKED before all are complete, or an error. Then reduces
- * those that were received to be reduced late, and returns ADVANCED. */
+/* Check the messages of a lane. Returns BLOCKED before all are complete, or an error. Then notes
+ * the entries that they report, reduces those that were received to be reduced late, forgets them,
+ * and returns ADVANCED. */
 static int wait_posted(struct twill_request *run, struct twill_instance *instance, unsigned lane)
 {
     const struct twill_slot *slot = instance_slot(run, instance);
@@ -306,7 +308,8 @@ static int imm_put(struct twill_request *run, const struct twill_instance *insta
     return ADVANCED;
 }
 
-/* Issue one step. Returns ADVANCED, BLOCKED if it must be tried again, or an error below 0. */
+/* Issue one step and, after a REDUCE, the COPYs of its result that follow. Returns ADVANCED,
+ * BLOCKED if it must be tried again, or an error below 0. */
 static int issue_step(struct twill_request *run, struct twill_instance *instance,
                       const struct twill_step *step)
 {

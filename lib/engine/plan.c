@@ -27,7 +27,8 @@ static bool is_message(const struct twill_step *step)
            step->op == TWILL_STEP_RECV_REDUCE;
 }
 
-/* How many copies of the message schedules need in TMP and in SHARED, while a plan is made. */
+/* How many copies of the message schedules need in TMP and in SHARED. A local variable while a plan
+ * is made. */
 struct copies {
     size_t tmp, shared;
 };
@@ -67,8 +68,8 @@ static twill_status count_declared(struct twill_engine *engine, const struct twi
 }
 
 /* Return the most bytes of a segment, over all shards, when data goes through SHARED and the
- * communicator has one node. If ranks share cores and the collective in `choice` reduces nothing,
- * it is larger. */
+ * communicator has one node. It is larger if ranks share cores, the collective in `choice` reduces
+ * nothing, and TWILL_TUNE=segment is not set. */
 static size_t staged_limit(const struct twill_engine *engine, const struct twill_choice *choice)
 {
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;
@@ -78,9 +79,9 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
     return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
 }
 
-/* Set plan->segment_bytes and tmp_bytes. As segments must be the same on all ranks, they depend on
- * the world and the choice, not on this rank's schedule. Data that goes through SHARED should stay
- * in the caches, and messages between nodes should not be too small. Mapped buffers are not cut. */
+/* Set plan->segment_bytes and tmp_bytes, equally on all ranks, whose segments must be the same.
+ * Data that goes through SHARED should stay in the caches, and messages between nodes should not be
+ * too small. On one node, buffers that peers access directly are not cut, unless TMP is needed. */
 static void size_segments(const struct twill_engine *engine, struct twill_plan *plan,
                           const struct copies *copies)
 {
@@ -152,7 +153,8 @@ static void count_messages(struct twill_plan *plan)
     }
 }
 
-/* Connect to all peers, and set plan->polled if one is polled. Returns TWILL_OK or the error. */
+/* Connect to each peer with which the schedule exchanges messages. Set plan->polled if the
+ * transport of one must be polled. Returns TWILL_OK or the error. */
 static twill_status connect_peers(struct twill_engine *engine, struct twill_plan *plan)
 {
     for (uint32_t i = 0; i < plan->schedule.count; i++) {
@@ -192,8 +194,8 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
 }
 
 /* Return how many steps at the start of the plan's schedule are an entry barrier that may be
- * skipped, or 0 if there is none. It is the same on all ranks, which
- * tests/unit/algorithms/test_algorithms_sweep.c checks. */
+ * skipped. It is 0 if there is none, or the plan is not one for mapped buffers on one node. All
+ * ranks get the same, which tests/unit/algorithms/test_algorithms_sweep.c checks. */
 static uint32_t entry_steps_of(const struct twill_engine *engine, const struct twill_plan *plan)
 {
     const struct twill_choice *choice = &plan->choice;
@@ -203,7 +205,8 @@ static uint32_t entry_steps_of(const struct twill_engine *engine, const struct t
     return twill_schedule_entry_steps(&plan->schedule, engine->rank, engine->world->size);
 }
 
-/* Set all sizes of a plan and connect to its peers. Returns TWILL_OK or the error. */
+/* Set all sizes and flags of a plan that has its schedule, and connect to its peers. Returns
+ * TWILL_OK or the error. */
 static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct copies copies;

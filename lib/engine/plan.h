@@ -33,7 +33,7 @@ struct twill_plan {
     size_t tmp_bytes;     /* bytes of TMP of an instance */
     size_t bounce_bytes;  /* bytes to bounce a RECV_REDUCE message, if the transport needs that */
     size_t late_bytes;    /* bytes to receive a RECV_REDUCE message that is reduced when complete */
-    uint32_t entry_steps; /* steps to skip once an address exchange has shown all ranks */
+    uint32_t entry_steps; /* steps to skip if an address exchange shows all ranks in the call */
     uint32_t most_posted; /* most messages in a lane between two WAITs, one for each shard */
     bool fetches;         /* peers' SRC and DST are read by a system call */
     bool polled;          /* some message uses a transport that must be polled */

@@ -19,7 +19,8 @@ struct twill_operation; /* lib/job/operation.h */
 struct twill_plan;      /* lib/engine/plan.h */
 struct twill_region;
 struct twill_request;
-/* Element counts and offsets of a vector call, by rank. Without `offset` shards are adjacent. */
+/* Element counts and offsets of a vector call, by rank. If `offset` is NULL, shards are adjacent.
+ * The arrays belong to whoever filled in the struct. */
 struct twill_counts {
     const size_t *count, *offset;
 };
@@ -79,10 +80,10 @@ struct twill_instance {
 /* A place for instances. Instance e uses slot e % TWILL_WINDOW. The engine keeps its memory. */
 struct twill_slot {
     struct twill_instance instance;
-    unsigned char *scratch; /* TMP, then bounces, then fetched chunks */
+    unsigned char *scratch; /* TMP, bounced messages, bounced sides, fetched chunks */
     size_t scratch_bytes;
     struct twill_posted *posted; /* [lane][plan->most_posted] */
-    size_t posted_count;
+    size_t posted_count;         /* number of entries of posted[] */
 };
 
 /* The first steps of a run that can be done before any bookkeeping. Set by twill_run_lay_out(). */
@@ -217,7 +218,7 @@ struct twill_request {
     bool is_point, persistent;
     bool refused_alike; /* a collective that all ranks refused, as all gave the same bad argument */
     bool pends;         /* counted in engine->pending: other threads may advance it */
-    bool has_messages;  /* may have messages: counted in engine->messaging */
+    bool has_messages;  /* may have messages: counted in issue.messaging */
     struct twill_request *next, *recorded; /* next in the queue or free list, and in a group */
     uint64_t ticks;                        /* twill_ticks() at the start */
     uint64_t ended;                        /* twill_ticks() at the end of a collective */
@@ -252,7 +253,7 @@ struct twill_request {
 struct twill_request_slab {
     unsigned char
         storage[(TWILL_SLAB_REQUESTS - 1) * TWILL_GENERATIONS + sizeof(struct twill_request)];
-    struct twill_request_slab *next;
+    struct twill_request_slab *next; /* of the same communicator */
 };
 _Static_assert(sizeof(struct twill_request) <= TWILL_GENERATIONS, "requests overlap");
 
@@ -289,7 +290,9 @@ static inline struct twill_call twill_call_of(uint32_t what, size_t count, uint3
         .root = root,
     };
 }
-/* lib/engine/engine.c. Write a call to text[bytes], such as "allreduce #4 (count 8, f32 sum)". */
+/* lib/engine/engine.c. Write a call and its number `sequence` to text[bytes], such as "allreduce #4
+ * (count 8, f32 sum)". The library's own calls appear as the functions that make them, such as
+ * "twill_comm_dup or twill_comm_split #4". */
 void twill_call_describe(const struct twill_call *call, uint64_t sequence, char *text,
                          size_t bytes);
 
@@ -327,8 +330,9 @@ static inline void twill_run_move(struct twill_request *run, const void *src, vo
     side[TWILL_DST].base = side[TWILL_DST].has ? dst : NULL;
     run->fast_path.from = side[run->fast_path.side].base + run->fast_path.at;
 }
-/* lib/engine/layout.c. Before a call, map the pages of DST if it is large and was never touched. If
- * several threads store, leave that to them, so that pages are near their first writers. */
+/* lib/engine/layout.c. Before a call, map the pages of DST if it is large, without gaps, not a part
+ * of SRC, and was never touched. If several threads store, leave that to them, so that pages are
+ * near their first writers. */
 void twill_run_populate(const struct twill_request *run);
 #define TWILL_POPULATE_FROM ((size_t)4 << 20) /* bytes; smaller memory is mostly used again */
 /* lib/engine/fast_path.c. Set the signature of a call, and its number to the present value of
@@ -340,16 +344,18 @@ void twill_run_number(struct twill_request *run);
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,
  * on one node only after the fast path has sent what peers wait for. */
 void twill_request_begin(struct twill_request *request, uint64_t entered);
-/* lib/engine/choose_plan.c. Select run->plan and lay the run out. Returns 1 once that is done, 0
- * while peers' buffer addresses are missing, and an error below 0. */
+/* lib/engine/choose_plan.c. Select run->plan and lay the run out, without waiting. Before that,
+ * ranks of the node exchange buffer addresses if these matter. Returns 1 once all is done, 0 while
+ * peers' buffer addresses are missing, and an error below 0. */
 int twill_run_choose(struct twill_request *run);
 /* lib/engine/executor.c. Grow all free slots as this run needs. Returns TWILL_OK or the error. */
 twill_status twill_run_reserve_slots(struct twill_request *run);
-/* Forget the peers' buffers, to exchange addresses of other buffers in the same call. The plan is
- * kept aside, to be used again if these allow the same access. */
+/* lib/engine/choose_plan.c. Forget the peers' buffers, to exchange addresses of other buffers in
+ * the same call. The plan is kept aside, to be used again if these allow the same access. */
 void twill_addresses_restart(struct twill_request *run);
-/* Set *exchanges to whether the ranks of this node exchange buffer addresses, and *any_exchanges to
- * whether those of any node do, which is the same on all ranks. Returns TWILL_OK or the error. */
+/* lib/engine/choose_plan.c. Set *exchanges to whether the ranks of this node exchange buffer
+ * addresses, and *any_exchanges to whether those of any node may, which is the same on all ranks.
+ * Set exchange.access, and clear exchange.allowed. Returns TWILL_OK or the error. */
 twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges,
                                     bool *any_exchanges);
 /* lib/engine/buffer_addresses.c. Release what was attached of peers' memory, if anything. */

@@ -88,7 +88,9 @@ static void dequeue(struct twill_request *request)
         engine->issue.queue_tail = before;
 }
 
-/* Complete a request: dequeue, record and count it. Its waiter may reuse it at once. */
+/* Complete a request with `status`, and log and trace its end. A collective is also removed from
+ * the queue and counted, and the next one is published. The caller has unlinked a point-to-point
+ * request. The waiter may reuse the request at once. */
 static void complete_request(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
@@ -160,7 +162,8 @@ static twill_status point_differs(struct twill_request *request, int way)
         twill_type_name(p->type), theirs);
 }
 
-/* Return TWILL_OK, or the error of a message of a point-to-point request. */
+/* Return the error of a message of a point-to-point request that has failed, or TWILL_OK, also
+ * while messages are pending. */
 static twill_status point_outcome(struct twill_request *request)
 {
     struct twill_engine *engine = request->engine;
@@ -408,7 +411,8 @@ twill_status twill_request_open(struct twill_request *request, struct twill_engi
     return TWILL_OK;
 }
 
-/* Free what a request has, and mark its memory as unused. */
+/* Free what a request has, and mark its memory as unused, so that its handle is no longer valid.
+ * Does nothing if that has been done. */
 static void close_request(struct twill_request *request)
 {
     struct twill_engine *engine = request->engine;

@@ -35,18 +35,20 @@ struct twill_time_split {
     struct twill_split_sums now; /* only waiting and blocked, as the others are in the counters */
     struct twill_split_sums start[TWILL_SPLIT_READERS]; /* at the start of each reader's period */
     struct twill_lateness *late; /* [1 + readers][size]: since creation, and at those starts */
-    uint64_t report_every;       /* calls between two reports (TWILL_REPORT), or 0 */
+    uint64_t report_every;       /* calls between two reports (TWILL_REPORT); 0 if not rank 0 */
     uint64_t *observed;          /* where waiting is also added, for metrics, or NULL */
     char line[256];              /* text that twill_comm_times() returns */
 };
-/* Allocate what engine->split contains. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Allocate what engine->split contains, and read TWILL_REPORT, which counts only on rank 0. Returns
+ * TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_split_open(struct twill_engine *engine);
-/* Log a line on all calls of the communicator, if TWILL_REPORT is set, and free what engine->split
- * contains. */
+/* Free what engine->split contains. Before that, on rank 0, log a line on all calls of the
+ * communicator, if TWILL_REPORT is set. */
 void twill_split_close(struct twill_engine *engine);
 /* Log one line, which begins with the text `what`, on the calls since the last report. It says
- * which share of their time went into waiting for the last rank, waiting for data, and the rest.
- * Begin the next report period, but not that of twill_comm_times(). The communicator is held. */
+ * which share of their time went into waiting for the last rank, waiting for data, and the rest. It
+ * also names the rank for which this one waited longest. Begin the next report period, but not that
+ * of twill_comm_times(). The communicator is held. */
 void twill_split_report(struct twill_engine *engine, const char *what);
 /* Log a line as twill_split_report() does, but on all calls since the communicator was made, if
  * there were any. Begin the next report period. The communicator is held. */
@@ -55,7 +57,8 @@ void twill_split_report_all(struct twill_engine *engine, const char *what);
  * have published theirs. Returns whether all have. */
 bool twill_split_look(const struct twill_engine *engine, uint64_t sequence,
                       struct twill_last_entry *last);
-/* Return line `index` of twill_comm_times(), valid until the next call, or NULL past the last. */
+/* Return line `index` of twill_comm_times(), valid until the next call, or NULL past the last. Line
+ * 0 says where the time went, and line i is about the rank waited for i-th longest. */
 const char *twill_split_line(struct twill_engine *engine, size_t index);
 /* Begin a new period of `reader`, whose next lines cover only the time from now on. */
 void twill_split_begin(struct twill_engine *engine, enum twill_split_reader reader);

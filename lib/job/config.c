@@ -44,7 +44,8 @@ static const char *environment_name(const struct twill_variable *variable)
     return is_entry(variable) ? variable->old : variable->name;
 }
 
-/* Return the number of the variable that `name` sets in the environment, or -1 if it sets none. */
+/* Return the number of the variable that the environment variable `name`, of `length` characters,
+ * sets, or -1 if it sets none. */
 static int find_variable(const char *name, size_t length)
 {
     for (int v = 0; v < TWILL_VARIABLE_COUNT; v++) {
@@ -139,7 +140,8 @@ static twill_status parse_variable(const struct twill_variable *variable, const 
     return TWILL_ERR_INTERNAL;
 }
 
-/* Return the value in `settings`, or in the environment if that is NULL, or NULL if not set. */
+/* Return the value of `name` in `settings`, the last one if there are several, or in the
+ * environment if `settings` is NULL. Return NULL if it is not set. The value is not a copy. */
 static const char *find_in_source(const char *const *settings, const char *name)
 {
     size_t length = strlen(name);
@@ -254,8 +256,9 @@ static twill_status check_entries(const char *const *settings, struct twill_erro
     return TWILL_OK;
 }
 
-/* Find an entry by its current or old name. found->value becomes NULL if it is not set. Returns
- * TWILL_ERR_CONFIG if it is set to two different values. */
+/* Find an entry of a list in `settings`, or in the environment if that is NULL, by its current or
+ * old name. found->value becomes NULL if it is not set. Returns TWILL_ERR_CONFIG if it is set to
+ * two different values. */
 static twill_status find_entry(const struct twill_variable *variable, const char *const *settings,
                                struct config_entry *found, struct twill_error *error)
 {
@@ -308,7 +311,9 @@ static twill_status check_settings(const char *const *settings, struct twill_err
     return TWILL_OK;
 }
 
-/* Set value number `v` from the settings, the environment or its default. Fails if it is bad. */
+/* Set text, number and source of value number `v` from the settings, the environment or its
+ * default. If the text is empty, only a TWILL_TEXT variable counts as set. Returns TWILL_ERR_CONFIG
+ * if the value is bad, or TWILL_ERR_MEMORY. */
 static twill_status load_variable(struct twill_config *config, int v, const char *const *settings,
                                   struct twill_error *error)
 {

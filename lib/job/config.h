@@ -192,7 +192,7 @@ extern const struct twill_variable twill_variables[TWILL_VARIABLE_COUNT];
 struct twill_config {
     char *text[TWILL_VARIABLE_COUNT];         /* never NULL once loaded */
     const char *source[TWILL_VARIABLE_COUNT]; /* "default", "environment", "caller" */
-    int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index, SECONDS: in ns */
+    int64_t number[TWILL_VARIABLE_COUNT];     /* CHOICE: index, SECONDS: in ns, TEXT: 0 */
 };
 
 /* Read every value from `settings` ("NAME=value" strings, NULL-terminated, or NULL), else from the

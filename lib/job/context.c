@@ -164,7 +164,8 @@ static twill_status memory_open(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* Write a size to text[space] in MiB (`shift` 20) or KiB (10), or "unknown". Returns `text`. */
+/* Write a size to text[space] in MiB (`shift` 20) or KiB (10), or "unknown" if `bytes` is 0.
+ * Returns `text`. */
 static const char *size_text(char *text, size_t space, uint64_t bytes, unsigned shift)
 {
     snprintf(text, space, "unknown");

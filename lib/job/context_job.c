@@ -31,9 +31,8 @@ struct peer_info {
 };
 
 /* Compare all ranks. Return TWILL_ERR_MISMATCH if one has another version, or TWILL_ERR_CONFIG if
- * other settings or timings, for the lowest such rank. Else set all_tuned, if the machine's timings
- * agree, and job.crowded, if more ranks than there are CPUs run on this rank's CPUs, and return
- * TWILL_OK. */
+ * other settings or contents of TWILL_TUNING. Else set all_tuned, if the machine's timings agree,
+ * and job.crowded, if more ranks than CPUs run on exactly this rank's CPUs, and return TWILL_OK. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -125,7 +124,8 @@ static twill_status count_threads(struct twill_context *context, const struct pe
     return TWILL_OK;
 }
 
-/* Give ranks of a node the same label, by TWILL_LAYOUT or host. Returns TWILL_OK or the error. */
+/* Set job.label so that ranks of a node have the same label, by TWILL_LAYOUT=nodes or, without it,
+ * by host. Returns TWILL_OK or the error. */
 static twill_status label_nodes(struct twill_context *context, const struct peer_info *all)
 {
     int size = context->job.oob->size;
@@ -160,7 +160,8 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_levels_describe(context->machine.topology, NULL, &mine->level);
 }
 
-/* Begin to open the failure detector, which may use a quarter of this process's descriptors. */
+/* Begin to open the failure detector, and add its part to the batch. It may use a quarter of this
+ * process's descriptors, and connect at most MOST_HOSTS hosts. Returns TWILL_OK or the error. */
 static twill_status offer_detector(struct twill_context *context, struct twill_oob_batch *batch)
 {
     struct rlimit files;
@@ -215,7 +216,8 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
     return TWILL_OK;
 }
 
-/* State of twill_context_open_job(): facts that the ranks exchange, and the heap opened by them. */
+/* State of twill_context_open_job(), its local variable. It has the facts that the ranks exchange,
+ * and the heap opened by them. */
 struct job_opening {
     struct peer_info own, *all;   /* [size] */
     struct twill_heap_info *heap; /* [size] */
@@ -245,8 +247,9 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     return TWILL_OK;
 }
 
-/* Compare the facts of all ranks, and expect ranks with the same label to share memory. All ranks
- * come to the same result, even an error, unless one is out of memory for the world. */
+/* Compare the facts of all ranks, divide the host among its ranks, and set job.level, id, label and
+ * world. The world expects ranks with the same label to share memory. All ranks come to the same
+ * result, even an error, unless one is out of memory. */
 static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
 {
     for (int r = 0; r < context->job.oob->size; r++) {

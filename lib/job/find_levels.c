@@ -47,8 +47,9 @@ static bool level_is_named(twill_level level, const char *text, size_t length)
     return strlen(name) == length && strncmp(name, text, length) == 0;
 }
 
-/* Parse TWILL_LAYOUT=units into the number of ranks per unit of each level. Levels that are not
- * declared keep 0. Returns TWILL_ERR_CONFIG if the text is malformed or the units do not nest. */
+/* Parse TWILL_LAYOUT=units into ranks[], the number of ranks per unit of each level, which is 0
+ * before. Levels that are not declared stay 0. Returns TWILL_ERR_CONFIG if the text is malformed or
+ * the units do not nest. */
 static twill_status parse_units(const char *text, uint32_t ranks[TWILL_LEVEL_NODE],
                                 struct twill_error *error)
 {
@@ -223,8 +224,9 @@ static twill_status exchange_places(struct twill_context *context, struct twill_
     return twill_oob_allgather(context->job.oob, &mine, info, sizeof(mine), error);
 }
 
-/* Return the lowest rank that may run on several cores and shares them with a later rank of its
- * node, or the world's size if there is none. seen[size] is scratch memory. */
+/* Return a rank that may run on several cores and is the first such one of its node, if a later
+ * rank of the node may run on exactly the same CPUs. Return the world's size if there is none.
+ * seen[size] is scratch memory. */
 static uint32_t first_unbound(const struct twill_world *world, const struct twill_level_info *info,
                               uint32_t *seen)
 {
@@ -243,7 +245,7 @@ static uint32_t first_unbound(const struct twill_world *world, const struct twil
 
 /* Log that this rank, `first`, and others of its node may run on the same CPUs, as they are not
  * bound. It is a warning if the node has enough cores to bind them, and levels of the hierarchy are
- * unknown because they are unbound. */
+ * unknown because they are unbound. Otherwise it is at level info. */
 static void warn_unbound(struct twill_context *context, const struct twill_level_info *info,
                          uint32_t first)
 {

@@ -8,12 +8,13 @@
 /* Where a rank runs. Exchanged between ranks as it is in memory. */
 struct twill_level_info {
     int16_t unit[TWILL_LEVEL_NODE]; /* logical index on the host, -1 if in none or several */
-    uint8_t roams;        /* may run on several cores; no bool, as another rank may send any byte */
+    uint8_t roams;        /* may use cores of several tiles; no bool, as a peer may send any byte */
     uint8_t elsewhere;    /* 1 if its machine is replaced by TWILL_LAYOUT=topology */
-    uint32_t cpus;        /* number of CPUs that the rank may run on */
+    uint32_t cpus;        /* number of CPUs that the rank's thread may run on */
     uint64_t cpuset_hash; /* of these CPUs */
 };
-/* Set *info to the place of a rank that may run on `cpus`, or on this thread's CPUs if NULL. */
+/* Set *info to the place of a rank. Its units and `roams` are those of `cpus` or, if that is NULL,
+ * of the CPUs that this thread may run on. info->cpus and cpuset_hash are always of this thread. */
 void twill_levels_describe(const struct twill_topology *topology, const struct twill_cpus *cpus,
                            struct twill_level_info *info);
 /* Set the levels of the context's world, whose nodes are known. Units come from TWILL_LAYOUT=units
@@ -25,7 +26,8 @@ twill_status twill_levels_open(struct twill_context *context, struct twill_level
 /* Set a world's levels from info[size], if any rank knows them. Fails only if out of memory. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
                                struct twill_error *error);
-/* Set levels as TWILL_LAYOUT=groups and units (or NULL) say. Fails if the world does not fit. */
+/* Set levels as `groups` and `units`, values of TWILL_LAYOUT=groups and units, say. Each may be
+ * NULL, which sets nothing. Fails if one is malformed or does not fit the world. */
 twill_status twill_levels_declare(struct twill_world *world, const char *groups, const char *units,
                                   struct twill_error *error);
 /* Set the levels of a world as if twillrun had bound the ranks of each node on this machine.

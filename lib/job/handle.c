@@ -8,7 +8,8 @@
 
 #define HANDLE_PAGE ((size_t)4096) /* mmap rounds up to larger pages */
 
-/* Link of a pool, stored at the end of the memory so that the object's state stays intact. */
+/* Link of a pool, stored at the end of an object's memory, so that the object's state stays intact.
+ * `memory` is the start of that memory. */
 struct twill_handle_link {
     struct twill_handle_link *next;
     void *memory;

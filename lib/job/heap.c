@@ -118,7 +118,8 @@ static bool split_extent(struct twill_extent *extent, size_t bytes)
     return true;
 }
 
-/* Place by TWILL_MEMORY what is not yet in offsets [from, to). Returns TWILL_OK or the error. */
+/* Place by TWILL_MEMORY the chunks at offsets [from, to) that are not placed yet (CHUNK_NEW).
+ * Returns TWILL_OK or the error. */
 static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to,
                                  struct twill_error *error)
 {
@@ -137,7 +138,8 @@ static twill_status place_chunks(struct twill_heap *heap, size_t from, size_t to
     return TWILL_OK;
 }
 
-/* Take `bytes` of a free extent from offset `skip` on, and set *pointer to them. */
+/* Place and take `bytes` bytes of a free extent from offset `skip` on, and set *pointer to them.
+ * The rest of the extent stays free. Returns TWILL_OK or the error. */
 static twill_status take_extent(struct twill_heap *heap, struct twill_extent *extent, size_t skip,
                                 size_t bytes, void **pointer, struct twill_error *error)
 {
@@ -348,7 +350,8 @@ static twill_status replace_pages(struct twill_heap *heap, size_t chunk, struct 
     return TWILL_OK;
 }
 
-/* Replace the chunks first to end - 1, which were never touched, by private memory. */
+/* Replace the chunks first to end - 1, which are new and hold no allocation, by private memory of
+ * zeros. Fails only if out of memory. */
 static twill_status replace_new(struct twill_heap *heap, size_t first, size_t end,
                                 struct twill_error *error)
 {

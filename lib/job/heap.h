@@ -37,7 +37,8 @@ void twill_heap_init(struct twill_heap *heap, struct twill_shm_region *region, u
 /* Free all allocations. The caller keeps the region and the twill_memory. */
 void twill_heap_destroy(struct twill_heap *heap);
 /* Allocate memory aligned to a cache line, or to TWILL_HUGE_PAGE if it is at least that large.
- * Returns TWILL_ERR_MEMORY if neither the region nor private memory has room. */
+ * Returns TWILL_ERR_MEMORY if there is no room. A full region falls back to private memory only if
+ * there is no limit. */
 twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t bytes,
                               struct twill_error *error);
 /* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */

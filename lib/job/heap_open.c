@@ -98,7 +98,9 @@ static twill_status default_bytes(struct twill_context *context, const struct tw
     return TWILL_OK;
 }
 
-/* Warn on the first rank where TWILL_HEAP has no effect, if any rank requested it. */
+/* Warn on the first rank where TWILL_HEAP has no effect. If TWILL_MEMORY asks for other memory than
+ * DDR, also warn on each rank with such a heap that it does not place that. Does nothing if no rank
+ * requested TWILL_HEAP. outcome[size] is that of each rank. */
 static void log_preloaded(struct twill_context *context, const uint32_t *outcome)
 {
     uint32_t size = (uint32_t)context->job.oob->size, first = size, ineffective = 0;

@@ -62,8 +62,9 @@ twill_status twill_persistent_inherit(struct twill_context *context,
 /* Return whether the context has memory of twill_alloc() or of the library. */
 bool twill_persistent_is_used(const struct twill_context *context);
 
-/* lib/job/context_job.c. Wait for the failure detector's connections between hosts, and warn of
- * missing ones. Returns TWILL_OK or the error. */
+/* lib/job/context_job.c. Wait for the failure detector's connections between hosts, warn of missing
+ * ones, and add a line to twill_context_describe(). With one node there are none, and nothing is
+ * waited for. Returns TWILL_OK or the error. */
 twill_status twill_context_conclude_detector(struct twill_context *context);
 
 /* lib/job/heap_open.c. Facts about a rank's heap that ranks exchange before they open heaps. */
@@ -77,7 +78,8 @@ struct twill_heap_info {
 void twill_heap_describe(const struct twill_context *context, struct twill_heap_info *info);
 /* Make job.world from the node labels in job.label. Returns TWILL_OK or the error. */
 twill_status twill_heap_make_world(struct twill_context *context);
-/* A heap while it is opened, in three steps around two exchanges (fabric/shm/shared_region.h). */
+/* A heap while it is opened, in three steps around two exchanges (fabric/shm/shared_region.h). Part
+ * of a local variable of twill_context_open_job(). */
 struct twill_heap_opening {
     struct twill_shm_region *region; /* NULL if there is only one rank */
     size_t bytes;                    /* of the region */
@@ -101,17 +103,23 @@ void twill_heap_opening_end(struct twill_heap_opening *opening);
 /* Add a line about the shared heap, if there is one, to twill_context_describe(). */
 void twill_heap_note(struct twill_context *context);
 
-/* Choose the CPU of the progress thread and describe it for twill-info. ranks[n] says where each
- * rank of this host may run, and `me` is this rank's index. */
+/* Describe for twill-info how requests make progress. If that is by a thread (not
+ * TWILL_PROGRESS=late) without a CPU set by the user, choose a spare CPU for it, if there is one.
+ * ranks[n] says where each rank of this host may run, and `me` is this rank's index. */
 void twill_progress_place(struct twill_context *context, const struct twill_cpus *ranks, unsigned n,
                           unsigned me);
 
-/* lib/job/tuning.c. Read a tuning file into *text, which the caller frees, or NULL if it is empty.
- * Returns TWILL_OK, or TWILL_ERR_CONFIG if it cannot be read or is no text file. */
+/* lib/job/tuning.c. Read a tuning file into *text, which the caller frees. For an empty file *text
+ * becomes "" or NULL. Returns TWILL_OK, or TWILL_ERR_CONFIG, with *text NULL, if it cannot be read
+ * or is no text file. */
 twill_status twill_tuning_read(char **text, const char *path, struct twill_error *error);
-/* Load the timings by which algorithms are chosen. Fails if a file or TWILL_ALGORITHM is bad. */
+/* Set selection.tuning by TWILL_TUNING and TWILL_TUNE=machine. Without these, also look for timings
+ * of this machine in the tuning folders, for selection.timings. Returns TWILL_OK, or the error if a
+ * file or TWILL_ALGORITHM is bad. */
 twill_status twill_context_open_tuning(struct twill_context *context);
-/* Use this machine's timings if all ranks have the same (`all_have_it`). Returns TWILL_OK. */
+/* If all ranks have the same timings of this machine (`all_have_it`) in selection.timings, use
+ * these instead of selection.tuning. Add a line on the choice to twill_context_describe(). Returns
+ * TWILL_OK. */
 twill_status twill_context_agree_tuning(struct twill_context *context, bool all_have_it);
 
 #endif

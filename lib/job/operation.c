@@ -29,7 +29,8 @@ _Static_assert(TWILL_OP_CREATED + (TWILL_OPERATION_MOST << 3) + 7 <= UINT16_MAX,
                "the kind of an operation fits the 16 bits that ranks compare");
 
 /* Store the operation in a free slot and set *op. Returns the error that checking the arguments has
- * left in `error`, if any, or TWILL_ERR_MEMORY if no slot is free. */
+ * left in `error`, or TWILL_ERR_MEMORY if no slot is free, and keeps it in the context. Returns
+ * TWILL_ERR_ARGUMENT if `context` is NULL or not ready. */
 static twill_status store_operation(twill_context *context, twill_op *op,
                                     const struct twill_operation *operation,
                                     struct twill_error *error)

@@ -16,7 +16,7 @@ struct twill_context;
 /* One operation in the table of a context, from twill_op_create() etc. to twill_op_destroy(). */
 struct twill_operation {
     twill_op_fn function; /* NULL if scaled or narrow */
-    void *user;
+    void *user;           /* the last argument of `function` */
     size_t element;   /* bytes of an opaque element, or 0 if elements have the type of the call */
     bool commutative; /* operands may be combined in any order */
     bool scaled;      /* sum of inputs multiplied by factor */
@@ -24,7 +24,7 @@ struct twill_operation {
     bool finishes; /* for narrow: the sum is multiplied by `after`, which is equal on all ranks */
     float after;
     twill_type type; /* for scaled or narrow: the type that calls must use */
-    TWILL_ALIGNED(8) unsigned char factor[8]; /* one element of `type`, or a float if narrow */
+    TWILL_ALIGNED(8) unsigned char factor[8]; /* of `type`, or a float if that is narrow */
 };
 
 /* The operations of a context. Its lock protects writes. Reads need no lock, because the caller

@@ -255,7 +255,8 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
         p->pinned |= p->start == memory && !p->registered;
 }
 
-/* Place shared memory as TWILL_MEMORY says. Returns false and counts it if it is in DDR instead. */
+/* Place shared memory as TWILL_MEMORY says for the library's memory, and count it. Returns false if
+ * it is in DDR instead, also after an error, which is only logged. */
 static bool place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;

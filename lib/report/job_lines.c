@@ -57,8 +57,9 @@ static double age_of(const struct twill_job_view *view, const struct twill_job_r
     return view->ticks > ticks ? (double)(view->ticks - ticks) * region->rate * 1e-9 : 0;
 }
 
-/* Read the event that is `back` events before the last one, and its number. Returns false if it was
- * overwritten, is unfinished or never existed. */
+/* Read the event that is `back` events before the last one of a region's owner, and its number.
+ * Returns false if it was overwritten, is unfinished or never existed, and *event is
+ * unspecified. */
 static bool read_event(const struct twill_job_region *region, uint64_t back, uint64_t *number,
                        struct twill_trace_event *event)
 {
@@ -68,7 +69,8 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     return written > first + back && twill_trace_read(ring, false, *number, event);
 }
 
-/* Return the tick at which the last call ended, or 0 if unknown. *bytes becomes its bytes, or 0. */
+/* Return the tick at which the last call of a region's owner ended, or 0 if it has not ended or
+ * that is unknown. *bytes becomes the bytes of the call, or 0 if unknown. */
 static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *bytes)
 {
     struct twill_trace_event event;
@@ -86,7 +88,8 @@ static uint64_t find_last_call(const struct twill_job_region *region, uint64_t *
     return 0;
 }
 
-/* Return the rank in the job that a region's owner waits for in its call, or -1 if unknown. */
+/* Return the rank in the job that a region's owner waits for in its call, or -1 if it is in no
+ * call, waits for none, or that is unknown. */
 static int awaited_by(const struct twill_job_view *view, const struct twill_job_region *region)
 {
     struct twill_trace_event event;
@@ -283,7 +286,8 @@ static void name_ranks(const struct twill_job_view *view, size_t from, size_t to
              ranks > NAMED_RANKS ? ", ..." : "", ranks > 1 ? "have" : "has");
 }
 
-/* Add a finding for each of regions [from, to) that has not begun the latest call of them. */
+/* Add a finding for each of regions [from, to) whose owner has not begun the latest call that one
+ * of their owners is in. Does nothing if none is in a call. */
 static void find_behind(struct twill_job_view *view, size_t from, size_t to)
 {
     const struct twill_job_region *farthest = find_farthest(view, from, to);

@@ -134,7 +134,8 @@ static bool descends(const struct twill_host_process *list, size_t count, int pi
     return false;
 }
 
-/* Return whether another process is or descends from search->pid or, if 0, has the name. */
+/* Return whether a process is or descends from search->pid or, if that is 0, has the name
+ * search->name. Returns false for the calling process. */
 static bool matches(const struct job_search *search, const struct twill_host_process *list,
                     size_t count, const struct twill_host_process *process)
 {
@@ -218,7 +219,9 @@ static twill_status find_regions(struct job_search *search)
     return check_one_job(search);
 }
 
-/* Read each rank's last call and clock rate, all at about one moment. */
+/* Set of each region the last call of its rank, and `rate`, the nanoseconds of a tick of
+ * twill_ticks(), or 0 if unknown. The rate is from the clocks now and those that the rank stored
+ * when it began. Also set view->ticks to this moment. */
 static void take_snapshot(struct twill_job_view *view)
 {
     uint64_t now = twill_now();

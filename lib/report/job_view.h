@@ -17,18 +17,18 @@ struct twill_job_region {
     /* The last call, as twill_node_read_last_call() found it. */
     bool has_call, in_call;
     struct twill_call_record record;
-    uint64_t entered; /* ticks */
-    double rate;      /* nanoseconds a tick, or 0 if unknown */
+    uint64_t entered; /* twill_ticks() at which the owner entered that call */
+    double rate;      /* nanoseconds of a tick of twill_ticks(), or 0 if unknown */
 };
 
 /* A job at one moment, between twill_job_view_open() and twill_job_view_close(). */
 struct twill_job_view {
     struct twill_job_region *region; /* [regions] sorted by job, communicator and rank */
-    size_t regions, capacity;
-    uint64_t ticks; /* time of the snapshot */
-    char **line;    /* [lines] */
+    size_t regions, capacity;        /* capacity: entries that region[] has room for */
+    uint64_t ticks;                  /* twill_ticks() of the snapshot */
+    char **line;                     /* [lines] */
     size_t lines, line_capacity;
-    bool short_of_memory;
+    bool short_of_memory; /* a line could not be added */
 };
 
 /* Append a formatted line, or set view->short_of_memory (lib/report/job_lines.c). */

@@ -26,7 +26,7 @@ struct twill_account {
     enum twill_collective collective;
     unsigned size; /* index in classes[], by the larger side of the call */
     char algorithm[TWILL_WHY_NAME];
-    uint64_t calls, bytes;
+    uint64_t calls, bytes;   /* bytes of the larger side of each call */
     uint64_t ticks, waiting; /* time in calls, and the part until the last rank had entered */
 };
 
@@ -38,7 +38,7 @@ struct twill_metrics {
     char path[PATH_MAX];
     struct twill_account *accounts;
     uint64_t ticks_at_start, ns_at_start;
-    uint64_t every_ns;
+    uint64_t every_ns;        /* TWILL_TUNE=metrics_every */
     _Atomic uint64_t next_ns; /* twill_now() at which to write */
     _Atomic bool writing;
 };
@@ -88,7 +88,8 @@ static twill_status find_account(struct twill_request *run)
                                       "out of memory for TWILL_METRICS");
 }
 
-/* Add a call that has ended to its account, and write the file if it is time. */
+/* Add a call that has ended to its account, and write the file if it is time. What the call has
+ * waited is added later, by twill_split_add() through split->observed. */
 static void count_call(struct twill_request *request)
 {
     struct twill_account *account = request->layout.account;

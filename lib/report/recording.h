@@ -11,13 +11,14 @@ struct twill_context;
 /* The type of twill_allgather(), by which ranks compare their clocks. */
 typedef twill_status (*twill_gather_fn)(struct twill_comm *comm, const void *src, void *dst,
                                         size_t count, twill_type type);
-/* Record the events of a communicator from now on, if TWILL_TIMELINE is set. A failure is only a
- * warning. On the first communicator of all ranks this is collective, and aligns the ranks' clocks
- * by calls of `gather`, which is twill_allgather(). */
+/* Record the events of a communicator from now on, if TWILL_TIMELINE is set. If there is no memory
+ * or file for that, only warn. On the first communicator of all ranks this is collective, and
+ * aligns the ranks' clocks by calls of `gather`, which is twill_allgather(). A failure of these
+ * breaks the communicator. */
 void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather);
 /* If `comm` is the first communicator of all ranks and TWILL_TIMELINE is set, stop recording it and
- * align the clocks again, which is collective. Does nothing on other communicators. `gather` is
- * twill_allgather(). */
+ * align the clocks again, which is collective. Does nothing on other communicators, or if it is
+ * broken or has ended. `gather` is twill_allgather(). */
 void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather);
 /* Write the recorded events of all communicators to the file, and stop recording this one. */
 void twill_timeline_detach(struct twill_comm *comm);

@@ -41,7 +41,7 @@ enum mark_phase {
 /* An event to show, kept in a timeline until it is written. */
 struct shown_event {
     uint64_t begin, end;  /* twill_ticks() */
-    uint64_t bytes, more; /* for SHOWN_BYTES, those being sent, and those being received */
+    uint64_t bytes, more; /* for SHOWN_BYTES, being sent and received; else of the event, and 0 */
     uint32_t comm, sequence, peer, what; /* `comm` is a number, the rest as in the trace's event */
     uint8_t phase, kind; /* enum mark_phase, and enum twill_trace_kind (a span: of its begin) */
     uint8_t lane;     /* lane of the track; events of one kind that overlap have different ones */
@@ -468,8 +468,8 @@ static bool end_event(struct spans *open, const struct twill_trace_event *event)
     return true;
 }
 
-/* Add an event of a communicator's trace to the timeline. A begin waits in `user`, the struct
- * spans, until its end comes. Other events are added at once, as instants. */
+/* Add an event to the timeline. A begin waits in `user`, the struct spans, for its end. An end
+ * without begin is ignored. Failures, ready tensors and ends of steps become instants at once. */
 static void consume_event(void *user, const struct twill_trace_event *event)
 {
     struct spans *open = user;

@@ -56,7 +56,8 @@ static bool option_read(struct question *q, const char *word)
     return false;
 }
 
-/* Read the bytes of a call, or ROWSxCOLUMNSxSAMPLES, into the question. Fails for other words. */
+/* Read the bytes of a call or, if the question is about "factors" (dense.rows > 0),
+ * ROWSxCOLUMNSxSAMPLES, into the question. Returns TWILL_ERR_ARGUMENT for other words. */
 static twill_status read_size(struct twill_context *context, struct question *q, const char *word)
 {
     struct twill_select_request *r = &q->request;
@@ -165,8 +166,9 @@ static bool has_levels(const struct twill_world *world)
     return false;
 }
 
-/* Build the world of a question, which the caller destroys. Levels in world= override groups=,
- * units= and topology=. Fails if one of these is malformed. */
+/* Build the world of a question, which the caller destroys. Without world= it is a node with one
+ * rank on each core of topology=. Levels in world= override groups=, units= and topology=, and
+ * topology= overrides units=. Fails if one of these is malformed. */
 static twill_status declare_world(struct twill_world *world, const struct question *q,
                                   struct twill_error *error)
 {
@@ -235,8 +237,8 @@ static twill_status add_dense(struct twill_context *context, struct twill_dense 
 }
 
 /* If by the choice ranks of several nodes send directly to each other, and no message waits for
- * another, append a line to selection.why. It gives the most bytes of such a message. Returns
- * TWILL_OK or the error. */
+ * another, append a line to selection.why. It gives the most bytes of such a message. Do nothing if
+ * TWILL_TUNE=segment_net is set. Returns TWILL_OK or the error. */
 static twill_status append_use(struct twill_context *context, const struct twill_choice *choice,
                                const struct twill_world *world)
 {
