@@ -208,10 +208,10 @@ static struct twill_fd_passing_peer *find_peer(struct twill_fd_passing *fd_passi
     return NULL;
 }
 
-/* Authenticate an accepted connection by its hello. Returns FINE with its peer, or with *peer NULL
- * if no hello has arrived. peer->asks then says whether it asks for our second file. Returns
- * OTHER_USER if it is closed, its hello is wrong, or its user is another one. It must not get our
- * file then. */
+/* Authenticate an accepted connection by its hello. Returns FINE with *peer, whose `asks` is then
+ * set, or with *peer NULL if no hello has arrived. Returns OTHER_USER if it is closed, or its hello
+ * or user is not right. *peer is then the peer with that hello, or NULL, and must not get our
+ * file. */
 static enum twill_share_cause identify(struct twill_fd_passing *fd_passing, int from,
                                        struct twill_fd_passing_peer **peer)
 {
@@ -313,8 +313,9 @@ static void drop_other_users(struct exchange *exchange)
     }
 }
 
-/* Authenticate pending connections and close those that fail. Returns FINE, or OTHER_USER if a real
- * peer runs as another user. It must not get the memory, and waiting for it is useless. */
+/* Authenticate pending connections and close those that fail. Returns FINE, or OTHER_USER if one
+ * has the hello of a peer but runs as another user, or comes a second time. That peer must not get
+ * the memory, and waiting for it is useless. */
 static enum twill_share_cause identify_pending(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {

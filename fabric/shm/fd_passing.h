@@ -83,7 +83,8 @@ enum twill_share_cause twill_fd_passing_listen(struct twill_fd_passing *fd_passi
  * failed, returns _LOST and does not set `lost`. Otherwise returns why files cannot be
  * exchanged. */
 enum twill_share_cause twill_fd_passing_exchange(struct twill_fd_passing *fd_passing);
-/* Return a constant text for a cause, "memory cannot be shared" for an unknown one. */
+/* Return a constant text for a cause. It is "memory cannot be shared" for an unknown one and for
+ * TWILL_SHARE_FINE. */
 const char *twill_share_cause_text(int32_t cause);
 /* Return a constant text for a phase, "in an unknown phase" for an unknown one. */
 const char *twill_fd_passing_phase_text(int32_t phase);

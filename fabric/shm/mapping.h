@@ -7,10 +7,11 @@
 
 #include <stdatomic.h>
 
-/* A rank's memory, as its own process maps it, made by twill_mapping_create(). All threads of the
- * process may use it. They close a failed communicator one by one, and the last user unmaps it. */
+/* A rank's memory, as its own process maps it, or the life file of a region (shared_region.c), made
+ * by twill_mapping_create(). All threads of the process may use it. They close a failed
+ * communicator one by one, and the last user unmaps it. */
 struct twill_mapping {
-    _Atomic int64_t users;
+    _Atomic int64_t users; /* that have not dropped it yet */
     void *at;
     size_t bytes;
     int fd; /* closed by the last user, -1 if none */

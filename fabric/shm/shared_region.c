@@ -70,15 +70,16 @@ static bool is_ours(const struct share *share, uint32_t rank)
     return share->first[rank] == share->first[share->region->rank];
 }
 
-/* Return whether a rank of our label is a thread of this process. */
+/* Return whether a rank has our label and is a thread of this process, as this rank itself is. */
 static bool is_thread(const struct share *share, int rank)
 {
     return is_ours(share, (uint32_t)rank) &&
            in_one_process(&share->info[rank].host, &share->own_info.host);
 }
 
-/* Create this rank's memory, in a file if it is `shared`. Returns FINE, or why it is in no file and
- * so cannot be shared. If there is no memory at all, region->mine is NULL and errno is set. */
+/* Create this rank's memory, in a file if it is `shared`, and let region->placer place it. Instead
+ * use `given` unless that is NULL. Returns FINE, or why it is in no file and so cannot be shared.
+ * If there is no memory at all, region->mine is NULL and errno is set. */
 static enum twill_share_cause make_memory(struct twill_shm_region *region, const char *name,
                                           const struct twill_shm_region_given *given, bool shared)
 {
@@ -256,7 +257,8 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
     return cause;
 }
 
-/* List our label's ranks in other processes as peers. Fails only with TWILL_ERR_MEMORY. */
+/* Fill in share->fd_passing for the exchange. Its peers are our label's ranks in other processes.
+ * Fails only with TWILL_ERR_MEMORY. */
 static twill_status list_peers(struct share *share, struct twill_error *error)
 {
     struct twill_shm_region *region = share->region;

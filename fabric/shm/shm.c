@@ -138,8 +138,9 @@ static void withdraw_offer(struct shm_channel *channel)
     channel->offered = 0;
 }
 
-/* Complete the offered message if it was read, or let the rest be streamed if it was refused, and
- * return true. Returns false while it is being read, with its progress in request->moved. */
+/* Complete the offered message if it was read, and return true. If it was refused, let the rest be
+ * streamed, offer no more messages on this channel, and return true. Returns false while it is
+ * being read, with its progress in request->moved. */
 static bool conclude_offer(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -178,7 +179,8 @@ static void refuse(struct shm_channel *channel)
 }
 
 /* Read the next bytes of an offered message, at address `from` of its sender. The last ones
- * complete the RECV. If they cannot be read, refuse it. Returns 0 if the sender is gone, else 1. */
+ * complete the RECV. If they cannot be read, refuse it. Returns 0 if the sender has withdrawn the
+ * message or has ended, else 1. */
 static int fetch_some(struct shm_channel *channel, const struct twill_line *line, uint64_t from)
 {
     struct twill_transfer *request = channel->queue.head;
@@ -233,7 +235,7 @@ static size_t line_payload(const struct shm_channel *channel)
     return channel->crc32c == NULL ? TWILL_LINE_PAYLOAD : LINE_SUM;
 }
 
-/* Fill the next slot with the next `chunk` bytes of a message. */
+/* Fill the next slot with the next `chunk` bytes of a message, and publish it to the receiver. */
 static void produce(struct shm_channel *channel, const struct twill_transfer *request, size_t chunk,
                     struct twill_transport_counters *counters)
 {
@@ -262,8 +264,8 @@ static void produce(struct shm_channel *channel, const struct twill_transfer *re
     atomic_store_explicit(&line->epoch, channel->index, memory_order_release);
 }
 
-/* Send as much as fits into the ring. Returns 0 if nothing moved, or more if data was sent or the
- * receiver has read more of an offered message. */
+/* Send as much as fits into the ring. Returns 0 if nothing moved, or more if data was sent or
+ * offered, or the receiver has read more of an offered message. */
 static int push_channel(struct shm_channel *channel, struct twill_transport_counters *counters)
 {
     int moved = 0;
@@ -456,9 +458,9 @@ static int shm_progress(struct twill_transport *transport, struct twill_error *e
     return moved;
 }
 
-/* Queue a request, and send or receive at once what can be. Fails with TWILL_ERR_INTERNAL if no
- * channel leads to its peer or sizes in a received message are impossible. Fails with
- * TWILL_ERR_FABRIC if a checksum is wrong. */
+/* Queue a request. If it is the first of its channel and does not reduce, send or receive at once
+ * what can be. Fails with TWILL_ERR_INTERNAL if no channel leads to its peer or sizes in a received
+ * message are impossible. Fails with TWILL_ERR_FABRIC if a checksum is wrong. */
 static twill_status shm_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {

@@ -37,7 +37,8 @@ struct negotiation {
     struct probe_result own_result, *result;       /* [ranks] */
 };
 
-/* Read a peer's token by a method. Returns 0 if it is right, ENXIO if wrong, else an errno. */
+/* Connect to a peer by a method, and read its token. Returns 0 if it is right, ENXIO if wrong, else
+ * an errno. */
 static int read_token(struct twill_single_copy *single_copy, unsigned method, uint32_t peer,
                       const struct twill_single_copy_info *info)
 {
@@ -87,8 +88,8 @@ static void close_method(struct twill_single_copy *single_copy, unsigned method)
     single_copy->state[method] = NULL;
 }
 
-/* Write why a method is not used: the first rank it failed on, and its error. Returns the length of
- * the whole text, as snprintf() does. */
+/* Write "NAME: " and why a method is not used. That is "not requested", or the first rank it failed
+ * on, with the error. Returns the length of the whole text, as snprintf() does. */
 static int describe_closed(const struct probe_result *results, uint32_t size, unsigned method,
                            char *text, size_t bytes)
 {

@@ -23,8 +23,8 @@ enum twill_single_copy_kind {
 struct twill_single_copy;
 /* Mapped pages of a peer, in use until twill_region_release(). */
 struct twill_region;
-/* Return whether to try methods, equally on all ranks. If not, write to how[] that `setting` allows
- * none or no ranks share a node. */
+/* Return whether to try methods, equally on all ranks. If not, how[] says that no ranks share a
+ * node, or that `setting` allows no method. If so, its contents have no meaning. */
 bool twill_single_copy_applies(const struct twill_world *world, enum twill_single_copy_kind setting,
                                char *how, size_t how_bytes);
 /* Create *single_copy to try the methods that `setting` allows between the ranks of `world`, of
@@ -34,11 +34,14 @@ twill_status twill_single_copy_offer(struct twill_single_copy **single_copy, uin
                                      const struct twill_world *world,
                                      enum twill_single_copy_kind setting,
                                      struct twill_oob_batch *batch, struct twill_error *error);
-/* Read the token of every other rank of the node by each method, and add the results to `batch`. */
+/* Read the token of every other rank of the node by each method that is open, until it fails with
+ * one. Add the results to `batch`. */
 void twill_single_copy_probe(struct twill_single_copy *single_copy, uint32_t me,
                              const struct twill_world *world, struct twill_oob_batch *batch);
-/* Keep the methods that work between all ranks. If there is none, free the object and set
- * *single_copy to NULL. Write to how[] for each method whether it is used, or why not. */
+/* After the exchange of `batch`, keep the methods that worked on all ranks of `world`, each with
+ * the other ranks of its node. Does not communicate, and keeps the same on all ranks. If there is
+ * none, free the object and set *single_copy to NULL. Write to how[] the result of each method,
+ * such as "cma: yes, xpmem: none (rank 2: ...)". */
 void twill_single_copy_conclude(struct twill_single_copy **single_copy, uint32_t me,
                                 const struct twill_world *world, char *how, size_t how_bytes);
 /* Return whether the methods that work in any subset of the ranks that created `of` are known
@@ -67,7 +70,8 @@ int twill_single_copy_fetch(struct twill_single_copy *single_copy, uint32_t peer
  * twill_region_release() when it no longer uses that. Returns 0 or an errno. */
 int twill_single_copy_attach(struct twill_single_copy *single_copy, uint32_t peer, uint64_t from,
                              size_t bytes, struct twill_region **region, void **at);
-/* Give back what twill_single_copy_attach() mapped. `region` may be NULL. */
+/* Give back what twill_single_copy_attach() mapped. It may stay mapped for later calls. `region`
+ * may be NULL. */
 void twill_region_release(struct twill_region *region);
 
 /* The information that a rank sends the others so that they can access its memory. */

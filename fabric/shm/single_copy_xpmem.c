@@ -14,8 +14,8 @@
  * the readers, as with Open MPI's smsc/xpmem. MPICH's issue 3515 shows what fails if the module
  * does not follow unmapping.
  *
- * At most REGIONS attachments of a peer are kept besides those in use. The least recently used one
- * is given up for a new one. */
+ * At most REGIONS attachments of a peer are kept, unless more are in use. The least recently used
+ * one without a user is given up for a new one. */
 #include "fabric/shm/single_copy.h"
 
 #include <dlfcn.h>

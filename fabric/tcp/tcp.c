@@ -93,8 +93,9 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return moved;
 }
 
-/* Mark the channels that epoll reports as readable or writable. Events are edge-triggered, so each
- * is reported once. Fails with TWILL_ERR_SYSTEM. */
+/* Put open busy channels into the epoll set, which the first call makes, and mark those that it
+ * reports as readable or writable. Events are edge-triggered, so each is reported once. Does not
+ * wait. Fails with TWILL_ERR_SYSTEM. */
 static twill_status gather_events(struct twill_tcp *t, struct twill_error *error)
 {
     struct epoll_event events[CHANNEL_EVENTS];
@@ -120,8 +121,8 @@ static twill_status gather_events(struct twill_tcp *t, struct twill_error *error
     return TWILL_OK;
 }
 
-/* Step all busy channels, and remove those without work from the list. Returns more than 0 if
- * anything moved, 0 if not, or a negative status. */
+/* Step all busy channels, and remove those without work from the list. Stop after a channel that
+ * sets t->cut_off. Returns more than 0 if anything moved, 0 if not, or a negative status. */
 static int all_steps(struct twill_tcp *t, struct twill_error *error)
 {
     int moved = 0;

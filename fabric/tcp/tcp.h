@@ -40,13 +40,15 @@
 #define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
-/* The head of every message, in host byte order, which is the same on all ranks. */
+/* The head of every message, in host byte order, which is the same on all ranks. A REFUSED has no
+ * payload. Its signature, bytes and call are those of the RECV that the refused message does not
+ * match. */
 struct twill_tcp_header {
     uint32_t signature; /* call hash */
     uint32_t sequence;  /* number on its channel, in REFUSED that of the refused message */
     uint64_t bytes : 56;
     uint64_t kind : 8;
-    struct twill_message_call call;   /* in REFUSED that of the RECV */
+    struct twill_message_call call;
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
 };
 _Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
@@ -61,7 +63,8 @@ enum twill_tcp_state {
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
 
-/* Both directions of one lane with one peer, as a connection and the requests posted on it. */
+/* Both directions of one lane with one peer, as a connection and the requests posted on it. An
+ * element of peer->channels[]. */
 struct twill_tcp_channel {
     struct twill_tcp_peer *peer;
     int fd;         /* -1 if there is none */
@@ -129,13 +132,14 @@ struct twill_tcp_incoming {
     int fd;
     bool whole; /* authenticated, so that its communicator and channel are known */
     struct twill_session session;
-    /* Before this time it is closed to make room only if it has sent nothing and descriptors are
-     * short. */
+    /* Before this time it is closed to make room only if it has sent nothing. Descriptors are short
+     * then, or too many others have sent nothing. */
     uint64_t until;
     struct twill_hello hello;
 };
 
-/* State that the communicators of a process share. Created by the first, freed with the context. */
+/* State that the communicators of a process share. Created by the first, freed with the context.
+ * Without a context's place for it, a transport has its own, which is freed with the transport. */
 struct twill_tcp_common {
     struct twill_common base;
     pthread_mutex_t lock; /* protects the members down to `rejected` */
@@ -151,11 +155,12 @@ struct twill_tcp_common {
     /* Constant after creation. */
     struct twill_secret secret; /* of the job, for handshakes */
     struct twill_tcp_protection protection;
-    bool paced;                        /* a rank has paced congestion control */
+    bool paced;                        /* connections of some rank are paced */
     bool unpaced;                      /* this rank's own connections use reno instead of it */
     uint32_t rank, size;               /* in the job */
     struct twill_tcp_address *address; /* [size] of the ranks' listeners */
     struct twill_tcp_address source;   /* of this rank, with port 0 */
+    /* The address with port and the interface of the listener, and why these were chosen. */
     char at[TWILL_ADDRESS_PORT_TEXT], interface[32], why[128];
 };
 
@@ -188,12 +193,14 @@ static inline uint32_t twill_tcp_rank_in_job(const struct twill_tcp *t, uint32_t
     return t->params.job != NULL ? t->params.job[rank] : rank;
 }
 
-/* Set t->common to the common state of the context. The first communicator creates it,
- * collectively, and later ones only use it. Creation fails on all ranks, with t->common NULL, if a
- * rank cannot listen (with its status) or settings differ (TWILL_ERR_CONFIG). */
+/* Set t->common to the common state of the context, and add the transport to its users. The first
+ * communicator creates that state, collectively, and later ones only use it. Creation fails on all
+ * ranks, with t->common NULL, if a rank cannot listen (with its status) or settings differ
+ * (TWILL_ERR_CONFIG). A rank without memory fails alone. */
 twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *error);
 /* Accept connections, progress their handshakes and attach those of this transport to their
- * channels. Returns how many progressed, or a negative status. */
+ * channels. Close those that fail or that no channel can use. Returns more than 0 if any
+ * progressed, 0 if none did, or a negative status. */
 int twill_tcp_common_adopt(struct twill_tcp *t, struct twill_error *error);
 /* Detach from the common state, and close connections that no communicator will claim. */
 void twill_tcp_common_forget(struct twill_tcp *t);
@@ -207,9 +214,9 @@ twill_status twill_tcp_place(const struct twill_transport_params *params,
  * that is set. Fails with TWILL_ERR_CONFIG if the system refuses it. */
 twill_status twill_tcp_congestion(const struct twill_transport_params *params, int fd,
                                   struct twill_error *error);
-/* Write the name of a socket's congestion control, or "unknown", to `text`, with a remark if it
- * paces. Returns whether it paces, which means that it spreads what it sends over time, as bbr
- * does. */
+/* Write "congestion control NAME" for a socket to `text`, with "unknown" if it has none, and a
+ * remark if it paces. Returns whether it paces, which means that it spreads what it sends over
+ * time, as bbr does. */
 bool twill_tcp_congestion_text(int fd, char *text, size_t bytes);
 /* How a rank's connections get their congestion control. Ranks exchange this. */
 enum twill_tcp_control {
@@ -234,7 +241,8 @@ twill_status twill_tcp_peer(struct twill_tcp *t, uint32_t rank, struct twill_tcp
                             struct twill_error *error);
 /* Free a peer, which may be NULL. */
 void twill_tcp_peer_free(struct twill_tcp_peer *peer);
-/* Log once that a channel gets no answer, if it has long waited for one. */
+/* Log a warning if a channel has been connecting for TWILL_TCP_UNANSWERED_NS at twill_now() `now`
+ * without an answer. There is one warning for each peer. */
 void twill_tcp_say_unanswered(struct twill_tcp *t, struct twill_tcp_channel *channel, uint64_t now);
 /* Describe the connection that a peer's messages wait for, or set `text` to "" if there is none. */
 void twill_tcp_awaits(const struct twill_transport *transport, uint32_t rank, char *text,
@@ -257,7 +265,8 @@ void twill_tcp_channel_attach(struct twill_tcp *t, struct twill_tcp_channel *cha
 /* Close a channel's connection and drop its requests. With `at_once` the connection is reset and
  * unsent data discarded, which the peer notices. */
 void twill_tcp_channel_close(struct twill_tcp_channel *channel, bool at_once);
-/* Start a channel's handshake on the end that connected. False if it gets no random numbers. */
+/* Fill in *hello to begin the handshake of a channel on the end that connected. Returns false if
+ * there are no random numbers, else true. */
 bool twill_tcp_hello_call(const struct twill_tcp *t, const struct twill_tcp_channel *channel,
                           struct twill_hello *hello);
 /* Add the channel to those that progress works on. */
@@ -271,17 +280,19 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
  * if bytes moved, or a negative status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
-/* Receive what is posted. Returns how many requests finished, plus 1 if bytes moved, or a negative
- * status. */
+/* Receive what has arrived for posted requests, in a limited number of reads. Returns how many
+ * requests finished, plus 1 if bytes moved, or a negative status. */
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
 /* Handle a failed send, with `why` an errno. The peer may have sent a refusal before it closed. If
- * so, end the current SEND and this call of progress and return 1, so that the caller learns of the
- * refusal before another request on this connection fails. Otherwise return a negative status. */
+ * so, end the current SEND with TWILL_ERR_MISMATCH and this call of progress, and return 1. The
+ * caller then learns of the refusal before another request on this connection fails. Otherwise
+ * return a negative status. */
 int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                         struct twill_error *error);
 /* Check whether the peer has refused the current SEND, which is then marked so. Returns 1 if a
- * refusal was read, 0 if there is none or twill_tcp_recv() will find it, or a negative status. */
+ * refusal was read, or if the connection has ended after it and so this ended the SEND. Returns 0
+ * if there is none or twill_tcp_recv() will find it, or a negative status. */
 int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel,
                            struct twill_error *error);
 /* Accept connections, then call visit() for the first message that has arrived on each channel if
@@ -301,12 +312,14 @@ static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 }
 
 /* Return whether the user asks for encryption or checksums of messages between hosts, which no
- * other transport has. Sets *what, if not NULL, to the name of the setting for messages. That is
- * encryption if both are asked for, as it replaces checksums. */
+ * other transport has. Sets *what, if not NULL, to a constant text for messages, "encryption
+ * (TWILL_ENCRYPT)" if that is asked for, as it replaces checksums. Else it is "checksums
+ * (TWILL_CHECKSUM)", also if neither is asked for. */
 bool twill_tcp_protects(const struct twill_transport_params *params, const char **what);
 /* Set *protection to how this rank would protect connections. Ranks then compare that. Fails with
  * TWILL_ERR_CONFIG if encryption or checksums are asked for, but TWILL_PROVIDER names another
- * provider than tcp, as only tcp has these. */
+ * provider than tcp, as only tcp has these. Fails with TWILL_ERR_INTERNAL if checksums are asked
+ * for and params->crc32c is NULL. */
 twill_status twill_tcp_protection_find(struct twill_tcp_protection *protection,
                                        const struct twill_transport_params *params,
                                        struct twill_error *error);

@@ -20,7 +20,8 @@ _Static_assert(sizeof(struct twill_hello) <= RX_BYTES &&
                    RX_BYTES % _Alignof(struct twill_hello) == 0,
                "the receive buffer holds the handshake while the channel connects");
 
-/* Return a new peer with the memory of all its channels, or NULL if out of memory. */
+/* Return a new peer with the memory of all its channels, or NULL if out of memory. Enlarges t->busy
+ * for these channels. */
 static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
 {
     size_t capacity = t->busy_capacity + TWILL_LANES;
@@ -192,9 +193,10 @@ static bool put_off(struct twill_tcp_channel *channel, int why)
     return true;
 }
 
-/* Start to connect a channel that is closed, or to wait for a peer of a lower rank. Fails with
- * TWILL_ERR_CONFIG for a bad congestion control. If there is no socket or connect() fails at once,
- * fails with the status that twill_tcp_lost() returns for that errno. */
+/* If a channel is closed, start to connect it, or to wait for a peer of a lower rank. Returns
+ * TWILL_OK also if connecting is put off, as there is no way to the host for now. Fails with
+ * TWILL_ERR_CONFIG for a bad congestion control, or as twill_tcp_lost() if there is no socket or
+ * connect() fails. */
 static twill_status open_one(struct twill_tcp *t, struct twill_tcp_channel *channel,
                              struct twill_error *error)
 {
@@ -285,8 +287,9 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
 }
 
 /* Continue the handshake on a connection that this rank has made. At its end the channel is OPEN.
- * If the peer closes the connection first, connect again, a few times. Returns 1 if anything moved,
- * 0 if not, or a negative status if the connection is given up. */
+ * If the peer closes it first, connect again, up to AGAIN times, or AGAIN_ANSWERED after its
+ * answer. If it fails otherwise, returns as give_up_link(). Else returns 1 if anything moved, or
+ * 0. */
 static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {

@@ -73,7 +73,8 @@ static unsigned char *slot_of(const struct twill_tcp_records *r, uint64_t number
     return r->out.slots + number % TWILL_TCP_WINDOW * TWILL_TCP_SLOT;
 }
 
-/* Complete the next record, whose body of `bytes` is in its slot: encrypt it or add checksums. */
+/* Complete the next record, whose body of `bytes` is in its slot, and count it as made. Encrypt it,
+ * or add checksums and an acknowledgement. */
 static void close_record(struct twill_tcp_records *r, size_t bytes)
 {
     unsigned char *slot = slot_of(r, r->out.made), *body = slot + TWILL_TCP_HEAD;
@@ -143,7 +144,8 @@ static void make_control(struct twill_tcp_records *r)
     twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
-/* List the next bytes to send in iov[], the rest of a record first. Returns how many entries. */
+/* List the next bytes to send in iov[]. The rest of out.control comes first, if there is any, then
+ * the rest of record out.gone and the records after it. Returns how many entries. */
 static size_t list_records(struct twill_tcp_records *r, struct iovec iov[PER_CALL])
 {
     size_t n = 0, skip = r->out.gone_bytes;
@@ -232,7 +234,8 @@ static uint64_t extended(uint32_t number, uint64_t near)
     return near + (uint64_t)(int64_t)(int32_t)(number - (uint32_t)near);
 }
 
-/* Record that the receiver has used the records up to `number`. */
+/* Record that the receiver has used all records before one, of whose number `number` has the lower
+ * 32 bits. Ignore it if that is not after the last one, or if the record before it was not sent. */
 static void note_seen(struct twill_tcp_records *r, uint32_t number)
 {
     uint64_t seen = extended(number, r->out.seen);
@@ -281,9 +284,9 @@ static int ask_again(struct twill_tcp_records *r, size_t bytes)
     return PROGRESSED;
 }
 
-/* Handle a record with checksums. Note what it acknowledges or asks for. If it has data, verify
- * them and append them to what can be read. If they are damaged, ask for them again. Returns
- * PROGRESSED, but REFUSED if they are damaged again or a record is out of order. */
+/* Handle a record with checksums. Note what it acknowledges or asks for. Verify its data and append
+ * them to what can be read. If they are damaged, ask for them again, and drop all data until they
+ * come. Returns PROGRESSED, but REFUSED if they are damaged again or a record is out of order. */
 static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_record_head *head,
                         unsigned char *body)
 {
@@ -309,7 +312,8 @@ static int take_checked(struct twill_tcp_records *r, const struct twill_tcp_reco
     return PROGRESSED;
 }
 
-/* Verify the next record. Returns NOTHING if a part is missing, else PROGRESSED or REFUSED. */
+/* Verify the next record that has arrived, and append its data to what can be read. Returns NOTHING
+ * if a part is missing, else PROGRESSED or REFUSED. */
 static int take_record(struct twill_tcp_records *r)
 {
     struct twill_tcp_record_head head;

@@ -42,7 +42,8 @@ _Static_assert(sizeof(struct twill_tcp_record_head) == 20, "identical layout on 
 #define TWILL_TCP_HEAD     sizeof(struct twill_tcp_record_head)
 #define TWILL_TCP_SLOT     (TWILL_TCP_HEAD + TWILL_TCP_RECORD + TWILL_SEAL_TAG)
 #define TWILL_TCP_ARRIVALS ((TWILL_TCP_WINDOW + 1) * TWILL_TCP_SLOT + TWILL_TCP_ARRIVED)
-/* How the connections of a transport are protected. Constant once all ranks agree. */
+/* How the connections of a transport are protected. Part of struct twill_tcp_common. Constant once
+ * all ranks agree. */
 struct twill_tcp_protection {
     bool encrypts; /* TWILL_ENCRYPT, which replaces checksums */
     bool aes;      /* all ranks have the instructions for AES */
@@ -66,7 +67,10 @@ struct twill_tcp_records {
         size_t gone_bytes;         /* sent of record number `gone` */
         size_t control_gone;       /* sent of `control` */
         uint32_t slot_bytes[TWILL_TCP_WINDOW];
-        bool goes_back, has_control, asks, blocked; /* blocked: the kernel's buffer is full */
+        /* The receiver has asked for record back_to (goes_back). A part of `control` is not sent
+         * yet (has_control), a record AGAIN is due (asks), or the kernel's buffer is full
+         * (blocked). */
+        bool goes_back, has_control, asks, blocked;
         struct twill_tcp_record_head control;
         unsigned char *slots; /* [TWILL_TCP_WINDOW][TWILL_TCP_SLOT] */
         struct twill_seal seal;
@@ -103,7 +107,7 @@ void twill_tcp_records_begin(struct twill_tcp_records *records, int fd,
 size_t twill_tcp_records_write(struct twill_tcp_records *records, const struct iovec *iov, size_t n,
                                size_t bytes);
 /* Send what was built, and control records that are due. Returns the bytes that the kernel took, 0
- * if it is full, or -1 with errno. */
+ * if it is full or there was nothing to send, or -1 with errno. */
 ssize_t twill_tcp_records_push(struct twill_tcp_records *records);
 /* Return whether the kernel has not taken all records that were made, or must be given some again
  * that the receiver asked for. */
@@ -130,12 +134,14 @@ static inline void twill_tcp_records_drop(struct twill_tcp_records *r)
     r->out.gone_bytes = 0;
     r->out.goes_back = r->out.has_control = r->out.asks = false;
 }
-/* Read up to `bytes` verified bytes. Returns how many, or 0 if the connection has ended. Returns -1
- * with errno EAGAIN if there are none now, or EBADMSG if *error says what is wrong. */
+/* Read up to `bytes` verified bytes, and send acknowledgements that become due. Returns how many
+ * bytes, or 0 if the connection has ended. Returns -1 with errno EAGAIN if there are none now,
+ * EBADMSG if *error says what is wrong, or else that of recv(). */
 ssize_t twill_tcp_records_read(struct twill_tcp_records *records, void *to, size_t bytes,
                                struct twill_error *error);
-/* Read and verify what has arrived, for its acknowledgements. Returns 1 if anything did, 0 if not,
- * or -1 with errno, which is 0 if the connection has ended and EBADMSG for a bad record. */
+/* Read and verify what has arrived, for its acknowledgements, and keep its data for
+ * twill_tcp_records_read(). Returns 1 if anything has arrived, 0 if not, or -1 with errno. That is
+ * 0 if the connection has ended, and EBADMSG for a bad record. */
 int twill_tcp_records_look(struct twill_tcp_records *records, struct twill_error *error);
 /* Return whether there are bytes that are verified or to be verified. */
 static inline bool twill_tcp_records_have(const struct twill_tcp_records *r)

@@ -64,7 +64,9 @@ static uint64_t network_at(const char *address)
     return network;
 }
 
-/* Open the listener, and fill in this rank's part of the exchange. Fails if a setting is bad. */
+/* Choose the address, listen there, choose congestion control and protection, and fill in this
+ * rank's part of the exchange. Fails with TWILL_ERR_CONFIG if a setting is bad, _SYSTEM if it
+ * cannot listen, or _INTERNAL. */
 static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *info,
                                     struct twill_error *error)
 {
@@ -91,8 +93,9 @@ static twill_status start_listening(struct twill_tcp *t, struct tcp_peer_info *i
     return TWILL_OK;
 }
 
-/* Store a rank's address. Fails as that rank did, with TWILL_ERR_CONFIG if its settings differ from
- * ours, or with TWILL_ERR_FABRIC if the address is malformed. */
+/* Store a rank's address, and use AES only if it does. Fails as that rank did, with
+ * TWILL_ERR_CONFIG if its version or settings differ from ours, or with TWILL_ERR_FABRIC if the
+ * address is malformed. `own` is this rank's address. */
 static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tcp_peer_info *info,
                                    const char *own, struct twill_error *error)
 {
@@ -116,9 +119,10 @@ static twill_status read_peer_info(struct twill_tcp *t, uint32_t rank, struct tc
     return twill_tcp_guard_agree(&t->common->protection, rank, info->guard, error);
 }
 
-/* Decide whether this rank's connections use reno, and set common->unpaced to that. They do if all
- * ranks are in one network and `own` is TWILL_TCP_PACED_BY_SYSTEM. Set common->paced, equal on all
- * ranks, to whether some rank's are paced. Fails only with TWILL_ERR_MEMORY. */
+/* Decide whether this rank's connections use reno, set common->unpaced to that and the listener to
+ * reno. They do if all ranks are in one network and `own` is TWILL_TCP_PACED_BY_SYSTEM. Set
+ * common->paced, equal on all ranks, to whether some rank's are paced. Fails only with
+ * TWILL_ERR_MEMORY. */
 static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info *all,
                                 enum twill_tcp_control own, struct twill_error *error)
 {
@@ -140,7 +144,8 @@ static twill_status decide_pace(struct twill_tcp *t, const struct tcp_peer_info 
 
 /* Exchange addresses between all ranks, and put them into common->address. `local` is this rank's
  * status so far. A rank where that is a failure takes part, so that all ranks fail with its status.
- * Also fails if the exchange fails or settings differ. */
+ * Also fails if the exchange fails or settings differ, or, before the exchange, with
+ * TWILL_ERR_MEMORY. */
 static twill_status exchange_ports(struct twill_tcp *t, struct tcp_peer_info *mine,
                                    twill_status local, struct twill_error *error)
 {
@@ -186,7 +191,7 @@ static bool give_reserve(struct twill_tcp_common *c)
 
 /* Unlink the connection *at from the list and close it, unless a channel has taken it (fd -1).
  * Count it in c->rejected if `rejected`. Wipe its record and keep it in c->spare for a later
- * connection. */
+ * connection. Reopen the spare descriptor if it was closed. */
 static void drop_incoming(struct twill_tcp_common *c, struct twill_tcp_incoming **at, bool rejected)
 {
     struct twill_tcp_incoming *incoming = *at;
@@ -254,8 +259,8 @@ static unsigned most_silent(void)
     return (unsigned)twill_max(twill_min(files.rlim_cur / SILENT_DIVISOR, SILENT), SPARE);
 }
 
-/* Create the common state, with all ranks, and put it in *place if that is not NULL. Fails as
- * exchange_ports(), or with TWILL_ERR_MEMORY. */
+/* Create t->common, with all ranks, and put it in *place. If `place` is NULL, the transport owns
+ * it. Fails as exchange_ports(), or with TWILL_ERR_MEMORY, and t->common is NULL. */
 static twill_status make_common(struct twill_tcp *t, struct twill_common **place,
                                 struct twill_error *error)
 {
@@ -306,7 +311,8 @@ twill_status twill_tcp_common_open(struct twill_tcp *t, struct twill_error *erro
     return TWILL_OK;
 }
 
-/* Progress a handshake. Returns false if it failed, else true. */
+/* Progress a handshake, and set incoming->whole once it is complete. Returns false if it failed,
+ * else true. */
 static bool continue_hello(struct twill_tcp_common *c, struct twill_tcp_incoming *incoming)
 {
     bool silent = incoming->hello.step == 0;
@@ -360,8 +366,9 @@ static bool connection_waits(const struct twill_tcp_common *c)
     return poll(&listener, 1, 0) > 0;
 }
 
-/* Accept a connection. Returns false if none waits or no place is free, and in *why the errno of a
- * lasting shortage of this process, else 0. A shortage of the host may pass. */
+/* Accept a connection into c->incoming_list. Returns true, also if none was accepted but the caller
+ * is to try again. Returns false if none waits or no place is free. Then *why is the errno of a
+ * lasting shortage of this process, else 0, as a shortage of the host may pass. */
 static bool accept_one(struct twill_tcp_common *c, int *why)
 {
     *why = 0;
@@ -431,7 +438,8 @@ static struct twill_tcp_channel *hello_channel(struct twill_tcp *t, const struct
 }
 
 /* With the lock held, accept connections, progress their handshakes and attach those of this
- * transport to their channels. Returns how many progressed, or a negative status. */
+ * transport to their channels. Close those that fail or that no channel can use. Returns more than
+ * 0 if any progressed, 0 if none did, or a negative status. */
 static int claim_connections(struct twill_tcp *t, struct twill_error *error)
 {
     struct twill_tcp_common *c = t->common;

@@ -7,8 +7,9 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Send the rest of header and payload. Returns 1 if the kernel has all of it, 0 if it would block,
- * or -1 with errno. *moved counts the bytes sent. */
+/* Send the header and payload from byte channel->out.gone on, with one call. Returns 1 if the
+ * kernel has all of it then, 0 if bytes are left, or -1 with errno. Adds the bytes sent to *moved
+ * and out.gone, which becomes 0 at the end. */
 static int write_channel(struct twill_tcp *t, struct twill_tcp_channel *channel,
                          const struct twill_tcp_header *header, void *payload, size_t bytes,
                          size_t *moved)
@@ -81,8 +82,9 @@ int twill_tcp_send_lost(struct twill_tcp *t, struct twill_tcp_channel *channel, 
     return 1;
 }
 
-/* Send the first SEND in the queue. Returns 1 if it completed, 0 if the kernel's buffer is full, or
- * a negative status. Adds the bytes sent to *moved. */
+/* Send the first SEND in the queue. Returns 1 if it ended, with TWILL_ERR_MISMATCH if the peer has
+ * refused it. Returns 0 if bytes are left to send, or a negative status. Adds the bytes sent to
+ * *moved. */
 static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                       struct twill_error *error)
 {
@@ -110,7 +112,7 @@ static int send_first(struct twill_tcp *t, struct twill_tcp_channel *channel, si
 }
 
 /* Send the refusal of a message, and add the bytes sent to *moved. Returns 1 if it is all sent, 0
- * if the kernel is full, or a negative status. */
+ * if bytes are left, or a negative status. */
 static int send_refusal(struct twill_tcp *t, struct twill_tcp_channel *channel, size_t *moved,
                         struct twill_error *error)
 {
@@ -150,7 +152,8 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 enum { EMPTY = 0, SHORT = 1, FULL = 2 };
 
 /* Read up to `bytes` and set *got to their number. Returns EMPTY (none), SHORT (some), FULL (all)
- * or a negative status. */
+ * or a negative status. If the connection has ended after the peer refused the current SEND, ends
+ * that SEND and returns SHORT with *got 0. */
 static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
                      size_t *got, struct twill_error *error)
 {
@@ -187,8 +190,8 @@ static void consume(struct twill_tcp_channel *channel, size_t bytes)
         channel->in.begin = channel->in.end = 0;
 }
 
-/* Read a header, or all of a small message, into the receive buffer. Returns EMPTY, SHORT or FULL,
- * by how much was read, or a negative status. */
+/* Read a header, or as much as fits if the first RECV is small, into the receive buffer. Returns
+ * EMPTY, SHORT or FULL, by how much was read, or a negative status. */
 static int read_header(struct twill_tcp *t, struct twill_tcp_channel *channel,
                        struct twill_error *error)
 {
