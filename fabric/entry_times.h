@@ -19,7 +19,8 @@ struct twill_last_entry {
     uint32_t rank;
 };
 
-/* A struct twill_last_entry in a message. `age` is the nanoseconds from the entry to `sent`. */
+/* A struct twill_last_entry in a message. `age` is the nanoseconds from the entry to `sent`, or its
+ * greatest value if no entry is known. */
 struct twill_entry_message {
     uint64_t sent; /* twill_now() of the sender */
     uint64_t age : 40, rank : 24;
@@ -42,14 +43,15 @@ struct twill_clock_filter {
 /* Return the present values of twill_ticks() and twill_now(), read one right after the other. */
 struct twill_clock_pair twill_clock_read(void);
 
-/* Fill in what a message sent now carries about an entry. `start` is the clocks when the link
- * opened, from which the rate of twill_ticks() follows. */
+/* Fill in what a message sent now carries about the entry `last`. The age is marked as not known if
+ * last->ticks is 0. `start` is the clocks when the link opened, from which the rate of
+ * twill_ticks() follows. */
 void twill_entry_pack(const struct twill_last_entry *last, const struct twill_clock_pair *start,
                       struct twill_entry_message *message);
 /* Return when the rank that a message names has entered its call, in ticks of this host. The ticks
- * are 0 if the sender knew of no entry. `start` is this host's clocks when the link opened. Also
- * lowers filter->least, the estimate for the clock of the message's sender, if this message arrived
- * faster. */
+ * are 0 if that is not known. `start` is this host's clocks when the link opened. If this message
+ * took no longer than filter->least plus the clocks' drift since then, also sets *filter, the
+ * estimate for the sender's clock, from it. */
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,
                                            struct twill_clock_filter *filter);

@@ -20,7 +20,8 @@ static bool self_reaches(const struct twill_transport_params *params, uint32_t f
     return from == to;
 }
 
-/* Complete pairs of SEND and RECV of a lane, and return their number. Stop at a RECV with reduce
+/* Complete pairs of SEND and RECV of a lane, and return their number. If signature or size differ,
+ * the RECV completes with TWILL_ERR_MISMATCH and the SEND with TWILL_OK. Stop at a RECV with reduce
  * unless may_reduce is set, as reduce() may run only in progress(). */
 static int match(struct self *self, uint32_t lane, bool may_reduce)
 {
@@ -50,7 +51,8 @@ static int match(struct self *self, uint32_t lane, bool may_reduce)
     return matched;
 }
 
-/* Queue a request and complete what matches. Fails unless its peer is this rank. */
+/* Queue a request and complete what matches, except RECVs with reduce(), which self_progress()
+ * completes. Returns TWILL_ERR_INTERNAL unless its peer is this rank and its lane exists. */
 static twill_status self_post(struct twill_transport *transport, struct twill_transfer *request,
                               struct twill_error *error)
 {

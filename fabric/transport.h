@@ -59,7 +59,8 @@ struct twill_transfer {
 };
 
 struct twill_transport;
-/* Look at a message that has arrived from rank `from`. user: the argument of early(). */
+/* Look at a message that has arrived from rank `from`. `call` is the call that it belongs to.
+ * `user` is the argument of early(). */
 typedef void (*twill_early_fn)(void *user, uint32_t from, const struct twill_message_call *call);
 
 /* The part of a transport that all communicators of a context share, such as endpoint, listener and
@@ -88,7 +89,8 @@ static inline void twill_common_forget(struct twill_common *const *place, const 
 
 /* The context's memory regions that stay valid until common->forget() is called for them. */
 struct twill_persistent {
-    /* Find the persistent region with these bytes. Returns false if no region contains them. */
+    /* Set *region and *region_bytes to the persistent region that contains these bytes. Returns
+     * false if none contains all of them. */
     bool (*find)(void *user, const void *start, size_t bytes, void **region, size_t *region_bytes);
     void *user;
     /* Atomic sum of the other bytes that all transports have locked (mlock). May be NULL. */
@@ -182,7 +184,8 @@ struct twill_transport_ops {
      * of each lane. It stays where it is. Messages of ranks that connect() was not called for may
      * be found only if `all` is set, which may cost memory. May be NULL. */
     void (*early)(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-    /* Describe what it would use, unopened, for twill-info. Not collective. May be NULL. */
+    /* Write to `text` what the transport would use, without opening it, for twill-info. Not
+     * collective. May be NULL. */
     twill_status (*preview)(const struct twill_transport_params *params, char *text, size_t bytes,
                             struct twill_error *error);
     /* Set rails[0 .. *count-1] to those that the transport could use, up to `most`, its default

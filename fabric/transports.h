@@ -13,7 +13,8 @@ extern const struct twill_transport_ops twill_ofi_transport;  /* between nodes: 
 /* Return the bytes of shared memory that the shm channels of two ranks need on each side. */
 size_t twill_shm_pair_bytes(void);
 #define TWILL_SHM_FETCH_LEAST ((size_t)512 << 10) /* bytes of a message that is read in place */
-/* The priority (TWILL_PRIORITY_...) of each transport on one rank, by number in the registry. */
+/* The priority (TWILL_PRIORITY_...) of each transport on one rank, by number in the registry. All
+ * are UINT32_MAX on a rank that has not asked its transports, so that any choice suits it. */
 struct twill_internode_offers {
     uint32_t priority[TWILL_TRANSPORTS_MOST];
 };
@@ -25,8 +26,9 @@ struct twill_internode_choice {
     struct twill_internode_offers own, *all;
     char text[TWILL_TRANSPORTS_MOST][TWILL_OFFER_BYTES]; /* each transport's reason for `own` */
 };
-/* Set *choice to the transports' priorities on this rank, and add these to a batch. Returns
- * TWILL_ERR_MEMORY, with a part added anyway, if there is no memory for those of the others. */
+/* Set *choice to the transports' priorities on this rank, and add these to a batch. As a rule only
+ * the first rank of a node asks its transports, as that is slow. Returns TWILL_ERR_MEMORY, with a
+ * part added anyway, if there is no memory for those of the others. */
 twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
                                    struct twill_oob_batch *batch, struct twill_error *error);

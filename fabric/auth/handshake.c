@@ -82,7 +82,8 @@ static void proceed(struct twill_hello *hello)
     hello->events = (hello->step == STEP_ANSWER) == hello->caller ? POLLIN : POLLOUT;
 }
 
-/* Return what is wrong with the part of the call that has arrived, or TWILL_FAULT_NONE. */
+/* Return what is wrong with the part of the call that has arrived, or TWILL_FAULT_NONE. Once all of
+ * it is there, checks the proof, and except for TWILL_HELLO_JOIN also the ranks and the size. */
 static enum twill_fault find_fault(const struct twill_hello *hello)
 {
     const struct twill_hello_call *call = &hello->said.call;
@@ -153,7 +154,8 @@ static enum twill_wire_moved receive_reply(struct twill_hello *hello, int fd)
 }
 
 /* Read and check the answer of the called end, and prepare the reply. Returns TWILL_WIRE_DONE if it
- * is authentic, TWILL_WIRE_LATER if not all has come, or TWILL_WIRE_GONE. */
+ * is authentic, or TWILL_WIRE_LATER if not all has come. Returns TWILL_WIRE_GONE, with
+ * hello->fault, if it is wrong or a refusal or the connection ended. */
 static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd)
 {
     struct twill_hello_answer *answer = &hello->said.answer;
@@ -172,7 +174,9 @@ static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd
     return outcome;
 }
 
-/* Send the rest of a message. Returns TWILL_WIRE_DONE, TWILL_WIRE_LATER or, if closed, GONE. */
+/* Send the rest of a message without blocking. Returns TWILL_WIRE_DONE once all is sent, or
+ * TWILL_WIRE_LATER if the socket takes no more now. If send() fails, sets hello->fault to
+ * TWILL_FAULT_CLOSED and returns TWILL_WIRE_GONE. */
 static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
                                         size_t bytes)
 {
@@ -188,7 +192,8 @@ static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const
     return TWILL_WIRE_DONE;
 }
 
-/* Send or receive the current message. Returns TWILL_WIRE_DONE if it is complete, LATER or GONE. */
+/* Send or receive the current message. Returns TWILL_WIRE_DONE if it is complete, TWILL_WIRE_LATER
+ * if the socket would block, or TWILL_WIRE_GONE with hello->fault. */
 static enum twill_wire_moved move_message(struct twill_hello *hello, int fd)
 {
     const struct twill_hello_answer *answer = &hello->said.answer;

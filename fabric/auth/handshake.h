@@ -29,7 +29,9 @@ enum twill_hello_role {
     TWILL_HELLO_DATA,     /* transports */
 };
 
-/* A value, the claim of a caller to be `rank` of `size` and call `to`. The role uses `argument`. */
+/* A value, the claim of a caller to be `rank` of `size` and call `to`. `argument` is JOIN's
+ * milliseconds of patience, the detector's number of the call, or the communicator and channel of
+ * DATA. */
 struct twill_hello_identity {
     enum twill_hello_role role;
     uint32_t rank, to, size;
@@ -46,7 +48,7 @@ struct twill_hello_call {
     uint32_t rank, to, size, epoch;
     uint64_t argument;
     uint8_t nonce[TWILL_HELLO_NONCE];
-    uint8_t proof[TWILL_PROOF_BYTES];
+    uint8_t proof[TWILL_PROOF_BYTES]; /* of all members above */
 };
 _Static_assert(sizeof(struct twill_hello_call) == 96, "identical layout on all machines");
 
@@ -56,7 +58,7 @@ struct twill_hello_answer { /* message of the called end, as it is sent */
     uint16_t refusal;  /* enum twill_fault, or 0; in a refusal nonce and proof are zero */
     uint64_t argument; /* 0 */
     uint8_t nonce[TWILL_HELLO_NONCE];
-    uint8_t proof[TWILL_PROOF_BYTES];
+    uint8_t proof[TWILL_PROOF_BYTES]; /* of the call and of all members above */
 };
 _Static_assert(sizeof(struct twill_hello_answer) == 80, "identical layout on all machines");
 
@@ -67,14 +69,14 @@ struct twill_hello {
     uint8_t step;                     /* message that is being moved: 0 call, 1 answer, 2 reply */
     bool caller;
     bool refused;           /* caller: the called end sent a refusal with `fault` */
-    enum twill_fault fault; /* why it failed */
+    enum twill_fault fault; /* why it failed, or TWILL_FAULT_NONE */
     short events;           /* POLLIN or POLLOUT, to poll for before the next move */
     size_t done;            /* bytes of the current message moved so far */
     struct {
         struct twill_hello_call call;
         struct twill_hello_answer answer;
     } said;
-    uint8_t reply[TWILL_PROOF_BYTES];
+    uint8_t reply[TWILL_PROOF_BYTES]; /* the third message, a proof of `said` */
 };
 
 /* Prepare a handshake on the end that connected, as rank identity->rank that calls identity->to.

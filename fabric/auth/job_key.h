@@ -49,8 +49,9 @@ twill_status twill_secret_parse(struct twill_secret *secret, const char *name, c
 void twill_secret_text(const struct twill_secret *secret, char text[TWILL_SECRET_TEXT]);
 /* Write `count` bytes as two hex digits each, with a terminating zero. Returns `text`. */
 char *twill_hex_text(const uint8_t *bytes, size_t count, char *text);
-/* Read a key from a file of TWILL_SECRET_LEAST to 64 hex digits. Returns TWILL_ERR_CONFIG unless
- * there is such a file, which this user owns and no other user has access to. */
+/* Read a key of TWILL_SECRET_LEAST to 64 hex digits from the first line of a file. Returns
+ * TWILL_ERR_CONFIG unless there is such a file, which this user owns and no other user has access
+ * to. Returns TWILL_ERR_SYSTEM if it exists but cannot be opened or read. */
 twill_status twill_secret_read(struct twill_secret *secret, const char *path,
                                struct twill_error *error);
 /* Read the key in the file .twill/key in the directory HOME or, if that is not set, in the home

@@ -47,7 +47,8 @@ void twill_seal_start(struct twill_seal *seal, const struct twill_secret *sessio
     use_key(seal);
 }
 
-/* Write the nonce of the next record, and replace the key if its records are used up. */
+/* Write the nonce of the next record, and count that record. If the key has served all its records,
+ * first replace it. */
 static void next_nonce(struct twill_seal *seal, unsigned char nonce[NONCE_BYTES])
 {
     if (seal->number == seal->rekey) {

@@ -18,17 +18,18 @@
 /* One direction of an encrypted connection, part of that. twill_seal_start() sets it up. */
 struct twill_seal {
     TWILL_ALIGNED(16) unsigned char cipher_state[512]; /* AES: the expanded key */
-    struct twill_secret key;
-    uint64_t number; /* of the next record */
-    uint64_t rekey;  /* number of the record that gets the next key */
-    uint64_t every;  /* records for each key, TWILL_SEAL_RECORDS */
-    bool aes;
+    struct twill_secret key;                           /* the present one */
+    uint64_t number;                                   /* of the next record */
+    uint64_t rekey; /* number of the record that gets the next key */
+    uint64_t every; /* records for each key, TWILL_SEAL_RECORDS */
+    bool aes;       /* the cipher is AES-256-GCM, else ChaCha20-Poly1305 */
 };
 
 /* Return whether this CPU has the instructions for AES-256-GCM. */
 bool twill_seal_has_aes(void);
 /* Set up one direction of a session, from the end that connected (`from_caller`) or back to it.
- * Both ends do so with the same session key and cipher. */
+ * `aes` chooses AES-256-GCM, which the CPUs of both ends must have, else ChaCha20-Poly1305. Both
+ * ends pass the same arguments. */
 void twill_seal_start(struct twill_seal *seal, const struct twill_secret *session, bool from_caller,
                       bool aes);
 /* Encrypt the next record, `bytes` at `from`, to `to`, which may be `from`, and write its tag. Both
@@ -36,7 +37,7 @@ void twill_seal_start(struct twill_seal *seal, const struct twill_secret *sessio
 void twill_seal_close(struct twill_seal *seal, const void *head, size_t head_bytes, void *to,
                       const void *from, size_t bytes, unsigned char tag[TWILL_SEAL_TAG]);
 /* Decrypt the next record, `bytes` at `data`, in place. Returns false if head, data or tag are not
- * those of that record. `data` is then not valid. */
+ * those of that record. `data` is then not valid, but the record counts as opened. */
 bool twill_seal_open(struct twill_seal *seal, const void *head, size_t head_bytes, void *data,
                      size_t bytes, const unsigned char tag[TWILL_SEAL_TAG]);
 

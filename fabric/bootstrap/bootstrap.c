@@ -39,7 +39,8 @@ twill_bootstrap_detect(const struct twill_bootstrap_params *params)
     return NULL;
 }
 
-/* Return the digits of this process's rank in its launcher's variables, or NULL if none has it. */
+/* Return the digits of this process's rank in its launcher's variables. Returns NULL if none is set
+ * or the first that is set is no number. */
 static const char *rank_variable(const struct twill_bootstrap_params *params)
 {
     const char *rank = twill_is_set(params->rank) ? params->rank : NULL;
@@ -48,7 +49,8 @@ static const char *rank_variable(const struct twill_bootstrap_params *params)
     return rank && strspn(rank, "0123456789") == strlen(rank) ? rank : NULL;
 }
 
-/* Put "rank N: " before the message, as the ranks' output is mixed, unless N is not known. */
+/* Put "rank N: " before the message, as the ranks' output is mixed. Do nothing if N is not known or
+ * the message begins with "rank ". */
 static void prefix_rank(const struct twill_bootstrap_params *params, struct twill_error *error)
 {
     const char *rank = rank_variable(params);

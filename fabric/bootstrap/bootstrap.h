@@ -83,7 +83,7 @@ struct twill_oob {
  * rank of the larger job, or a new process that is given a rank. */
 struct twill_join {
     const char *handle; /* text of struct twill_join_handle */
-    int rank;           /* rank in the larger job, or TWILL_JOIN_ANY in a new process */
+    int rank; /* rank in the larger job, or TWILL_JOIN_ANY in a new process, which gets one */
     /* Rank 0: socket that listens at the handle's port, set to -1 when taken over. Others: NULL. */
     int *listener;
     const char *nodes;   /* rank 0: TWILL_LAYOUT=nodes of the larger job; NULL: its own */
@@ -109,9 +109,10 @@ struct twill_bootstrap_params {
     const struct twill_log *log; /* outlives the OOB; or NULL */
 };
 
-/* Return the first method of the registry that applies, or the method that TWILL_LAUNCHER names.
- * Returns NULL if no method has that name. Variables of a launcher of several ranks that no method
- * can use are an error when the job is opened, never a silent job of one rank. */
+/* Return the first method of the registry that applies, or the method that TWILL_LAUNCHER names
+ * unless params->join or params->caller is set. Returns NULL if no method has that name. Variables
+ * of a launcher of several ranks that no method can use are an error when the job is opened, never
+ * a silent job of one rank. */
 const struct twill_bootstrap_ops *
 twill_bootstrap_detect(const struct twill_bootstrap_params *params);
 /* Join the job by the method that twill_bootstrap_detect() returns. Sets *oob, which

@@ -24,7 +24,9 @@ static bool caller_applies(const struct twill_bootstrap_params *params)
     return params->caller != NULL;
 }
 
-/* Gather by the program's callback, or fail if it fails or twill_oob_lend_seal() was called. */
+/* Gather by the program's callback. Returns TWILL_ERR_BOOTSTRAP if that fails, or
+ * TWILL_ERR_INTERNAL after twill_oob_lend_seal(). Does not call it for 0 bytes, nor in a job of one
+ * rank, where it copies. */
 static twill_status caller_allgather(struct twill_oob *oob, const void *mine, void *all,
                                      size_t bytes, struct twill_error *error)
 {
@@ -43,9 +45,9 @@ static twill_status caller_allgather(struct twill_oob *oob, const void *mine, vo
     return TWILL_OK;
 }
 
-/* Set oob->secret to the one that rank 0 drew, which the program's exchange carries to all ranks.
- * Set oob->address to that of this host, or to loopback if all ranks are on one host. Fails if the
- * exchange does, or if TWILL_INTERFACE is wrong. */
+/* Set oob->secret to the one that rank 0 drew, which the program's exchange carries to all ranks,
+ * and oob->nonce. Set oob->address to loopback if all ranks are on one host and TWILL_INTERFACE is
+ * not set, else to this host's. Fails if the exchange does, or if TWILL_INTERFACE is wrong. */
 static twill_status caller_gather(struct twill_oob *oob,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)

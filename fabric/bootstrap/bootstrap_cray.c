@@ -30,15 +30,18 @@ struct apinfo_node {
     char host[64]; /* its name */
 };
 
-/* Read `want` bytes of row `row` into `out`. `bytes` is the size of each of the `rows`, the first
- * at `offset` in the file. Returns false if there is none. */
+/* Read the first `want` bytes of row `row` of a table into `out`. The table has `rows` rows of
+ * `bytes` each, from `offset` in the file on. Returns false if there is no such row or it is
+ * shorter. */
 static bool read_row(int fd, size_t bytes, size_t offset, int rows, int row, void *out, size_t want)
 {
     return row >= 0 && row < rows && bytes >= want && bytes < 1 << 20 && offset < 1ul << 40 &&
            pread(fd, out, want, (off_t)(offset + (size_t)row * bytes)) == (ssize_t)want;
 }
 
-/* Set *ranks and job->hosts, rank 0's host, from the file PALS_APINFO. Returns false on failure. */
+/* Set *ranks to the number of ranks and job->hosts to rank 0's host, from the file that PALS_APINFO
+ * names. The host is 127.0.0.1 if all ranks are on one. Returns false if the file cannot be read or
+ * is malformed. */
 static bool read_apinfo(const char *path, struct twill_job *job, int *ranks)
 {
     struct apinfo head;
@@ -68,7 +71,9 @@ static bool pals_applies(const struct twill_bootstrap_params *params)
            twill_launch_variable(params, "PALS_APID");
 }
 
-/* Set rank, size and rank 0's host from PALS' variables and file, or return TWILL_ERR_CONFIG. */
+/* Set rank, size and rank 0's host from PALS_RANKID and the file that PALS_APINFO names. PMI_SIZE
+ * is the size if that cannot be read, and MASTER_ADDR, if set, the host. Returns TWILL_ERR_CONFIG
+ * if one is missing or wrong. */
 static twill_status find_pals(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {
@@ -133,7 +138,8 @@ static bool first_node(const char *list, char *host, size_t bytes)
     return true;
 }
 
-/* Set rank, size and rank 0's host from ALPS' variables, or return TWILL_ERR_CONFIG. */
+/* Set rank, size and rank 0's host from ALPS_APP_PE, WORLD_SIZE and MASTER_ADDR or, if that is not
+ * set, COBALT_PARTNAME. Returns TWILL_ERR_CONFIG if one is missing or wrong. */
 static twill_status find_alps(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

@@ -70,8 +70,8 @@ static bool handle_applies(const struct twill_bootstrap_params *params)
 }
 
 /* Join the larger job that the handle params->join->handle describes, and set *oob to the exchange
- * between its ranks. Waits until all of them have joined. Returns TWILL_ERR_ARGUMENT for a bad
- * handle. */
+ * between its ranks. Waits until all of them have joined. Takes over *join->listener, if there is
+ * one. Returns TWILL_ERR_ARGUMENT for a bad handle. */
 static twill_status handle_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

@@ -93,7 +93,8 @@ static twill_status exchange_pmi(struct twill_pmi *pmi, struct twill_job *job,
     return status;
 }
 
-/* Return whether the program's MPI is initialised. The launcher serves only one client of PMI. */
+/* Return whether the program has an MPI library that is initialised. This matters as the launcher
+ * serves only one client of PMI in a process. */
 static bool is_in_use(void)
 {
     int (*initialized)(int *) = (int (*)(int *))dlsym(RTLD_DEFAULT, "MPI_Initialized");
@@ -101,7 +102,8 @@ static bool is_in_use(void)
     return initialized && initialized(&yes) == 0 && yes;
 }
 
-/* Set *oob to the job that the launcher describes by PMI, once all ranks have joined, or fail. */
+/* Set *oob to the job that the launcher describes by PMI, once all ranks have joined, or fail.
+ * Returns TWILL_ERR_BOOTSTRAP if the program's MPI is initialised. */
 static twill_status pmi_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                              struct twill_error *error)
 {

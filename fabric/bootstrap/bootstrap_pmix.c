@@ -98,7 +98,7 @@ static twill_status check_pmix(const struct pmix_session *s, pmix_status_t outco
     return TWILL_OK;
 }
 
-/* Return the seconds to the deadline, rounded up, at least 1. */
+/* Return the whole seconds to the deadline plus 1, so at least 1. */
 static int seconds_left(const struct pmix_session *s)
 {
     uint64_t now = twill_now(), left = s->deadline > now ? s->deadline - now : 0;
@@ -115,7 +115,9 @@ static void free_value(const struct pmix_session *s, pmix_value_t *value)
     free(value);
 }
 
-/* Set *value, for free_value(), to a rank's or PMIX_RANK_WILDCARD's value of a type, or fail. */
+/* Set *value, which the caller frees with free_value(), to what rank `rank` has put at `key`, or
+ * the job's for PMIX_RANK_WILDCARD. Waits for it until s->deadline. Fails if PMIx does or the value
+ * is not of `type`. */
 static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, const char *key,
                              pmix_data_type_t type, pmix_value_t **value, struct twill_error *error)
 {
@@ -138,7 +140,7 @@ static twill_status get_pmix(const struct pmix_session *s, pmix_rank_t rank, con
     return TWILL_OK;
 }
 
-/* Set *number to a value of the job, or fail as get_pmix() does. */
+/* Set *number to the job's value at `key`, which must be a uint32, or fail as get_pmix() does. */
 static twill_status get_number(const struct pmix_session *s, const char *key, uint32_t *number,
                                struct twill_error *error)
 {

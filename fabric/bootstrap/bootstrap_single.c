@@ -29,7 +29,8 @@ static bool single_applies(const struct twill_bootstrap_params *params)
     return true;
 }
 
-/* Return TWILL_ERR_CONFIG if only some of RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT are set. */
+/* Return TWILL_ERR_CONFIG if only some of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set.
+ * Returns TWILL_OK if all or none are, or if RANK is 0 and WORLD_SIZE 1. */
 static twill_status check_variables(const struct twill_bootstrap_params *params,
                                     struct twill_error *error)
 {
@@ -66,7 +67,8 @@ twill_status twill_launch_check_alone(const struct twill_bootstrap_params *param
     return TWILL_OK;
 }
 
-/* Set *oob to a job of one rank, or fail if variables show a launcher of several ranks. */
+/* Set *oob to a job of one rank. Fails if variables show a launcher of several ranks, or if only
+ * some of RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set, unless TWILL_LAUNCHER=none. */
 static twill_status single_open(struct twill_oob **oob, const struct twill_bootstrap_params *params,
                                 struct twill_error *error)
 {

@@ -19,7 +19,9 @@ static bool slurm_applies(const struct twill_bootstrap_params *params)
            strtoul(step, NULL, 10) <= LAST_STEP && strcmp(tasks, "1") != 0;
 }
 
-/* Set job->hosts to rank 0's host, or return TWILL_ERR_CONFIG if no variable names it. */
+/* Set job->hosts to MASTER_ADDR if that is set, or to 127.0.0.1 in a step of one node. Else set it
+ * to the first host of SLURM_STEP_NODELIST, with job->guessed, or return TWILL_ERR_CONFIG if that
+ * is no list. */
 static twill_status find_host(struct twill_job *job, const struct twill_bootstrap_params *params,
                               struct twill_error *error)
 {

@@ -48,7 +48,9 @@ static bool torchrun_applies(const struct twill_bootstrap_params *params)
     return all_given(params);
 }
 
-/* Set *oob to the job that RANK and the others describe, or fail. `who` is for messages. */
+/* Set *oob to the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, once all ranks
+ * have joined, or fail. Fails also if WORLD_SIZE is 1 although a launcher has started several
+ * ranks. `who` is for messages. */
 static twill_status variables_open(struct twill_oob **oob, const struct twill_bootstrap_ops *ops,
                                    const char *who, const struct twill_bootstrap_params *params,
                                    struct twill_error *error)

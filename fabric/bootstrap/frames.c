@@ -157,7 +157,8 @@ enum twill_wire_moved twill_wire_write_by(int fd, const struct twill_wire_header
     }
 }
 
-/* Set the options of a socket, ignoring failures. Keep-alive finds a silent host in about 15 s. */
+/* Set a TCP socket's options, without Nagle's delay and with keep-alive, ignoring failures.
+ * Keep-alive finds a silent host in about 15 s. */
 static void tune(int fd)
 {
     static const struct {
@@ -327,7 +328,8 @@ bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint)
     return failed == 0 && twill_endpoint_of((struct sockaddr *)&address, length, endpoint);
 }
 
-/* Set *scope to the interface that `text` ("eth0" of "fe80::1%eth0") names, or return false. */
+/* Set *scope to the index of the interface that `text` names, such as "eth0" of "fe80::1%eth0".
+ * `text` may also be the index in digits. Returns false if it is neither. */
 static bool read_scope(const char *text, uint32_t *scope)
 {
     char *end;

@@ -94,7 +94,8 @@ static inline uint64_t twill_wire_deadline(uint64_t after_ns)
 }
 /* poll() to a time of twill_now(), again after signals. Returns 0 if it is over, else as poll(). */
 int twill_wire_poll(struct pollfd *polls, size_t count, uint64_t deadline);
-/* Return a new TCP socket, not connected yet, without Nagle's delay, or -1 with errno set. */
+/* Return a new TCP socket of an address family (AF_...), not connected yet, or -1 with errno set.
+ * It is non-blocking, without Nagle's delay and with keep-alive. */
 int twill_socket_new(int family);
 /* Close a descriptor unless it is negative, keep errno, and return -1. */
 int twill_socket_drop(int fd);
@@ -103,23 +104,29 @@ int twill_socket_listen(const struct sockaddr *address, socklen_t length, int ba
 /* Listen at a numeric address and port, at all addresses of IPv6 and IPv4 if `address` is NULL, and
  * at a free port if `port` is 0. Returns a socket, or -1 with errno set. */
 int twill_socket_listen_at(const char *address, uint16_t port, int backlog);
-/* Accept a connection that waits. Returns its socket, or -1 with errno set (EAGAIN: none). */
+/* Accept a connection that waits. Returns its socket, with the options of twill_socket_new(), or -1
+ * with errno set, to EAGAIN if none waits. */
 int twill_socket_accept(int listener);
 /* Return whether the peer's host has not answered for 15 s, although data was sent to it again. */
 bool twill_socket_is_silent(int fd);
-/* Start to connect. Returns 0 if connected, 1 if in progress, or -1 with errno. Closes nothing. */
+/* Start to connect the socket `fd`. Returns 0 if it is connected, 1 if that is in progress, or -1
+ * with errno set. Closes nothing. */
 int twill_socket_connect(int fd, const struct sockaddr *address, socklen_t length);
-/* Start to connect. Returns a socket, with *pending set if it is in progress, or -1 with errno. */
+/* Start to connect a new socket to a numeric address. Returns the socket, with *pending set to
+ * whether that is in progress, or -1 with errno set. */
 int twill_socket_dial(const char *address, uint16_t port, bool *pending);
 /* Return 0 or the errno of a connect() whose socket became writable. A socket that TCP connected to
  * itself (nothing listens, and its own port is the target) yields ECONNREFUSED. */
 int twill_socket_connected(int fd);
-/* Set *endpoint to the address of this end or the other, IPv4 if mapped, or return false. */
+/* Set *endpoint to the address and port of this end of a connection or the other, or return false.
+ * An IPv4 address mapped into IPv6 is given as IPv4. */
 bool twill_socket_name(int fd, bool other_end, struct twill_endpoint *endpoint);
-/* Set *endpoint to a socket address as text and port. Returns false on failure. */
+/* Set *endpoint to a socket address as text and port. An IPv4 address mapped into IPv6 is given as
+ * IPv4. Returns false on failure. */
 bool twill_endpoint_of(const struct sockaddr *address, socklen_t length,
                        struct twill_endpoint *endpoint);
-/* Set *address and *length to a numeric address and port. Returns false if it is not numeric. */
+/* Set *address and *length to a numeric address and port. Returns false if it is not numeric, or
+ * has a zone (%eth0) that this host lacks. */
 bool twill_endpoint_address(const char *text, uint16_t port, struct sockaddr_storage *address,
                             socklen_t *length);
 

@@ -10,7 +10,7 @@
 #define TWILL_JOB_CONTACT 640 /* bytes */
 /* What a rank must know to join its job over TCP, in a local variable of a method's open(). */
 struct twill_job {
-    int rank, size;
+    int rank, size;              /* `rank` may be TWILL_JOIN_ANY */
     char hosts[TWILL_JOB_HOSTS]; /* names or addresses of rank 0 to try, separated by blanks */
     uint16_t port;
     struct twill_secret key; /* from the launcher, if has_key */
@@ -31,7 +31,8 @@ struct twill_job {
 /* Return the value of a launcher's variable, or NULL if it is not set or empty. */
 const char *twill_launch_variable(const struct twill_bootstrap_params *params, const char *name);
 /* Set rank and size of `job` to the numbers in two variables. Returns TWILL_ERR_CONFIG if one is
- * NULL or no number, or the rank is not below the size. The names are for the message. */
+ * NULL or no number, if the size is 0 or too large, or if the rank is not below it. The names are
+ * for the message. */
 twill_status twill_launch_ranks(struct twill_job *job, const char *rank_name, const char *rank,
                                 const char *size_name, const char *size, struct twill_error *error);
 /* Return TWILL_ERR_CONFIG unless RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set. */
@@ -56,8 +57,9 @@ twill_status twill_launch_port(struct twill_job *job, const struct twill_bootstr
  * no address that other hosts could reach, _CONFIG for a wrong TWILL_INTERFACE, or _SYSTEM. */
 twill_status twill_launch_listen(struct twill_job *job, const struct twill_bootstrap_params *params,
                                  bool alone, struct twill_error *error);
-/* Write rank 0's port, key and addresses for the others to `contact`, in letters, digits and
- * . : , - % _. Returns TWILL_ERR_BOOTSTRAP if `bytes` are too few for one address. */
+/* Write rank 0's port, its key if it has one, and as many of its addresses as fit to `contact`, for
+ * the others. The text has only letters, digits and . : , - % _. Returns TWILL_ERR_BOOTSTRAP if
+ * `bytes` are too few for one address. */
 twill_status twill_launch_write_contact(const struct twill_job *job, char *contact, size_t bytes,
                                         struct twill_error *error);
 /* Set port, hosts and key of `job` to those in rank 0's contact. Fails with TWILL_ERR_BOOTSTRAP if

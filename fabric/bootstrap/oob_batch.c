@@ -27,7 +27,7 @@ void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status,
     va_end(arguments);
 }
 
-/* Write this rank's status and message, then its parts, to `at`, which is zeroed. */
+/* Write this rank's status and message, then its parts, to `at`, which the caller has zeroed. */
 static void pack(const struct twill_oob_batch *batch, twill_status status,
                  const struct twill_error *error, unsigned char *at)
 {

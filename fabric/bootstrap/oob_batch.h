@@ -22,18 +22,20 @@ struct twill_oob_batch {
     struct twill_error suspicion;
 };
 
-/* Add a part, at most TWILL_OOB_BATCH_PARTS. The exchange sends `bytes` at `mine` and stores those
- * of rank r at all + r * bytes. Both stay valid until then. A module that failed adds its part with
- * NULL. If `mine` is NULL, zeros are sent. If `all` is NULL, what arrives is dropped. */
+/* Add a part. With more than TWILL_OOB_BATCH_PARTS, the exchange fails. The exchange sends `bytes`
+ * at `mine` and stores those of rank r at all + r * bytes. Both stay valid until then. A module
+ * that failed adds its part with NULL. If `mine` is NULL, zeros are sent. If `all` is NULL, what
+ * arrives is dropped. */
 void twill_oob_batch_add(struct twill_oob_batch *batch, const void *mine, void *all, size_t bytes);
 /* Set the failure to report if the exchange itself fails, because this rank has already lost
  * contact with another one. Only the first one counts. */
 void twill_oob_batch_suspect(struct twill_oob_batch *batch, twill_status status, const char *format,
                              ...) TWILL_PRINTF(3, 4);
-/* Exchange the parts that were added since the last exchange. Collective. `status` is this rank's
- * own, and `error` is set if it is not TWILL_OK. Returns TWILL_OK if the status of every rank is
- * TWILL_OK. Otherwise returns the status of the first rank that failed, equal on all ranks, with
- * its message as "rank 3: ...". The parts are stored unless the all-gather itself fails. */
+/* Exchange the parts that were added since the last exchange, and empty the batch. Collective.
+ * `status` is this rank's own, and `error` is set if it is not TWILL_OK. Returns TWILL_OK if the
+ * status of every rank is TWILL_OK. Otherwise returns the status of the first rank that failed,
+ * equal on all ranks, with its message as "rank 3: ...". The parts are stored unless the all-gather
+ * itself fails. This then returns `status` if that is a failure, or else that of the all-gather. */
 twill_status twill_oob_batch_exchange(struct twill_oob_batch *batch, twill_status status,
                                       struct twill_error *error);
 

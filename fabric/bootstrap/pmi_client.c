@@ -65,7 +65,8 @@ static twill_status closed(struct twill_pmi *pmi, struct twill_error *error, con
 }
 
 /* Wait for the next line and put it into pmi->line. What follows it stays in pmi->next. `asked` is
- * the request, for messages. Returns TWILL_ERR_TIMEOUT if none comes until pmi->deadline. */
+ * the request, for messages. Returns TWILL_ERR_TIMEOUT if none comes until pmi->deadline, or
+ * TWILL_ERR_BOOTSTRAP if the connection ends or the line is too long. Both set pmi->broken. */
 static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct twill_error *error)
 {
     for (;;) {
@@ -98,7 +99,8 @@ static twill_status read_pmi(struct twill_pmi *pmi, const char *asked, struct tw
     }
 }
 
-/* Send a line, or return TWILL_ERR_TIMEOUT at pmi->deadline, or TWILL_ERR_BOOTSTRAP if closed. */
+/* Send a line, waiting for space. Returns TWILL_ERR_TIMEOUT at pmi->deadline, or
+ * TWILL_ERR_BOOTSTRAP if the connection has ended. Both set pmi->broken. */
 static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct twill_error *error)
 {
     size_t done = 0, bytes = strlen(line);
@@ -117,7 +119,9 @@ static twill_status write_pmi(struct twill_pmi *pmi, const char *line, struct tw
 
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...) TWILL_PRINTF(4, 5);
-/* Send a request and read the answer into pmi->line. Fails unless the answer's cmd is `answer`. */
+/* Send a request, to which this adds the line end, and read the answer into pmi->line. Fails unless
+ * the answer's cmd is `answer`. A request that is too long is not sent and leaves the connection
+ * usable. */
 static twill_status ask_pmi(struct twill_pmi *pmi, const char *answer, struct twill_error *error,
                             const char *format, ...)
 {
@@ -160,7 +164,8 @@ static twill_status ask_fine(struct twill_pmi *pmi, const char *answer, const ch
     return TWILL_OK;
 }
 
-/* Connect to `where` (host:port), announce PMI_ID `id`, and set fd, rank and size, or fail. */
+/* Connect to `where` (host:port), announce PMI_ID `id`, and set fd, own, rank and size of `pmi`, or
+ * fail. Tries all addresses of the host. */
 static twill_status dial_pmi(struct twill_pmi *pmi, const char *where, const char *id,
                              struct twill_error *error)
 {

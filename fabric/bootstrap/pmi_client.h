@@ -11,20 +11,22 @@
 /* A PMI-1 connection to the launcher, a local variable of the bootstrap method. Not thread safe. */
 struct twill_pmi {
     int fd;
-    bool own;          /* twill opened the connection, it is not inherited */
-    bool broken;       /* an answer was missing or malformed */
-    uint64_t deadline; /* of twill_now(), for all waits */
-    char rank[16];     /* of this process, from the environment or from PMI_PORT */
-    char size[16];     /* number of ranks, from the same source */
-    size_t most_value; /* longest value in bytes, with its terminating zero */
-    char kvs[TWILL_PMI_NAME];
-    char line[2048]; /* last answer, without its line end */
-    size_t used;     /* bytes in `next` */
-    char next[2048]; /* received part of the next answer */
+    bool own;                 /* twill opened the connection, it is not inherited */
+    bool broken;              /* an answer was missing or malformed */
+    uint64_t deadline;        /* of twill_now(), for all waits */
+    char rank[16];            /* of this process, from the environment or from PMI_PORT */
+    char size[16];            /* number of ranks, from the same source */
+    size_t most_value;        /* longest value in bytes, with its terminating zero */
+    char kvs[TWILL_PMI_NAME]; /* name of the job's key-value space */
+    char line[2048];          /* last answer, without its line end */
+    size_t used;              /* bytes in `next` */
+    char next[2048];          /* received part of the next answer */
 };
 
 /* Start PMI over the inherited descriptor `fd`. If it is negative, connect to `port` (host:port) as
- * PMI_ID `id`. The caller calls twill_pmi_close(), also after a failure. */
+ * PMI_ID `id`, and set pmi->rank and size to what the launcher answers. The caller has set
+ * pmi->deadline and, from the environment, rank and size. The caller calls twill_pmi_close(), also
+ * after a failure. */
 twill_status twill_pmi_open(struct twill_pmi *pmi, int fd, const char *port, const char *id,
                             struct twill_error *error);
 /* Put a value into the key-value space, or fail. Other ranks see it after the next barrier. */

@@ -55,8 +55,8 @@ void twill_detector_conclude_alone(struct twill_detector *detector);
 /* Write a line for the log on the connections of this host to others. Returns how many of them
  * failed, on the lowest rank of the host, which made them. Returns 0 on other ranks. */
 size_t twill_detector_describe(const struct twill_detector *detector, char *text, size_t bytes);
-/* Return true if the peer or its host is found dead, false while it lives or is in doubt. Never
- * blocks. It progresses a connection to the peer, which the first call starts. */
+/* Return true if the peer or its host is found dead, false while it lives or is in doubt, or for
+ * this rank. Never blocks. It progresses a connection to the peer, which the first call starts. */
 bool twill_detector_is_dead(struct twill_detector *detector, uint32_t peer);
 /* Return whether a peer is dead and what it sent before must have arrived. `dead` says whether the
  * caller finds it dead now. True from TWILL_DEATH_SURE_NS after it was first found dead since
@@ -77,8 +77,9 @@ void twill_detector_notify(struct twill_detector *detector, const struct twill_n
  * It is not sent while the connection, which the first call begins, is not open yet. */
 bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice);
-/* Set *notice to the next notification, or return false if there is none. Never blocks. Accepts
- * connections, rejects invalid ones, and acts on notifications about hosts itself. */
+/* Set *notice to the next notification that has arrived and return true, or return false if there
+ * is none. Never blocks. Accepts connections, rejects invalid ones, and acts on notifications about
+ * hosts itself. */
 bool twill_detector_poll(struct twill_detector *detector, struct twill_notice *notice);
 /* Return how many connections were rejected so far, by reason. Part of the detector. */
 const struct twill_rejected *twill_detector_rejected(const struct twill_detector *detector);

@@ -69,7 +69,7 @@ void twill_hosts_close(struct twill_hosts *hosts)
     *hosts = (struct twill_hosts){.set = -1, .keeper = -1};
 }
 
-/* Return whether this rank is the lowest of its host. */
+/* Return whether this rank is the lowest of its host, which has the sockets to other hosts. */
 static bool is_lowest(const struct twill_detector *detector)
 {
     return detector->hosts.lowest[twill_hosts_own(detector)] == (uint32_t)detector->rank;
@@ -195,7 +195,9 @@ static void put_into_set(struct twill_detector *detector, const bool *open)
     }
 }
 
-/* On a host's lowest rank, start to call other hosts, and list in *mine those that failed. */
+/* On a host's lowest rank, start to connect to the hosts that this one calls. List those that
+ * failed at once in *mine, and stop when that is full. On other ranks, set *mine to an empty
+ * list. */
 static void dial_all(struct twill_detector *detector, struct omitted *mine)
 {
     struct twill_hosts *hosts = &detector->hosts;
@@ -225,7 +227,8 @@ static bool omits(const struct omitted *theirs, uint32_t host)
     return omitted;
 }
 
-/* As lowest rank, connect this host to others that do not omit it. Fails only without memory. */
+/* As lowest rank, wait until the connections of this host are made, except from hosts that omit it,
+ * but not after `deadline`. Put them into the epoll instance. Fails only without memory. */
 static twill_status connect_hosts(struct twill_detector *detector, const struct omitted *omitted,
                                   uint64_t deadline, struct twill_error *error)
 {

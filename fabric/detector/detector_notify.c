@@ -32,7 +32,8 @@ static void seal(struct twill_detector_link *link, const struct twill_notice_bod
 }
 
 /* Connect to a peer and send the notification in detector->out, of `bytes`, as far as possible now.
- * Sets link->notified once it is sent or the peer is dead. */
+ * Sets link->notified once it is sent or the peer is dead. A temporary connection is closed
+ * then. */
 static void notify_one(struct twill_detector *detector, uint32_t peer, size_t bytes)
 {
     struct twill_detector_link *link = &detector->link[peer];

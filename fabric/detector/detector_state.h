@@ -15,7 +15,7 @@ struct twill_detector_link {
     int fd;         /* -1: none */
     uint8_t state;  /* enum twill_link_state */
     bool suspected; /* its last connection ended early */
-    bool notified;  /* the peer has the notification being sent, or is dead */
+    bool notified;  /* the peer has the notification being sent, is not to get it, or is dead */
     bool temporary; /* opened only to send that notification */
     bool missed;    /* the peer closed a connection before this rank used it */
     bool reached;   /* a connection to it has been made once */
@@ -26,7 +26,7 @@ struct twill_detector_link {
     /* A time of twill_now(). IDLE: connect again then. CONNECTING: a suspected peer that has not
      * answered by then is dead. OPEN: when it was opened. */
     uint64_t point;
-    uint64_t found_dead;             /* twill_now() when it was first found dead; 0: never */
+    uint64_t found_dead;             /* see twill_detector_is_sure(); 0: never */
     struct twill_session session;    /* OPEN */
     struct twill_wire_header header; /* of the notification being sent */
 };
@@ -131,8 +131,9 @@ struct twill_detector {
     struct twill_listen_address own; /* sent to the others */
     struct twill_detector_opening *opening; /* of detector_hosts.c, until it is concluded */
 };
-/* Send the handshake on a new connection to a peer. Returns TWILL_WIRE_DONE with *session set,
- * TWILL_WIRE_LATER if the kernel is short of memory, or TWILL_WIRE_GONE if it ended. */
+/* Send the handshake on a new connection to a peer, with a new number (link->calls). Returns
+ * TWILL_WIRE_DONE with *session set, TWILL_WIRE_LATER if the kernel is short of memory or random
+ * numbers, or TWILL_WIRE_GONE if it ended. */
 enum twill_wire_moved twill_detector_greet(struct twill_detector *detector, uint32_t peer, int fd,
                                            struct twill_session *session);
 /* Close this rank's connections to all ranks of a host, except dead ones, also those in progress.
@@ -141,9 +142,12 @@ void twill_detector_recheck_host(struct twill_detector *detector, uint32_t host)
 /* Notice the end of this rank's connection to a peer, start or continue connecting if it is time,
  * and set the link's state. Never blocks. */
 void twill_link_step(struct twill_detector *detector, uint32_t peer);
-/* Close a link that has ended. It becomes idle and suspected, or dead if it was suspected. */
+/* Close a link that has ended. It becomes dead if it was suspected and was not open for
+ * TWILL_DETECTOR_STEADY_NS. Else it becomes idle and suspected, and connects again at the next
+ * step. */
 void twill_link_lose(struct twill_detector_link *link);
-/* Close the connection of a link, if it has one, set its state, and wipe its session. */
+/* Close the connections of a link, if it has any, set its state, and wipe its session. An idle link
+ * connects again after TWILL_DETECTOR_RETRY_NS. */
 void twill_link_hang_up(struct twill_detector_link *link, enum twill_link_state state);
 
 /* Open the spare descriptor *reserve if it is -1. It stays -1 if there is no descriptor. With it, a
@@ -153,7 +157,8 @@ void twill_reserve_give(int *reserve); /* close it, so that a descriptor is free
 
 /* Accept the connections that wait and progress their handshakes. Receives no notifications. */
 void twill_detector_admit(struct twill_detector *detector);
-/* Remove entry i of detector->caller, wipe its session, and return its open descriptor. */
+/* Remove entry i of detector->caller, which the last entry replaces, wipe its session, and return
+ * its open descriptor. */
 int twill_detector_release(struct twill_detector *detector, size_t i);
 /* Remove the authenticated connection from `peer` from detector->caller. Returns its descriptor,
  * which the caller owns, or -1 if there is none. */
@@ -172,7 +177,9 @@ void twill_hosts_opening_end(struct twill_detector *detector); /* free detector-
 /* Suspect each host whose connection to this one has failed, and set closed ones to HOST_CLOSED. */
 void twill_hosts_poll(struct twill_detector *detector);
 /* Return whether a peer may live although its host refuses this rank's connections, as a firewall
- * may do that. False if hosts are not connected. */
+ * may do that. True if this host failed to connect to that host during set-up. True also if the
+ * connection of both hosts lasts and the peer is the only rank there. False if hosts are not
+ * connected. */
 bool twill_hosts_may_live(const struct twill_detector *detector, uint32_t peer);
 /* Suspect a monitored host whose connection ended, here or at another host. Connect to it again to
  * see whether it answers, and notify the neighbours of this host. */

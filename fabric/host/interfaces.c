@@ -43,9 +43,9 @@ static bool has_inner_name(const char *name)
     return begins_with_one_of(name, names);
 }
 
-/* Run the ioctl `request` on the interface `name`. `data` is the request's argument, which gets the
- * result. It is NULL only for SIOCGIFHWADDR. Returns 0, or for SIOCGIFHWADDR the interface's
- * hardware type (ARPHRD_...), or -1 with errno. */
+/* Run the ioctl `request` on the interface `name`, over the socket `fd`, which can be any. `data`
+ * is the request's argument, which gets the result. It is NULL only for SIOCGIFHWADDR. Returns 0,
+ * or for SIOCGIFHWADDR the interface's hardware type (ARPHRD_...), or -1 with errno. */
 static int query_link(int fd, const char *name, unsigned long request, void *data)
 {
     struct ifreq question;
@@ -58,7 +58,8 @@ static int query_link(int fd, const char *name, unsigned long request, void *dat
     return answer;
 }
 
-/* Return the kind of an interface, by its name, driver, hardware and flags (IFF_...). */
+/* Return the kind of an interface, by its name, driver, hardware and flags (IFF_...). `fd` is any
+ * socket, for ioctls. */
 static enum twill_link_kind interface_kind(int fd, const char *name, unsigned flags)
 {
     static const char *const tunnels[] = {"tun",       "vxlan", "geneve", "ipip",  "ip6tnl",
@@ -84,7 +85,8 @@ static enum twill_link_kind interface_kind(int fd, const char *name, unsigned fl
     return TWILL_LINK_REAL;
 }
 
-/* Return the speed of an interface in Mbit/s, as its driver reports it, or 0 if it is not known. */
+/* Return the speed of an interface in Mbit/s, as its driver reports it, or 0 if it is not known.
+ * `fd` is any socket, for the ioctl. */
 static uint32_t speed_of(int fd, const char *name)
 {
     struct ethtool_cmd command = {.cmd = ETHTOOL_GSET};
@@ -94,7 +96,8 @@ static uint32_t speed_of(int fd, const char *name)
     return mbits == UINT32_MAX || mbits == UINT16_MAX ? 0 : mbits;
 }
 
-/* Return a hash of address family, prefix and prefix length, the same in all of a network. */
+/* Return a hash of the address family, the network's prefix and its length. It is the same for all
+ * addresses of a network. */
 static uint64_t network_of(const struct sockaddr *address, const struct sockaddr *mask)
 {
     const unsigned char *a, *m;
@@ -113,7 +116,8 @@ static uint64_t network_of(const struct sockaddr *address, const struct sockaddr
     return hash;
 }
 
-/* Set *link from an entry of getifaddrs(). Returns false if it has no IP address or is not up. */
+/* Set *link from an entry of getifaddrs(), with kind and speed. `fd` is any socket, for ioctls.
+ * Returns false if the entry has no IP address or is not up. */
 static bool read_link(int fd, const struct ifaddrs *entry, struct twill_link *link)
 {
     struct twill_endpoint at;

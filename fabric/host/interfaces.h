@@ -22,10 +22,12 @@ struct twill_link {
     enum twill_link_kind kind;
     bool six, link_local;
     uint32_t mbits;   /* speed as the driver reports it; 0: not known */
-    uint64_t network; /* hash of family, prefix and prefix length */
+    uint64_t network; /* hash of family, prefix and prefix length; 0: not known */
 };
 
-/* Set (*links)[0 .. *count-1] to the addresses that are up, or fail. The caller frees *links. */
+/* Set (*links)[0 .. *count-1] to the IP addresses of all interfaces that are up, loopback included.
+ * The caller frees *links. Returns TWILL_ERR_SYSTEM or TWILL_ERR_MEMORY, with *links NULL, on
+ * failure. */
 twill_status twill_links_read(struct twill_link **links, size_t *count, struct twill_error *error);
 /* Return a kind in words, such as "a network device" or "a bridge", a constant. */
 const char *twill_link_kind_name(enum twill_link_kind kind);

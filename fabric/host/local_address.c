@@ -75,7 +75,8 @@ static const struct twill_link *find_route(const struct choice *choice, const ch
     return found ? find_link(choice, source.address) : NULL;
 }
 
-/* Set the choice to what one entry of TWILL_INTERFACE names. Returns false if there is none. */
+/* Set the choice to the address or interface that one entry of TWILL_INTERFACE names. Of an
+ * interface, takes the best address, of `family` if it has one. Returns false if there is none. */
 static bool take_requested(struct choice *choice, const char *requested, int family)
 {
     const struct twill_link *link = find_link(choice, requested);
@@ -114,8 +115,9 @@ static twill_status choose_requested(struct choice *choice, const char *requeste
 }
 
 /* Set the choice to the address from which the kernel would send to `peer`, or by its default route
- * if `peer` is NULL or empty. If there is no route, or the default route leads over a tunnel, take
- * the best address by twill_link_worth(). Returns TWILL_ERR_SYSTEM if no interface is up. */
+ * if `peer` is NULL or empty. If there is no route, take the best address by twill_link_worth(). Do
+ * so also if the default route leads over a tunnel, a virtual interface or loopback. Returns
+ * TWILL_ERR_SYSTEM if no interface is up. */
 static twill_status choose_route(struct choice *choice, const char *peer, struct twill_error *error)
 {
     bool named = peer && *peer;

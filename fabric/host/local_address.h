@@ -28,10 +28,12 @@ const char *twill_address_with_port(char text[TWILL_ADDRESS_PORT_TEXT], const ch
 bool twill_interface_faster(char faster[32], uint32_t *mbits, const char *name);
 /* Return whether a numeric address is 127.* or ::1. */
 bool twill_address_is_loopback(const char *address);
-/* Set `address` to the numeric one of a host, or to "" if its name has none or it is loopback. */
+/* Set `address` to the first numeric address of the host `name`, or to "" if there is none or that
+ * is loopback. */
 void twill_address_resolve(char address[TWILL_ADDRESS_TEXT], const char *name);
 #define TWILL_HOST_TEXT 256
-/* Return `name` without "user@", or this host's name, written to `mine`, if it is "localhost". */
+/* Return `name`, without "user@" if it begins so. If `name` is just "localhost", write this host's
+ * name to `mine` and return that. */
 const char *twill_host_alias(const char *name, char mine[TWILL_HOST_TEXT]);
 /* Set `interface` to the name of the interface with a local address, or to "" if there is none. */
 void twill_interface_of(char interface[32], const char *address);

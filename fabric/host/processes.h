@@ -13,9 +13,11 @@ struct twill_host_process {
     char name[16]; /* name of the program, cut */
 };
 
-/* Set *process to what /proc shows. Returns false, with errno set, if there is no such process. */
+/* Set *process to what /proc shows. Returns false, with errno set, if there is no such process or
+ * its files cannot be read. */
 bool twill_process_read(int pid, struct twill_host_process *process);
-/* Set *list to all processes, which the caller frees. Returns their number, or 0 on failure. */
+/* Set *list to all processes, which the caller frees. Returns their number, 0 if /proc cannot be
+ * read. If memory is short, the list ends early. */
 size_t twill_process_list(struct twill_host_process **list);
 /* Return a state of struct twill_host_process in words, such as "stopped", or "unknown". */
 const char *twill_process_state_text(char state);

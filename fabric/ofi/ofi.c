@@ -71,7 +71,8 @@ static twill_status ofi_connect(struct twill_transport *transport, uint32_t rank
     return status;
 }
 
-/* Queue a request on its channel and advance that, locked. An error also fails `t`. */
+/* Queue a request on its channel and advance that. If advancing fails, so does `t`. Returns
+ * TWILL_ERR_INTERNAL if the peer is not connected, which does not. Call with the lock. */
 static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *request,
                                struct twill_error *error)
 {
@@ -96,7 +97,8 @@ static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *reque
     return t->failed;
 }
 
-/* Take the lock and start a SEND or RECV, which may complete at once. An error is fatal for `t`. */
+/* Take the lock and start a SEND or RECV, which may complete at once. An error of sending or
+ * receiving is fatal for `t`. */
 static twill_status ofi_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -113,7 +115,8 @@ static const char *ofi_describe(const struct twill_transport *transport)
     return ((const struct twill_ofi *)transport)->endpoint->description;
 }
 
-/* Write half a sentence that nothing has come from a peer, or "" once a message of it has come. */
+/* Write half a sentence that nothing has come from a peer. Write "" once a message of it has come,
+ * or if it is not connected. Takes the lock. */
 static void ofi_await(const struct twill_transport *transport, uint32_t rank, char *text,
                       size_t bytes)
 {

@@ -123,8 +123,8 @@ struct twill_ofi_op {
     struct twill_ofi_contact *contact; /* destination of a send buffer */
     struct twill_transfer *request;    /* the request whose data it moves, or NULL */
     unsigned char *buffer; /* memory of the transport, NULL if the data is in the request's */
-    size_t bytes;
-    uint32_t sequence; /* number of the message that a send buffer or a chunk belongs to */
+    size_t bytes;          /* posted, or of a header that has arrived, its length */
+    uint32_t sequence;     /* number of the message that a send buffer or a chunk belongs to */
     uint8_t kind;
     uint8_t message; /* enum twill_ofi_message of what a send buffer carries */
     bool posted;     /* the provider has it */
@@ -343,7 +343,8 @@ int twill_ofi_library_getinfo(const struct twill_libfabric *library, uint32_t ve
 bool twill_ofi_only_ethernet(const char *sys);
 /* Return the TWILL_PRIORITY_... of libfabric between nodes and write the reason into `why`. It is
  * NAMED if TWILL_PROVIDER chooses it, FAST if there is a provider better than TCP, and POOR if
- * there is none. It is NONE if libfabric cannot be used or need not be asked. */
+ * there is none. It is NONE if libfabric cannot be used or need not be asked, or if the user wants
+ * twill's tcp, encryption or checksums. */
 uint32_t twill_ofi_priority(const struct twill_transport_params *params, char *why, size_t bytes);
 /* Set *chosen to the endpoint of libfabric that suits `params` best, which the caller frees with
  * library->freeinfo(), and write the reason to `why`. Fails if none can be used. */
@@ -369,7 +370,8 @@ twill_status twill_ofi_join(struct twill_ofi *t, const struct twill_transport_pa
  * operations of it, it is freed later, when a communicator joins or leaves or the endpoint closes.
  * If only `t` could use the endpoint, close that. */
 void twill_ofi_leave(struct twill_ofi *t);
-/* Return the open communicator of this number, or NULL if there is none or it was cancelled. */
+/* Return the communicator of this number in endpoint->open, or NULL if there is none or it was
+ * cancelled. Call with the lock. */
 struct twill_ofi *twill_ofi_find(struct twill_ofi_endpoint *endpoint, uint32_t comm);
 /* Let the endpoint and all its communicators fail from now on, unless it has failed before. */
 void twill_ofi_endpoint_fail(struct twill_ofi_endpoint *endpoint, twill_status status,
@@ -384,7 +386,9 @@ void twill_ofi_destroy(struct twill_ofi *t);
  * which the others learn, so that they do not wait. Fails if a rank failed or does not fit. */
 twill_status twill_ofi_agree(struct twill_ofi_endpoint *endpoint, twill_status local,
                              struct twill_error *error);
-/* Set *peer to the state of a peer, or fail. The first call creates it and inserts its address. */
+/* Set *peer to the state of a peer of `t`. The first call creates it, with registered buffers, and
+ * inserts its address. Fails if `rank` is this rank or no rank of `t`, or if libfabric or memory
+ * fails. Call with the lock. */
 twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi_peer **peer,
                             struct twill_error *error);
 /* Return the entry of a rank of `t` in endpoint->addresses.contact, or NULL if the endpoint was
@@ -458,8 +462,9 @@ twill_status twill_ofi_controls_post(struct twill_ofi_endpoint *endpoint,
                                      struct twill_error *error);
 /* Put the channel into the list of `t` that progress() advances, unless it is there. */
 void twill_ofi_stuck(struct twill_ofi *t, struct twill_ofi_channel *channel);
-/* Set the error for a libfabric code of the call `what` and return its status, TWILL_ERR_PEER if
- * the code says that the peer is gone. `channel` names the peer and may be NULL. */
+/* Set the error for a libfabric code of the call `what` and return its status. That is
+ * TWILL_ERR_PEER if the peer is gone, TWILL_ERR_SYSTEM if this process has no descriptor left for
+ * `channel`, else TWILL_ERR_FABRIC. `channel` names the peer and may be NULL. */
 twill_status twill_ofi_fail(const struct twill_ofi_endpoint *endpoint, struct twill_error *error,
                             const char *what, int code, const struct twill_ofi_channel *channel);
 
@@ -478,8 +483,9 @@ void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
  * arrived. Returns how many RECVs completed, also by a mismatch, or a negative status. */
 int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error);
-/* Call visit() for the first message of each lane that has arrived and waits for a RECV. If `all`
- * is set, look also at ranks that are not connected yet, in small communicators. */
+/* Call visit() for the first message of each lane of collectives that has arrived and waits for a
+ * RECV. Takes the lock. If `all` is set, look also at ranks that are not connected yet, in small
+ * communicators. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
 
 /* Read and handle completions of all communicators, and post idle control receives. Call with the

@@ -95,7 +95,8 @@ static twill_status open_av(struct twill_ofi_endpoint *endpoint, struct twill_er
     return TWILL_OK;
 }
 
-/* Return how many entries the completion queue needs for all operations that can be posted. */
+/* Return how many entries the completion queue needs for all operations that can be posted, from
+ * 4096 to 32768. */
 static size_t queue_entries(const struct fi_info *info)
 {
     size_t needed = twill_min(info->tx_attr->size, 16384) + twill_min(info->rx_attr->size, 16384);

@@ -94,7 +94,8 @@ static int post_result(struct twill_ofi *t, ssize_t rc, const char *what,
     return 0;
 }
 
-/* Count a post, and return whether a test wants the provider reported as busy now. */
+/* Return whether a test wants the provider reported as busy at this post (options.again). Counts
+ * the posts for that. */
 static bool pretend_busy(struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->options.again != 0 && ++endpoint->posts % endpoint->options.again == 0;

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Set a rail's speed and distance, and add the NUMA node to its label, as far as they are known. */
+/* Set a rail's speed, distance and, in its label, NUMA node, as far as the provider and `topology`
+ * know them. `topology` may be NULL. */
 static void locate_rail(struct twill_rail *rail, const struct fi_info *info,
                         const struct twill_topology *topology)
 {

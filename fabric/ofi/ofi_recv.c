@@ -61,7 +61,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
 }
 
 /* Post receives for the next chunks of a RECV, until all are posted or TWILL_OFI_CHUNKS are in
- * flight. Returns 1 then, 0 if the provider is busy, or a negative status. */
+ * flight. Registers the memory, if needed, before the first one. Returns 1 then, 0 if the provider
+ * is busy, or a negative status. */
 static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                             struct twill_transfer *request, struct twill_error *error)
 {
@@ -86,7 +87,8 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     return 1;
 }
 
-/* Send a control message with the current credit. Returns 1 if sent, 0 if busy, or a status < 0. */
+/* Send the control message *header with the current credit, which this fills in. Returns 1 if it
+ * was sent, 0 if the provider is busy, or a negative status. */
 static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_ofi_header *header, struct twill_error *error)
 {
@@ -201,10 +203,10 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
-/* If the header for the channel's first RECV, `request`, has arrived, take it and set *moved. If
- * bytes and signature match, deliver its payload. If not, complete the RECV with
- * TWILL_ERR_MISMATCH. Returns 1 if the RECV is complete, even so, 0 if not, or a negative
- * status. */
+/* If the header for the channel's first RECV, `request`, has arrived, take it and set *moved. That
+ * of a large RECV is taken only after its clear to send. If bytes and signature match, deliver its
+ * payload. If not, complete the RECV with TWILL_ERR_MISMATCH. Returns 1 if the RECV is complete,
+ * even so, 0 if not, or a negative status. */
 static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *moved, struct twill_error *error)
 {
@@ -325,8 +327,8 @@ static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn 
     visit(user, channel->peer->rank, &header.call);
 }
 
-/* Call visit() for the first message of each lane of a peer that waits for a RECV. Post receives
- * where there are none, which may find more at the next look. Ignores errors. */
+/* Call visit() for the first message of each collectives' lane of a peer that waits for a RECV.
+ * Post receives where there are none, which may find more at the next look. Ignores errors. */
 static void look_at_peer(struct twill_ofi *t, struct twill_ofi_peer *peer, twill_early_fn visit,
                          void *user)
 {

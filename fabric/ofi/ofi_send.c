@@ -59,8 +59,9 @@ static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
     return NULL;
 }
 
-/* Post chunks of `chunk` bytes of a SEND, registered if needed. Returns 1 if the provider has all
- * of them, 0 if some remain, for a completion or a retry to post, or a negative status. */
+/* Post chunks of `chunk` bytes of a SEND, whose memory is registered, if needed, before the first.
+ * Returns 1 if the provider has all of them, 0 if some remain, for a completion or a retry to post,
+ * or a negative status. */
 static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {

@@ -39,7 +39,7 @@ struct rails_slot {
     struct rails_stream *stream;
     struct twill_transfer *whole; /* NULL: free, or the request has already completed */
     struct chunk *chunk;          /* [count] */
-    bool busy;
+    bool busy;                    /* some chunk may be pending, so the place is not free */
 };
 
 /* One direction of one lane with one peer, part of struct rails_peer. It numbers the messages. */

@@ -47,7 +47,9 @@ twill_status twill_rails_conclude(const struct twill_rails_opening *opening,
 void twill_rails_opening_end(struct twill_rails_opening *opening); /* free it; may be NULL */
 
 /* Open `ops` on the rails of TWILL_RAILS, as a plain transport for one rail, else as a composite.
- * Sets *transport, NULL on failure. Collective. Makes the choice first if there is none yet. */
+ * Sets *transport, NULL on failure. Collective. Makes the choice first if there is none yet, and
+ * measures the rails if it says so. Without ops->rails or params->common, only calls
+ * ops->open(). */
 twill_status twill_rails_open(struct twill_transport **transport,
                               const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params,
@@ -102,7 +104,8 @@ twill_status twill_rails_agree(const struct twill_rails_info *infos, uint32_t ra
                                uint32_t place[TWILL_RAILS_MOST], uint32_t weight[TWILL_RAILS_MOST],
                                uint32_t *count, struct twill_error *error);
 /* Set rails[0 .. *count-1] to at most `most` interfaces, first that of this rank's address, or to
- * the one with this name or address if `name` is not NULL. Fails if there is none. */
+ * the one with this name or address if `name` is not NULL. Fails if `name` is none of this
+ * host's. */
 twill_status twill_links_rails(const struct twill_transport_params *params, const char *name,
                                struct twill_rail *rails, size_t most, size_t *count,
                                struct twill_error *error);

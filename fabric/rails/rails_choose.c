@@ -74,7 +74,8 @@ static twill_status parse_setting(const char *text, struct twill_rails_info *inf
     return TWILL_OK;
 }
 
-/* Append the rails of `text`, such as "eth0,eth1", to *own, or fail. Messages name `variable`. */
+/* Append the rails of `text`, such as "eth0,eth1", to *own and set own->listed. Fails if one does
+ * not exist or they are more than TWILL_RAILS_MOST. Messages name `variable`. */
 static twill_status read_list(struct own_rails *own, const struct twill_transport_ops *ops,
                               const struct twill_transport_params *params, const char *variable,
                               const char *text, struct twill_error *error)
@@ -198,7 +199,8 @@ static void fill_info(struct own_rails *own, twill_status status, const struct t
     }
 }
 
-/* Fail if a rank has failed, or settings or numbers of rails differ or are impossible. */
+/* Return the status of the first rank that failed, with its message. Return TWILL_ERR_CONFIG if
+ * settings or numbers of rails differ, or TWILL_ERR_INTERNAL if they are impossible. */
 static twill_status check_rails(const struct twill_rails_info *infos, uint32_t ranks,
                                 struct twill_error *error)
 {
@@ -465,7 +467,8 @@ static void close_unused(const struct twill_rails_choice *choice, struct twill_t
     }
 }
 
-/* Set *transport to the rail or the composite of a choice, measured if need be. Collective. */
+/* Set *transport to the rail or the composite of a choice. If choice->unmeasured is set and there
+ * are several nodes, first measure the rails and close those that are not used. Collective. */
 static twill_status open_chosen(struct twill_transport **transport,
                                 struct twill_rails_choice *choice,
                                 const struct twill_transport_ops *ops,

@@ -97,7 +97,8 @@ static twill_status measure_rail(struct twill_transport *rail,
     return status;
 }
 
-/* Set mbits[k] of all rails on a node's first rank, or fail. On other ranks do nothing. */
+/* On a node's first rank, set mbits[k] to the measured speed of each rail in Mbit/s, or fail. On
+ * other ranks do nothing. */
 static twill_status measure_all(struct twill_transport *const *rail, uint32_t count,
                                 const struct twill_transport_params *params, uint32_t *mbits,
                                 struct twill_error *error)

@@ -59,7 +59,8 @@ static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, siz
         snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->oob.interface);
 }
 
-/* Append the addresses of a name to `found`, waiting some seconds for a name server, or fail. */
+/* Append the addresses of a name, with job->port, to `found`, until that is full. Waits some
+ * seconds for a name server. Returns TWILL_ERR_BOOTSTRAP if the name has none. */
 static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
                                 struct twill_bootstrap_addresses *found, struct twill_error *error)
 {
@@ -142,7 +143,8 @@ static twill_status allow_files(struct twill_bootstrap_tcp *tcp, struct twill_er
     return TWILL_OK;
 }
 
-/* On rank 0, allocate peers, check the limit of descriptors, draw the run's nonce, or fail. */
+/* On rank 0, allocate `peer` and `polls`, check the limit of descriptors, and set the run's nonce,
+ * which is random, and its secret. Fails if one of these does. */
 static twill_status prepare_root(struct twill_bootstrap_tcp *tcp, struct twill_error *error)
 {
     uint8_t nonce[TWILL_NONCE_BYTES];
@@ -221,7 +223,8 @@ static bool socket_is_ours(int fd)
            getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_UNIX;
 }
 
-/* Set tcp->launcher to twillrun's socket, or -1, and report on it that twill_init() runs. */
+/* Set tcp->launcher to twillrun's socket, the descriptor in `text`, and report on it that this rank
+ * runs twill_init(). If `text` names no such socket, set it to -1 and report nothing. */
 static void open_launcher(struct twill_bootstrap_tcp *tcp, const char *text)
 {
     struct twill_launcher_entered entered = {.rank = (uint32_t)tcp->oob.rank};

@@ -12,7 +12,7 @@
 struct twill_bootstrap_peer {
     int fd;                          /* -1: not connected */
     uint64_t back_by;                /* deadline (twill_now()) to return after it left; 0: none */
-    bool overdue;                    /* the deadline passed once and was extended */
+    bool overdue;                    /* `back_by` is final: it was extended once, or is not to be */
     bool silent;                     /* its host stopped answering */
     size_t done;                     /* bytes of the current frame moved so far; SIZE_MAX: all */
     struct twill_wire_header header; /* of the current frame */
@@ -43,7 +43,7 @@ struct twill_bootstrap_tcp {
     struct twill_bootstrap_peer *peer; /* [size] */
     struct pollfd *polls;              /* [size + 1 + TWILL_BOOTSTRAP_PENDING] */
     size_t places;                     /* most pending connections that descriptors allow */
-    bool raises;                       /* this many ranks need more than the limit of descriptors */
+    bool raises;                       /* all connections need more descriptors than the limit */
     struct twill_fd_limit files;       /* the limit, before and after it is raised */
     const char *wide;                  /* why it listens at all addresses, or NULL */
 
@@ -65,9 +65,11 @@ twill_status twill_bootstrap_tcp_open(struct twill_oob **oob, const struct twill
                                       struct twill_error *error);
 void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and free it */
 
-/* On rank 0, raise the descriptor limit to the hard limit if that many ranks need it. */
+/* On rank 0, raise the limit of descriptors to the hard limit if tcp->raises is set, else do
+ * nothing. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-/* Set the descriptor limit back to its value before twill_bootstrap_tcp_raise() raised it. */
+/* Set the limit of descriptors back to its value before twill_bootstrap_tcp_raise(), which does
+ * nothing unless tcp->raises is set. */
 void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */
@@ -92,28 +94,35 @@ void twill_bootstrap_tcp_stop_listening(struct twill_bootstrap_tcp *tcp);
  * TWILL_ERR_TIMEOUT. The ranks that are connected then get the reason. */
 twill_status twill_bootstrap_tcp_serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                                        struct twill_error *error);
-/* Peek for twillrun's notice that a rank of this job has ended. Returns false if there is none.
- * tcp->launcher can be polled for it, and becomes -1 if none can come. */
+/* Peek for twillrun's notice that a rank of this job has ended, and set *exited to it. Returns
+ * false if there is none about another rank. tcp->launcher can be polled for it, and becomes -1 if
+ * none can come. */
 bool twill_bootstrap_tcp_exited(struct twill_bootstrap_tcp *tcp,
                                 struct twill_launcher_exited *exited);
-/* On other ranks, connect to rank 0, set the session, and wait until all ranks have joined. */
+/* On other ranks, connect to rank 0 and wait until all ranks have joined. Sets tcp->root, the
+ * session, and the OOB's rank, nonce, secret and address. Returns TWILL_ERR_PEER if a rank has
+ * ended, TWILL_ERR_TIMEOUT, TWILL_ERR_BOOTSTRAP if waiting cannot help, or rank 0's reason. */
 twill_status twill_bootstrap_tcp_join(struct twill_bootstrap_tcp *tcp, struct twill_error *error);
-/* Gather `bytes` of every rank into `all` through rank 0. After a failure, all later calls fail. */
+/* Gather `bytes` of every rank into `all` through rank 0. After a failure, all later calls return
+ * TWILL_ERR_BOOTSTRAP. */
 twill_status twill_bootstrap_tcp_allgather(struct twill_oob *oob, const void *mine, void *all,
                                            size_t bytes, struct twill_error *error);
 /* Write the name of this process, "rank 3" or, without a rank, "this process". Returns `text`. */
 const char *twill_bootstrap_tcp_self(const struct twill_bootstrap_tcp *tcp,
                                      char text[TWILL_RANK_TEXT]);
 #define TWILL_BOOTSTRAP_SELF(tcp) twill_bootstrap_tcp_self((tcp), (char[TWILL_RANK_TEXT]){0})
-/* On rank 0, set `error` to this sentence, send it to every connected rank, return `status`. */
+/* On rank 0, set `error` to this sentence, send it to every connected rank, and return `status`. A
+ * rank that has got a part of an all-gather's result is left out. All later all-gathers fail. */
 twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct twill_error *error,
                                       twill_status status, const char *format, ...)
     TWILL_PRINTF(4, 5);
-/* Read the sentence of a REFUSE or FAIL frame, set `error` to it and return the frame's status. */
+/* On other ranks, read the sentence of rank 0's REFUSE or FAIL frame, whose header has been read.
+ * Sets `error` to it. Returns the status in the header, or TWILL_ERR_BOOTSTRAP if that is none. */
 twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                                               const struct twill_wire_header *header,
                                               struct twill_error *error);
-/* Write the list of ranks for which missing() returns true, such as "3, 5-7". */
+/* Write the list of ranks other than 0 for which missing() returns true, such as "3, 5-7". A list
+ * that does not fit ends with ", ...". */
 void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
                               bool (*missing)(const struct twill_bootstrap_peer *), char *text,
                               size_t bytes);

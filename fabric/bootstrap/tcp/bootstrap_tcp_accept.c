@@ -71,7 +71,8 @@ static void drop_rank(struct rendezvous *m, struct twill_bootstrap_peer *peer)
     m->absent++;
 }
 
-/* Return a rank for a process that comes without one, free or of a closed connection, or 0. */
+/* Return a rank for a process that comes without one, the first of the new ranks that is free or
+ * whose connection is closed. Returns 0 if there is none. */
 static uint32_t find_place(const struct rendezvous *m)
 {
     uint32_t size = (uint32_t)m->tcp->oob.size, rank = size - m->tcp->job->guests;
@@ -107,7 +108,9 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
     return NULL;
 }
 
-/* Make an authenticated process a rank, or send it the reason why it cannot join and close it. */
+/* Make an authenticated process a rank, and lower m->deadline to before that process gives up. Or
+ * send it the reason why it cannot join, and count and close it as rejected. It is no longer
+ * pending then. */
 static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
@@ -228,8 +231,9 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
     return TWILL_OK;
 }
 
-/* Drop the connections of ranks that left. Returns TWILL_ERR_PEER if one does not return in time.
- * Sets *wake to the next such deadline if that is earlier. */
+/* Drop the connections that tcp->polls shows to be closed. Extends each rank's deadline to return
+ * once, and then returns TWILL_ERR_PEER, sent to all ranks. Sets *wake to the next such deadline if
+ * that is earlier. */
 static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -268,7 +272,8 @@ static twill_status check_exited(struct rendezvous *m, struct twill_error *error
                                     exited.how);
 }
 
-/* Fail if a rank has died before it joined. Lowers *wake to the time of the next look. */
+/* Return TWILL_ERR_PEER, sent to all ranks, if job->has_ended() says so of a rank that has not
+ * joined. Lowers *wake to the time of the next look. Without has_ended(), only returns TWILL_OK. */
 static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
                                 struct twill_error *error)
 {
@@ -306,7 +311,8 @@ static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_e
     return TWILL_OK;
 }
 
-/* Set oob->address to the one that a connection from another host used, if there is one. */
+/* Set oob->address to this host's address in a connection from another host. If there is none, set
+ * it to the loopback address of a connection. */
 static void find_own_address(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_endpoint endpoint = {.loopback = true};
@@ -315,7 +321,8 @@ static void find_own_address(struct twill_bootstrap_tcp *tcp)
             memcpy(tcp->oob.address, endpoint.address, sizeof(tcp->oob.address));
 }
 
-/* Send the welcome to all ranks. Ignores failures, which the first all-gather detects. */
+/* Send the welcome to all ranks, waiting for each to take it. Ignores failures, which the first
+ * all-gather detects. */
 static void welcome_ranks(struct twill_bootstrap_tcp *tcp)
 {
     struct twill_wire_header header;

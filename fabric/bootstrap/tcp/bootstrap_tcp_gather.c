@@ -153,7 +153,8 @@ static twill_status send_rank(struct gather *g, int r)
 }
 
 /* Call move() for each rank whose connection has one of `events`, until all frames are complete.
- * Returns TWILL_ERR_TIMEOUT at the deadline. `what` is the verb in that message. */
+ * Fails if move() does, or if a rank ends after it has sent its shard. Returns TWILL_ERR_TIMEOUT at
+ * the deadline. `what` is the verb in that message. */
 static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gather *, int),
                                short events, const char *what)
 {
@@ -190,7 +191,8 @@ static twill_status move_ranks(struct gather *g, twill_status (*move)(struct gat
     return TWILL_OK;
 }
 
-/* Run an all-gather on rank 0. Receive all shards into `all`, then send `all` to every rank. */
+/* Run an all-gather on rank 0. Receive all shards into `all`, then send `all` to every rank. Fails,
+ * on all ranks, if a rank ends, sends something else or is late. */
 static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
                                  size_t bytes, struct twill_error *error)
 {
@@ -230,7 +232,9 @@ static twill_status root_lost(struct twill_bootstrap_tcp *tcp, enum twill_wire_m
                       (long long)tcp->sequence);
 }
 
-/* On other ranks, send the shard to rank 0 and receive the result. Fails with rank 0's reason. */
+/* On other ranks, send the shard to rank 0 and receive the result into `all`. Fails with rank 0's
+ * reason or, without one, as root_lost() does. Returns TWILL_ERR_BOOTSTRAP if something else
+ * arrives. */
 static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const void *mine, void *all,
                                        size_t bytes, struct twill_error *error)
 {

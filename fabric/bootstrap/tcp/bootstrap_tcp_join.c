@@ -163,8 +163,8 @@ twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
 
 /* Run the handshake over tcp->root. Returns TWILL_WIRE_DONE with tcp->session set. Else sets
  * s->last to the reason. Returns TWILL_WIRE_LATER then if no answer came in time, or
- * TWILL_WIRE_GONE if the connection ended or the answer was wrong. Sets s->fault if key or version
- * differ. */
+ * TWILL_WIRE_GONE if the connection ended or the answer was wrong. Sets s->fault and, unless it is
+ * set, s->until if key or version differ. */
 static enum twill_wire_moved say_hello(struct search *s)
 {
     struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -302,7 +302,8 @@ static twill_status attempt(struct search *s, const struct twill_bootstrap_addre
     return TWILL_OK;
 }
 
-/* Log once, from TWILL_SEARCH_SAY_NS after `since` on, that rank 0 is not found. */
+/* Log once, from TWILL_SEARCH_SAY_NS after `since` on, that rank 0 is not found. Log nothing if
+ * job->has_ended() is set. */
 static void say_search(struct search *s, uint64_t since)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;
@@ -316,8 +317,9 @@ static void say_search(struct search *s, uint64_t since)
               (double)TWILL_SEARCH_SAY_NS * 1e-9, (double)tcp->oob.timeout_ns * 1e-9, s->last);
 }
 
-/* Return TWILL_ERR_PEER if a rank has ended, TWILL_ERR_BOOTSTRAP if waiting cannot help, or else
- * TWILL_ERR_TIMEOUT, with the reason why rank 0 was not found. */
+/* Fail with the reason why rank 0 was not found. Returns TWILL_ERR_PEER if a rank has ended.
+ * Returns TWILL_ERR_BOOTSTRAP if waiting cannot help, key or version differ, or the handle is out
+ * of date. Else TWILL_ERR_TIMEOUT is returned. */
 static twill_status explain_search(const struct search *s, struct twill_error *error)
 {
     const struct twill_bootstrap_tcp *tcp = s->tcp;
