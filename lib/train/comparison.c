@@ -47,7 +47,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return twill_hash_mix(hash, word ^ (uint64_t)bytes << 56);
 }
 
-/* Set *found to the index of the first of n hashes that differs between ranks, or n. Collective. */
+/* Set *found to the index of the first of n hashes that differs between ranks, or n. Collective.
+ * Returns TWILL_OK or the error, recorded by check_call(). */
 static twill_status find_difference(struct twill_gradients *set, const uint64_t *hash, size_t n,
                                     size_t *found)
 {
@@ -72,7 +73,8 @@ static void append(char *text, size_t bytes, const char *format, ...)
 }
 
 /* Append to the text in text[bytes] which ranks have which value, as "WHAT on ranks 0, 2; OTHER on
- * rank 1". Rank r's value is the text at described + r * DESCRIBED_BYTES. */
+ * rank 1". It has at most VALUES_MOST values. Rank r's value is the text at described + r *
+ * DESCRIBED_BYTES. */
 static void group_ranks(char *text, size_t bytes, const char *described, int size)
 {
     unsigned values = 0;
@@ -166,8 +168,9 @@ static void describe_tensor(const struct twill_train_tensor *tensor, char text[D
              tensor->own == NULL ? ", memory of the set" : "", tensor->raw ? "" : ", compressed");
 }
 
-/* Compare the first `least` tensors one by one over the ranks, and then the number of tensors.
- * Returns TWILL_OK, TWILL_ERR_MISMATCH on all ranks, or another error. */
+/* Compare the first `least` tensors one by one over the ranks, and then the number of tensors, of
+ * which `least` is the lowest. Returns TWILL_OK, TWILL_ERR_MISMATCH on all ranks, or another
+ * error. */
 static twill_status compare_each(struct twill_gradients *set, uint64_t least)
 {
     char text[DESCRIBED_BYTES] = "", what[48];

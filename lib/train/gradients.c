@@ -172,7 +172,8 @@ static twill_status commit_set(struct twill_gradients *set)
     return twill_set_check(set, set->comm, twill_barrier(set->comm)); /* fails if a rank has */
 }
 
-/* Break the set on all ranks with this rank's reason, set->error. Returns the status. */
+/* If the set has communicators and is not broken yet, break it on all ranks with this rank's
+ * reason, set->error. Have the reducers of a broken set end. Returns the status. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;

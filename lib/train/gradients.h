@@ -10,7 +10,9 @@
 #include "lib/train/shared/shared.h"
 
 /* --- lib/train/gradients.c --- */
-/* Divide the tensors into buckets and prepare their reductions. Collective. Returns the status. */
+/* Divide the tensors into buckets by the present options and prepare their reductions, at first or
+ * anew between steps. Anew, a late result is carried (twill_gradients_carry()), and the optimizer's
+ * state is kept. Collective. Returns the status. */
 twill_status twill_gradients_prepare(struct twill_gradients *set);
 
 /* --- lib/train/step.c --- */
@@ -35,11 +37,13 @@ const char *twill_compression_name(twill_compression compression);
  * "name=value". Write "no optimizer" for a hyperparameter if the set has no optimizer. */
 void twill_set_entry_print(const struct twill_gradients *set, unsigned index,
                            char text[TWILL_ENTRY_BYTES]);
-/* Print options to text[bytes] as TWILL_GRADIENTS accepts them. These are sizes, order, threads,
- * and options that differ from their defaults. Returns the length. `bytes` must suffice. */
+/* Print options to text[bytes] as TWILL_GRADIENTS accepts them. These are sizes, order and threads,
+ * and those of the rest that differ from their defaults, but never op, scale and autotune. Returns
+ * the length. `bytes` must suffice. */
 size_t twill_set_entries_describe(const struct twill_gradients *set, char *text, size_t bytes);
-/* Apply the value of TWILL_GRADIENTS, or the contents of the file that it names, to the options.
- * Returns TWILL_OK, or TWILL_ERR_CONFIG and a message in *error if an entry or the file is bad. */
+/* Apply the value of TWILL_GRADIENTS or, if it is @FILE, the first line of that file, to the
+ * options. Returns TWILL_OK, or TWILL_ERR_CONFIG and a message in *error if an entry or the file is
+ * bad. */
 twill_status twill_entries_apply(twill_gradients_options *options, const char *value,
                                  struct twill_error *error);
 /* Copy `options`, or the defaults if NULL, to the set, apply TWILL_GRADIENTS, and check them.
@@ -50,7 +54,8 @@ twill_status twill_gradients_set_options(struct twill_gradients *set,
 
 /* --- lib/train/set_report.c --- */
 /* Log where the time went, one line for each reducer, on rank 0. It does so at the end of every
- * N-th step (options.report_every) or, if `all`, for the whole life of the set. */
+ * N-th step (options.report_every) or, if `all`, for the whole life of the set. If
+ * options.report_every is 0, it never does. */
 void twill_gradients_report(struct twill_gradients *set, bool all);
 
 /* --- lib/train/comparison.c --- */

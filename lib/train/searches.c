@@ -93,9 +93,10 @@ static twill_status use_choice(struct twill_gradients *set, enum twill_wire_choi
     return twill_gradients_prepare(set);
 }
 
-/* Agree with all ranks which buckets are compressed from now on. It is the fastest trial of all
- * buckets, those that pay by the price, or none, by the slowest rank's step. Divide the tensors
- * anew if that changes the choice. Collective. Returns TWILL_OK or the error. */
+/* Agree with all ranks whether all buckets, those where the price says it pays, or none are
+ * compressed from now on, by the slowest rank. It is none, unless the faster of the others takes
+ * less than GAIN_LEAST of its time. Divide the tensors anew if the choice changes. Collective.
+ * Returns the status. */
 static twill_status agree_on_choice(struct twill_gradients *set)
 {
     struct twill_step_search *trial = &set->searches->codes;

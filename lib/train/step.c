@@ -69,7 +69,9 @@ static twill_status check_ready(struct twill_gradients *set, const char *call, i
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
 
-/* Mark a tensor ready, and its bucket after its last one. set->markers counts this thread. */
+/* Mark a tensor ready, copying it into its bucket. After the bucket's last tensor, encode the
+ * bucket and have its reducer start it. set->markers counts this thread. Returns TWILL_OK,
+ * TWILL_ERR_ARGUMENT if the tensor is unmapped or marked already, or TWILL_ERR_BROKEN. */
 static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
     struct twill_train_tensor *tensor = &set->tensor[index];
@@ -205,7 +207,7 @@ struct bucket_wait {
     struct twill_reducer *reducer;
     struct twill_bucket *bucket;
     bool for_marks;
-    uint64_t step; /* only if late */
+    uint64_t step; /* only read if for_marks */
 };
 
 /* Return whether a wait is over. If it is for marks (for_marks), the bucket's tensors must all be
@@ -217,8 +219,8 @@ static bool is_over(const struct bucket_wait *wait)
     return atomic_load(&wait->bucket->filled) != wait->step / wait->reducer->set->generations;
 }
 
-/* Break the set with a timeout, unless the wait is over or, if for a reduction, something under way
- * has its own deadline. Returns TWILL_OK if it has not timed out. The reducer's lock is held. */
+/* Break the set with a timeout. Return TWILL_OK instead if it is broken, the wait is over or, if
+ * for a reduction, something under way has its own deadline. The reducer's lock is held. */
 static twill_status time_out_wait(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -445,7 +447,8 @@ static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t st
     return TWILL_OK;
 }
 
-/* Fill the memory of a generation (0 or 1) with zeros, as there is no result to deliver. */
+/* Fill the set's memory of a generation (0 or 1) and the caller's gradients with zeros, as there is
+ * no result to deliver. */
 static void clear_generation(struct twill_gradients *set, uint32_t generation)
 {
     for (int type = 0; type < TWILL_TYPE_COUNT; type++) {
@@ -458,7 +461,9 @@ static void clear_generation(struct twill_gradients *set, uint32_t generation)
             memset(set->tensor[t].own, 0, set->tensor[t].bytes);
 }
 
-/* End a late step and deliver the result of the one before, or zeros. Returns the status. */
+/* Wait until all tensors are marked ready in the late step number `step`. Then deliver the result
+ * of the step before. If there is none, the gradients become zeros, unless the set has an
+ * optimizer. Returns the status. */
 static twill_status end_late_step(struct twill_gradients *set, uint64_t step)
 {
     for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)

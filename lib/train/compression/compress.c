@@ -11,7 +11,8 @@
 #define SPARSE_CONVERSIONS 2u
 #define ENTRY_PICOSECONDS  2000u
 
-/* Set the factors by which gradients are multiplied before encoding and after decoding. */
+/* Set the factors by which gradients are multiplied before encoding (coder.scale) and after
+ * decoding (`after`), and the coder's threshold, which is for scaled gradients. */
 static void choose_factors(struct twill_gradients *set)
 {
     struct twill_compressor *c = set->compressor;
@@ -66,9 +67,9 @@ static size_t place_residuals(struct twill_gradients *set)
     return bytes / sizeof(float);
 }
 
-/* Set the coder that options.compression asks for, the factors before encoding and after decoding,
- * and the operation on codes. Allocate residuals for `elements` elements, those of all tensors that
- * may be compressed. Returns TWILL_OK or the error. */
+/* Set the coder that options.compression asks for, the factors, the operation on codes and
+ * `choice`. Make the chooser if that is by prices. Allocate residuals for `elements` elements,
+ * those of all tensors that may be compressed. Returns TWILL_OK or the error. */
 static twill_status open_compressor(struct twill_gradients *set, size_t elements)
 {
     struct twill_compressor *c = set->compressor;
@@ -308,8 +309,8 @@ static struct twill_sparse scratch_list(const struct twill_gradients *set,
     return (struct twill_sparse){index, (float *)(void *)(index + bucket->wire.units)};
 }
 
-/* Write n entries to this rank's list of a segment: a head with n if the code lets n vary, then
- * room for `entries` indices, then their values. */
+/* Write n entries to this rank's list of a segment. It begins with n, if the code lets n vary. Then
+ * comes room for `entries` indices, and then for as many values. */
 static void write_segment(const struct twill_gradients *set, unsigned char *list,
                           struct twill_sparse chosen, size_t n, size_t entries)
 {
@@ -375,7 +376,8 @@ static void count_conversion(struct twill_gradients *set, const struct twill_buc
                               memory_order_relaxed);
 }
 
-/* Add what compressed steps have left to the gradient of a step that is not compressed. */
+/* Add what compressed steps have left to the gradient of a step that is not compressed. This
+ * empties the residual and unsets wire.flushes. */
 static void flush_residual(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     const struct twill_compressor *c = set->compressor;

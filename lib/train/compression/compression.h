@@ -34,7 +34,8 @@ enum twill_wire_choice {
     TWILL_WIRE_CHOICES
 };
 
-/* The compressor of a set. Constant after the commit, except `choice`, which steps may change. */
+/* The compressor of a set. twill_compressor_open() makes it, twill_compressor_close() frees it.
+ * Constant during steps. `memory`, `encoded` and `choice` change when buckets are divided anew. */
 struct twill_compressor {
     struct twill_coder coder;
     twill_op op; /* operation on codes; none if sparse */

@@ -64,8 +64,9 @@ struct state_import {
  * that imports the state of ranks that are gone adds their residuals to its own. They are exported
  * in units of the result, as the factor before encoding depends on the number of ranks. */
 
-/* Add the residual of an export, at `data`, to the list. `left` bytes follow the export's ranges.
- * Returns TWILL_OK, or TWILL_ERR_ARGUMENT if they do not fit the header or the set. */
+/* Add the residual of an export, at `data`, to the list, if the export is one with residuals.
+ * `left` bytes follow the export's ranges. Returns TWILL_OK, or TWILL_ERR_ARGUMENT if they do not
+ * fit the header or the set, or memory is short. */
 static twill_status read_residual(struct twill_gradients *set, struct residuals *residuals,
                                   const struct twill_state_header *header,
                                   const unsigned char *data, size_t left)
@@ -127,7 +128,8 @@ static twill_status agree_on_takers(twill_comm *comm, const struct residuals *re
     return twill_allreduce(comm, taker, taker, ranks, TWILL_U64, TWILL_MIN);
 }
 
-/* Replace the residuals of all ranks by those that they bring. Collective. Returns the status. */
+/* Replace the residuals of all ranks by those that they bring, or keep them if no rank brings an
+ * export with residuals. Collective. Returns the status. */
 static twill_status import_residuals(struct twill_gradients *set, twill_comm *comm,
                                      const struct residuals *residuals)
 {
@@ -160,8 +162,8 @@ static twill_status import_residuals(struct twill_gradients *set, twill_comm *co
 }
 
 /* Return TWILL_OK if the header of an export fits the set's tensors and optimizer, and has the step
- * of the exports read before. Otherwise return TWILL_ERR_ARGUMENT. `number` is the index of the
- * export among those that this rank imports, for the message. */
+ * of the exports read before. Stores that step in import->offer. Otherwise return
+ * TWILL_ERR_ARGUMENT. `number` is the index of the export among this rank's, for the message. */
 static twill_status check_header(struct state_import *import, const struct twill_state_header *h,
                                  size_t bytes, size_t number)
 {
@@ -257,7 +259,9 @@ static twill_status check_collective(struct state_import *import, twill_status s
     return twill_set_fail(import->set, import->comm, status);
 }
 
-/* Set *all to the ranges that all ranks need or, if not `needs`, bring. Collective. */
+/* Allocate *all and set it to the ranges that all ranks need or, if not `needs`, bring, in rank
+ * order. `mine` has this rank's. Collective. Returns TWILL_OK or the error, which breaks the
+ * set. */
 static twill_status gather_ranges(struct state_import *import, const struct twill_state_range *mine,
                                   bool needs, struct twill_state_range **all)
 {
@@ -274,7 +278,8 @@ static twill_status gather_ranges(struct state_import *import, const struct twil
     return check_collective(import, status);
 }
 
-/* Exchange all ranks' offers. Returns TWILL_OK, or TWILL_ERR_ARGUMENT on all if one is bad. */
+/* Exchange all ranks' offers. Returns TWILL_OK, with offer.steps of any rank that brings state, or
+ * TWILL_ERR_ARGUMENT on all ranks if one is bad or steps differ. */
 static twill_status exchange_offers(struct state_import *import)
 {
     struct twill_gradients *set = import->set;
@@ -551,7 +556,8 @@ static twill_status plan_import(struct state_import *import)
     return plan_moves(import);
 }
 
-/* Exchange the tables and move all arrays and residuals. Returns TWILL_OK or the error. */
+/* Exchange the tables, move all arrays and residuals, and note the state's step in the set. Returns
+ * TWILL_OK or the error. */
 static twill_status run_import(struct state_import *import)
 {
     uint32_t arrays = twill_optimizer_states(&import->set->update->optimizer) + 1;

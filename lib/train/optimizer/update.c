@@ -307,7 +307,8 @@ static twill_status exchange_norms(struct twill_update_queue *queue,
     return twill_set_check(queue->set, queue->comm, status);
 }
 
-/* Update a unit's shards and start gathering the parameters. Returns TWILL_OK or the error. */
+/* Update a unit's shards and start gathering the parameters. After the last unit of its bucket,
+ * count the bucket's update. Returns TWILL_OK or the error. */
 static twill_status update_unit(struct twill_update_queue *queue,
                                 const struct twill_update_unit *unit)
 {
@@ -340,7 +341,8 @@ static void decode_unit(struct twill_gradients *set, struct twill_update_unit *u
  * before it updates anything. Sums are added in the order of the reducers, for equal bits. */
 #define NORM_EPSILON 1e-6 /* as in torch.nn.utils.clip_grad_norm_ */
 
-/* Add the squares of this rank's gradients of a unit to queue->clip.sum. */
+/* Decode a unit, if that has not been done, and add the squares of this rank's shards of its
+ * gradients to queue->clip.sum. */
 static void add_squares(struct twill_update_queue *queue, struct twill_update_unit *unit)
 {
     struct twill_gradients *set = queue->set;
@@ -379,7 +381,9 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     return TWILL_PENDING;
 }
 
-/* Return the factor that clips a step's gradients to the norm `limit`, from all reducers' sums. */
+/* Return the factor, at most 1, that clips a step's gradients to the norm `limit`, from all
+ * reducers' sums. Also store the norm in update->norm. `step` is the step's number among those with
+ * a norm. */
 static float factor_of(struct twill_gradients *set, double limit, uint64_t step)
 {
     double sum = 0;

@@ -76,9 +76,9 @@ struct twill_update_queue {
     twill_comm *comm;               /* for all-gathers and norms, as long as the set lives */
     struct twill_update_unit *unit; /* [units_most] reset, like all below, by a new division */
     uint32_t units_most;
-    uint32_t oldest; /* first unit whose parameters are not all gathered */
-    uint32_t next;   /* first unit that is not updated */
-    uint32_t end;
+    uint32_t oldest;  /* first unit whose parameters are not all gathered */
+    uint32_t next;    /* first unit that is not updated */
+    uint32_t end;     /* number of the next unit that is queued */
     uint32_t of_step; /* number of units of a step */
     uint32_t left; /* number of units of next's step that are not updated, or 0 if a step begins */
     uint32_t collected; /* number of all-gathers collected */
@@ -122,7 +122,8 @@ twill_status twill_update_open(struct twill_gradients *set);
 void twill_update_close(struct twill_gradients *set);
 /* Return whether shards of this type have f32 weights (master) besides the parameters. */
 bool twill_update_has_master(const struct twill_gradients *set, twill_type type);
-/* Prepare the updates of all buckets, which have reducers. Collective. Returns the status. */
+/* Prepare the updates of all buckets, which have reducers, and allocate the optimizer's state, all
+ * zero. Collective. Returns the status. */
 twill_status twill_update_prepare(struct twill_gradients *set);
 /* Free what twill_update_prepare() made. */
 void twill_update_unprepare(struct twill_gradients *set);
@@ -170,7 +171,8 @@ void twill_update_end_step(struct twill_gradients *set);
 void twill_update_deliver(struct twill_gradients *set, const struct twill_bucket *bucket);
 
 /* --- lib/train/optimizer/optimizer_state.c, state_import.c --- */
-/* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size. */
+/* Set *state to an export without residuals, for twill_state_restore(), and *bytes to its size. The
+ * caller frees it. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_state_save(struct twill_gradients *set, void **state, size_t *bytes);
 /* Import what twill_state_save() has saved on each rank, after the tensors were divided into other
  * buckets. `state` has `bytes` bytes on this rank, and is freed also after an error. Collective,

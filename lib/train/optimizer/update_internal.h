@@ -15,7 +15,9 @@
 #include "lib/train/optimizer/update.h"
 
 /* --- update_setup.c --- */
-/* Record that the state of all shards, master weights included, now is that of `steps` updates. */
+/* Record that the state of all shards now is that of `steps` updates. Master weights of narrow
+ * tensors belong to it. Those of f32 tensors are read from the parameters before they are next
+ * used. */
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 
 /* --- update.c --- */
@@ -26,7 +28,8 @@ size_t twill_update_tensor_first(const struct twill_gradients *set,
 struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
                                                        const struct twill_bucket *bucket,
                                                        uint32_t i, struct twill_bucket_range range);
-/* Read the master weights from the parameters where that has not been done. Between steps. */
+/* Read the master weights from the parameters where that has not been done. Where there are none,
+ * copy the caller's parameters to the set's memory. Between steps. */
 void twill_update_load(struct twill_gradients *set);
 /* --- optimizer_state.c, state_import.c --- */
 

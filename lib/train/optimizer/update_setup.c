@@ -114,7 +114,8 @@ static bool do_overlap(const unsigned char *a, const unsigned char *b, size_t b_
     return a != NULL && b != NULL && a < b + b_bytes && b < a + a_bytes;
 }
 
-/* Return TWILL_OK if all parameters have a type with an optimizer and overlap no other memory. */
+/* Return TWILL_OK if all parameters have a type with an optimizer and overlap no tensor's gradient
+ * or other parameters, else TWILL_ERR_ARGUMENT. */
 static twill_status check_parameters(struct twill_gradients *set)
 {
     for (uint32_t t = 0; t < set->tensors; t++) {
@@ -137,7 +138,8 @@ static twill_status check_parameters(struct twill_gradients *set)
 }
 
 /* Place the parameters like the gradients, from the last tensor to the first, so that those of a
- * fused bucket have the same distances. Returns TWILL_OK or the error. */
+ * fused bucket have the same distances. Then allocate their memory, zeroed. A tensor that is never
+ * fused stays in the caller's memory, if it has any. Returns TWILL_OK or the error. */
 static twill_status place_parameters(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
@@ -296,7 +298,8 @@ static twill_status prepare_segment(struct twill_gradients *set, uint32_t b, uin
                                                  bucket->type, &segment->gather));
 }
 
-/* Set where a bucket's parameters lie, and prepare its segments. Returns TWILL_OK or the error. */
+/* Set where a bucket's parameters lie, and prepare its segments and, for LARS and LAMB, the sum of
+ * its norms. Count its units in its reducer's queue. Collective. Returns TWILL_OK or the error. */
 static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
 {
     struct twill_update *update = set->update;

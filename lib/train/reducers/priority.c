@@ -75,8 +75,8 @@ static uint32_t first_agreed(const struct twill_reducer *reducer)
 }
 
 /* Read the complete exchange of which buckets are ready on all ranks, and count these as agreed.
- * Then start the next segment of the agreed bucket that comes first, if any. Returns TWILL_OK or
- * the error. */
+ * Then start the next segment of the agreed bucket that comes first. If there is none, set when the
+ * next exchange may begin. Returns TWILL_OK or the error. */
 static twill_status end_exchange(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;

@@ -360,7 +360,8 @@ static twill_status start_in_order(struct twill_reducer *reducer)
     return TWILL_OK;
 }
 
-/* Collect complete all-gathers, and wake waiting threads if any. Returns TWILL_OK or the error. */
+/* Collect complete all-gathers, and if there was one, wake the threads that wait for a bucket.
+ * Returns TWILL_OK or the error. */
 static twill_status collect_gathers(struct twill_reducer *reducer)
 {
     uint32_t collected = reducer->update->collected;

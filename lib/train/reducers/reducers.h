@@ -49,8 +49,8 @@ struct twill_reducer {
     uint32_t buckets;
     uint32_t next; /* index in order[] of the next to start, if TWILL_BUCKETS_BACKWARD */
     struct twill_reducer_flight *flight; /* [flights_most] queue of those under way, oldest first */
-    uint32_t flights_most, oldest, flights;
-    uint32_t collected; /* number of reductions collected */
+    uint32_t flights_most, oldest, flights; /* room, index of the oldest, and number */
+    uint32_t collected;                     /* number of reductions collected */
 
     /* A wait that another thread has interrupted. */
     uint64_t interrupted_ns;        /* twill_now() at its beginning, or 0 */
@@ -64,8 +64,9 @@ struct twill_reducer {
     bool exchanging;           /* the exchange is under way */
     uint64_t exchange_from_ns; /* twill_now() before which no other exchange begins */
 };
-/* Create all communicators of the set. Collective. If a later step of the commit fails on a rank,
- * the others learn it on these, so the caller's stays intact. Returns TWILL_OK or the error. */
+/* Make the reducers of the set, with all communicators. Collective. If a later step of the commit
+ * fails on a rank, the others learn it on these, so the caller's stays intact. Returns TWILL_OK or
+ * the error. */
 twill_status twill_reducers_open(struct twill_gradients *set);
 /* Divide the buckets among reducers, prepare and start these. Collective. Returns the status. */
 twill_status twill_reducers_prepare(struct twill_gradients *set);
@@ -74,7 +75,8 @@ void twill_reducers_unprepare(struct twill_gradients *set);
 /* Stop the threads of all reducers. Then, unless the set is broken, wait until nothing is under way
  * on any reducer. */
 void twill_reducers_finish(struct twill_gradients *set);
-/* Stop the threads, and destroy the reducers and their communicators. */
+/* Stop the threads, and destroy the reducers and their communicators. If the set or the caller's
+ * communicator is broken, these are broken first, so that no rank waits for another. */
 void twill_reducers_close(struct twill_gradients *set);
 /* If the set is broken and `status` is an error, have all reducers end, so that no rank waits for
  * this one. A reducer that fails does that itself. Returns `status`. This thread holds no lock. */
@@ -88,13 +90,15 @@ twill_status twill_reducer_fail(struct twill_reducer *reducer, twill_comm *comm,
 void twill_reducer_lock(struct twill_reducer *reducer);
 /* Lock a reducer if it is not locked. Returns whether it was locked by this call. */
 bool twill_reducer_try_lock(struct twill_reducer *reducer);
-/* Unlock a reducer, and start what has become ready meanwhile. */
+/* Unlock a reducer. If it has no thread, also start what has become ready meanwhile. */
 void twill_reducer_unlock(struct twill_reducer *reducer);
 /* Set `wanted`, as a bucket of the reducer has become ready, and have the reducer advanced, which
  * starts the bucket. The reducer's thread does that, or without one the thread that has the reducer
  * locked, or else this thread. */
 void twill_reducer_kick(struct twill_reducer *reducer);
-/* Collect what is complete and start what may start, with the lock held. Returns the status. */
+/* Collect what is complete and start what may start, with the lock held. If that fails, have all
+ * reducers end and return the error. If the set was broken before, end this reducer and return
+ * TWILL_ERR_BROKEN. Otherwise return TWILL_OK. */
 twill_status twill_reducer_advance(struct twill_reducer *reducer);
 /* Advance a locked reducer and its reductions once. Returns TWILL_OK or the set's failure. */
 twill_status twill_reducer_progress(struct twill_reducer *reducer);
@@ -103,12 +107,14 @@ bool twill_reducer_is_busy(const struct twill_reducer *reducer);
 /* Return how many reductions and all-gathers of parameters have been found complete and ended. Only
  * differences count, as a new division of the tensors may set parts of it to 0. */
 uint32_t twill_reducer_collected(const struct twill_reducer *reducer);
-/* Wait, with the lock held, until something under way is complete or a bucket is ready. If nothing
- * is under way, wait until `deadline` at most. Returns TWILL_OK, TWILL_PENDING then, or errors. */
+/* Wait, with the lock held, until something under way is complete, a bucket is ready, another
+ * thread wants the lock, or the set is broken. If nothing is under way, wait until `deadline` (a
+ * twill_now()) at most. Returns TWILL_OK, TWILL_PENDING at the deadline, or the error. */
 twill_status twill_reducer_wait(struct twill_reducer *reducer, uint64_t deadline);
 
 /* --- lib/train/reducers/reducer_thread.c --- */
-/* Start the reducer's thread, bound to a PU if one is left. Returns TWILL_OK or the error. */
+/* Start the reducer's thread, unless it runs, bound to a PU if one is left. Returns TWILL_OK or,
+ * after stopping the threads of all reducers, TWILL_ERR_SYSTEM. */
 twill_status twill_reducer_thread_start(struct twill_reducer *reducer);
 /* Stop the thread and wait for its end. */
 void twill_reducer_thread_stop(struct twill_reducer *reducer);
@@ -120,7 +126,8 @@ void twill_reducer_interrupt(struct twill_reducer *reducer);
 void twill_reducer_note_end(struct twill_reducer *reducer);
 /* Sleep until reducer.own.ends differs from `seen`, for a few milliseconds at most. */
 void twill_reducer_await_end(struct twill_reducer *reducer, uint32_t seen);
-/* Describe where a reducer's thread runs, from the package down, and its network endpoints. */
+/* Describe in text[bytes] where a reducer's thread runs, from the package down, and its network
+ * endpoints. */
 void twill_reducer_describe(const struct twill_reducer *reducer, char *text, size_t bytes);
 
 /* --- lib/train/reducers/priority.c --- */

@@ -103,8 +103,9 @@ struct twill_gradients_usage {
     _Atomic uint64_t bytes_converted; /* encoded and decoded */
     _Atomic uint64_t bytes_copied;    /* also by threads that mark tensors ready */
     _Atomic uint64_t ns_exposed;      /* time in calls that wait or mark tensors ready */
-    _Atomic uint32_t buckets;         /* of a step. Any thread may read this one */
-    _Atomic size_t state_bytes;       /* and this one while buckets are divided anew */
+    /* The buckets of a step, and the bytes of optimizer state here, which any thread may read. */
+    _Atomic uint32_t buckets;
+    _Atomic size_t state_bytes;
 };
 
 /* A gradient set. Made by twill_gradients_create() and freed by twill_gradients_destroy(). */
@@ -173,21 +174,25 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
                                 const char *what);
 
 /* --- lib/train/set/buckets.c --- */
-/* Allocate the arenas and place the tensors in them. Returns TWILL_OK or the error. */
+/* Allocate the arenas, zeroed, and place the tensors in them. Also make set->backward and the
+ * operation of each type. Returns TWILL_OK or the error. */
 twill_status twill_set_place(struct twill_gradients *set);
 /* Divide the tensors into buckets by the options, between steps. Returns TWILL_OK or the error. */
 twill_status twill_set_divide(struct twill_gradients *set);
 /* Free the buckets and their factors. Their requests have been freed. */
 void twill_set_free_buckets(struct twill_gradients *set);
-/* Copy a tensor into its bucket if it lies in the caller's memory. Other tensors are in place. */
+/* Record for a timeline that a tensor is ready. Copy it into its bucket, unless the bucket's memory
+ * is that of the tensor. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
-/* Copy the tensors of a bucket from the set's memory to the caller's, where these differ. */
+/* Copy the tensors of a bucket from the set's memory to the caller's, where these differ, and
+ * record that for a timeline. */
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket);
 /* Add `segments` to bucket->ended, the number of its complete segments. After the last segment of a
  * step, record the bucket's end for a timeline. */
 void twill_bucket_end(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t segments);
-/* Record an event in the calling thread's trace, about tensor or bucket `index` and its bytes. */
+/* Record an event, about tensor or bucket `index` and its bytes, in the trace of the caller's
+ * communicator. Any thread may call it. */
 void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind kind, uint32_t index,
                       size_t bytes);
 /* Return tensor i of a bucket. */

@@ -60,7 +60,7 @@ struct twill_coder {
     int threads;     /* most OpenMP threads */
 };
 
-/* Return a coder for a twill_compression other than none. */
+/* Return a coder for a twill_compression other than none, with scale 1 and one thread. */
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
                                   bool feedback);
@@ -76,8 +76,9 @@ static inline bool twill_coder_keeps(const struct twill_coder *coder)
 {
     return coder->feedback || coder->kind == TWILL_CODING_SPARSE;
 }
-/* Encode `count` gradients to `codes` as narrow values or blocks, not lists. With feedback, first
- * adds residual[] to them, and then sets that to what the codes lack. */
+/* Encode `count` gradients, times coder->scale, to `codes` as narrow values or blocks, not lists.
+ * With feedback, first adds residual[] to them, and then sets that to what the codes lack. Without,
+ * `residual` is not used. */
 void twill_encode(const struct twill_coder *coder, void *codes, const float *gradient,
                   float *residual, size_t count);
 /* Add the scaled gradients to residual[], which is first set to 0 here unless the coder has
@@ -116,8 +117,8 @@ static inline bool twill_search_is_over(const struct twill_step_search *search)
 }
 /* Record the time of a step with candidate search->at. Return true, and increment search->at, if
  * the candidate has had all its steps and may_change. The caller must then change to the new
- * candidate or, if twill_search_is_over(), end the search, and call twill_search_restart(). Return
- * false otherwise. */
+ * candidate or, if twill_search_is_over(), end the search, and call twill_search_restart().
+ * Otherwise call twill_search_restart() here and return false. */
 bool twill_search_end_step(struct twill_step_search *search, bool may_change);
 /* Note that the next step begins. */
 void twill_search_restart(struct twill_step_search *search);
