@@ -125,7 +125,8 @@ void twill_agent_receive(struct twill_front_host *host)
         twill_stream_end(&host->said);
 }
 
-/* Wait for the agent's end. Returns its wait status (0: not known), or -1 if it lives too long. */
+/* Wait up to time_ns for the agent's end, and print its standard error. Returns its wait status (0:
+ * not known), and host->pid is 0. Returns -1 if it lives longer. */
 static int await_end(struct twill_front_host *host, uint64_t time_ns)
 {
     int status;

@@ -32,7 +32,8 @@ void twill_launch_unbind(struct twill_launch *launch, int rank, int cause)
                       rank, strerror(cause));
 }
 
-/* Append ", NAME UNIT" at text[used] unless UNIT is -1 (several). Returns the text's length. */
+/* Append ", NAME UNIT" at text[used] unless UNIT is negative (several). Returns the text's length,
+ * which may exceed `bytes`. */
 static size_t add_unit(char *text, size_t bytes, size_t used, const char *name, int unit)
 {
     if (unit < 0 || used >= bytes)
@@ -62,7 +63,8 @@ static void report_binding(const struct twill_launch *launch, const struct twill
     }
 }
 
-/* Choose the CPUs of each rank, or leave all ranks unbound and record the reason. */
+/* Choose the CPUs of each rank, or leave all ranks unbound and record the reason. No reason is
+ * recorded if --oversubscribe allows more ranks than cores. */
 static void choose_binding(struct twill_launch *launch, const struct twill_topology *topology)
 {
     static const enum twill_bound_to to[] = {

@@ -146,7 +146,8 @@ int twill_elastic_waiting(const struct twill_launch *launch, int *joining)
     return waiting;
 }
 
-/* Report to the twillrun in front that a file was written or removed. */
+/* In a host agent, report to the twillrun in front that a file was written (`made`), with its
+ * contents `text`, or removed. Elsewhere do nothing. */
 static void send_change(const struct twill_launch *launch, const char *name, bool made,
                         const char *text, size_t bytes)
 {
@@ -233,7 +234,8 @@ void twill_elastic_apply(const struct twill_launch *launch, const struct twill_f
     }
 }
 
-/* Remove the files of a process of this host, and report its end. */
+/* Remove the files of a process of this host. In a host agent, report its end to the twillrun in
+ * front. */
 static void forget_process(const struct twill_launch *launch,
                            const struct twill_elastic_process *process)
 {

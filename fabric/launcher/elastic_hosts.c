@@ -100,7 +100,8 @@ static int count_free(const struct twill_front *front, int site)
     return free_places;
 }
 
-/* Return where to start a rank again, or -1: its host, else the one with the most free places. */
+/* Return the host on which to start a rank again. That is its own host if it runs, else the one
+ * with the most free places. Returns -1 if none has a free place, unless --oversubscribe is set. */
 static int choose_site(const struct twill_front *front, int rank)
 {
     int own = front->options->place[rank], best = 0;

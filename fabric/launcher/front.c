@@ -155,7 +155,8 @@ static void host_started(struct twill_front *front, struct twill_front_host *hos
     front->unbound = front->unbound || frame->bytes > 0;
 }
 
-/* Handle the end of a rank, which may be replaced. If it is the first failure, end the job. */
+/* Handle the end of a rank. If it failed, --elastic may replace it. If not, and it is the first
+ * failure, print it and end the job. */
 static void ended(struct twill_front *front, struct twill_front_host *host,
                   const struct twill_frame *frame)
 {
@@ -336,7 +337,8 @@ static void give_up_host(struct twill_front *front, struct twill_front_host *hos
     twill_agent_end(host, host->local ? TWILL_AGENT_END_NS : 0);
 }
 
-/* Probe hosts that are silent for too long, or give them up. */
+/* Probe hosts that are silent for too long, or give them up. Also end a question whether ranks are
+ * left, if the hosts have not answered in time. */
 static void check_silence(struct twill_front *front)
 {
     uint64_t now = twill_now();
@@ -365,7 +367,9 @@ static uint64_t silence_deadline(const struct twill_front *front)
     return until;
 }
 
-/* Forward signals to all hosts. SIGTERM or a second SIGINT ends the job. */
+/* Forward signals to all hosts. SIGTERM or a second SIGINT ends the job. Before a host has its
+ * command to start ranks, any signal but SIGUSR1, SIGUSR2 and SIGCHLD ends it, with exit code 128 +
+ * its number. */
 static void read_front_signals(struct twill_front *front)
 {
     struct signalfd_siginfo info;
@@ -388,7 +392,8 @@ static void read_front_signals(struct twill_front *front)
     }
 }
 
-/* Forward standard input to the host of rank 0. */
+/* Read standard input once, as much as the window allows, and queue it for the host of rank 0. An
+ * empty frame shows its end. */
 static void forward_stdin(struct twill_front *front, struct twill_front_host *root)
 {
     char data[16384];
@@ -461,7 +466,7 @@ static bool front_turn(struct twill_front *front)
     return true;
 }
 
-/* Allocate the state, draw the key and take the signals. Returns false after a message. */
+/* Allocate the state, draw the key and take the signals. Returns true, or false after a message. */
 static bool open_front(struct twill_front *front)
 {
     const struct twill_options *options = front->options;

@@ -37,7 +37,7 @@ struct twill_front_host {
 struct twill_front {
     const struct twill_options *options;
     struct twill_front_host *host; /* [sites] */
-    struct twill_child *child;     /* [places] only `out` and `undecided` are used */
+    struct twill_child *child;     /* [places] by rank */
     bool *living;                  /* [places] rank has not ended */
     struct pollfd *polls;
     char key[TWILL_JOB_TEXT], where[80]; /* TWILL_JOB; "address port" of rank 0, once known */
@@ -63,22 +63,27 @@ struct twill_front {
 };
 /* Queue a frame without data, and send it as far as the pipe takes it. */
 void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value);
-/* Queue a frame for all hosts whose agents start ranks, except `but`, which may be NULL. */
+/* Queue a frame for all hosts whose agents were sent the command to start ranks and are not done,
+ * except `but`, which may be NULL. */
 void twill_front_pass(struct twill_front *front, const struct twill_front_host *but,
                       const struct twill_frame *frame);
 /* Record a failure. Returns whether it is the first, which decides the exit code. */
 bool twill_front_fail(struct twill_front *front, int code);
-/* End all ranks, with a grace period in ns. Hosts that have not started them end at once. */
+/* Make all hosts end their ranks, with a grace period in ns. End the agents of hosts that have not
+ * started them at once. Does nothing if the job is ending already. */
 void twill_front_end(struct twill_front *front, uint64_t grace_ns);
-/* Start the host agent, through the agent program or directly. Returns false after a message. */
+/* Start the host agent, through the agent program or, on this host, directly, and fill in *host.
+ * Returns true, or false after a message. */
 bool twill_agent_start(struct twill_front_host *host, const struct twill_options *options,
                        const struct twill_site *site, const sigset_t *mask);
-/* Print what the agent has written to standard error. */
+/* Print what the agent has written to standard error, and close that at its end. */
 void twill_agent_receive(struct twill_front_host *host);
-/* Write how the agent ended, as the end of a sentence. Waits for its end for up to a second. */
+/* Write how the agent ended, as a clause for messages. Waits for its end for up to
+ * TWILL_AGENT_REAP_NS. */
 void twill_agent_how(struct twill_front_host *host, const struct twill_options *options, char *text,
                      size_t bytes);
-/* Close the pipes, at which the host agent ends, and wait for the agent. Kill it after time_ns. */
+/* Close the pipes, at which the host agent ends, and wait for the agent. Kill it after time_ns.
+ * Print the rest of its standard error, and mark the host as idle, without ranks. */
 void twill_agent_end(struct twill_front_host *host, uint64_t time_ns);
 /* Return the number of ranks that have not ended. */
 int twill_front_alive(const struct twill_front *front);

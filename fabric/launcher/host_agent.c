@@ -245,7 +245,8 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
     return twill_pipe_put(launch->link, TWILL_FRAME_READY, 0, 0, where, strlen(where));
 }
 
-/* Run the ranks from start to end. Returns false, after a message, if they were not started. */
+/* Run the ranks from start to end. Returns false, after a message, if they could not be prepared.
+ * Returns true also if no START came, or one could not be started, which is reported in a frame. */
 static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     const struct pollfd nothing[TWILL_HOST_AGENT_POLLS] = {{.fd = -1}};

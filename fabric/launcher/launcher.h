@@ -56,11 +56,12 @@ struct twill_program {
     char **words; /* with its arguments, NULL-terminated, in options' command */
 };
 
-/* The parsed command line, or the part of it that a host agent got. Only place[] changes later. */
+/* The parsed command line, or the part of it that a host agent got. A variable of main(), or part
+ * of struct twill_host_job. Afterwards only `files` is set, and --elastic changes place[]. */
 struct twill_options {
     int ranks;
-    int least, most; /* --elastic: ranks that suffice, ranks to keep; most 0: off */
-    bool label, serve;
+    int least, most;       /* --elastic: ranks that suffice, ranks to keep; most 0: off */
+    bool label, serve;     /* "[RANK] " before each line of output; be a host agent */
     bool check, json;      /* check the hosts instead of running a program; as JSON */
     const char *json_file; /* with json: file for it, so the page is also printed; or NULL */
     bool report;           /* print the cores that each rank is bound to */
@@ -88,20 +89,22 @@ struct twill_stop_request {
     uint64_t until_ns; /* when output that is still not written is dropped; 0: not known yet */
 };
 
-/* Standard output or error of a rank or an agent, from a pipe, and its incomplete last line. */
+/* Standard output or error of a rank, or standard error of an agent, from a pipe, with its
+ * incomplete last line. Part of struct twill_child or twill_front_host. */
 struct twill_stream {
-    int from;                /* -1: at its end, or on another host */
+    int from;                /* -1: at its end, or there is no pipe here */
     int to;                  /* STDOUT_FILENO or STDERR_FILENO */
     int rank;                /* rank that writes it */
     struct twill_pipe *link; /* pipe to forward it to as frames, or NULL */
     const char *label;       /* text before each line, may be empty */
-    bool relayed;            /* from another host: plain text, without TWILL_COMPLAINT */
+    bool relayed;            /* of an agent: written as plain text, without TWILL_COMPLAINT */
     bool lost;               /* it can no longer be written */
     char *line;
     size_t used, capacity;
 };
 
-/* A rank on this host. An element of launch->child[]. */
+/* A rank on this host, in launch->child[]. Also a rank of any host, in front->child[], where only
+ * `rank`, `label`, `out` and `undecided` are used. */
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
     int rank;
@@ -116,7 +119,8 @@ struct twill_child {
 
 #define TWILL_JOB_TEXT 65 /* the key of a job in hex, with its end */
 #define TWILL_RESTARTS 10 /* most restarts of --elastic in a short time */
-/* The new processes that --elastic has started in place of failed ranks. */
+/* The restarts of a job with --elastic. Each starts processes in place of one failed rank or of
+ * several. Part of struct twill_launch or twill_front. */
 struct twill_restarts {
     unsigned count;
     uint64_t at_ns[TWILL_RESTARTS]; /* times of the last ones */
@@ -220,7 +224,8 @@ void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS]);
 /* Write queued output as far as standard output and error take it without blocking. Drop the rest
  * if the user has asked twice to stop, or once and stop_request->until_ns has passed. */
 void twill_output_flush(const struct twill_stop_request *stop_request);
-/* Wait until all is written or dropped. Returns true, or false if output is lost. */
+/* Wait until all is written or dropped, which also happens at a pending SIGINT or SIGTERM. Returns
+ * false if writing has failed, else true, also if output was dropped. */
 bool twill_output_drain(const struct twill_stop_request *stop_request);
 /* Parse the command line. Returns 0 to continue, else -1, and the program must exit with *code. */
 int twill_options_read(struct twill_options *options, int argc, char **argv, int *code);
@@ -251,9 +256,9 @@ bool twill_sites_add(struct twill_options *options, const char *list);
  * wrong, the file cannot be read, or it names no host. */
 bool twill_sites_read(struct twill_options *options, const char *path);
 /* Set the number of ranks, unless it was given, to the sum of the slots of the hosts. Place the
- * ranks on the hosts, in options->place. If several sites are names of this host, give all their
- * ranks and slots to the first of them. Returns true, or false after a message if the hosts have
- * too few places or there is no memory. */
+ * ranks on the hosts, in options->place. Find out which sites are this host. If several sites are
+ * names of this host, give all their ranks and slots to the first of them. Returns true, or false
+ * after a message if the hosts have too few places or there is no memory. */
 bool twill_sites_place(struct twill_options *options);
 /* Return whether a host has ranks, or may get some with --elastic. */
 bool twill_site_is_used(const struct twill_options *options, int site);
@@ -293,7 +298,8 @@ int twill_launch_supervise(struct twill_launch *launch);
 void twill_launch_signal(struct twill_launch *launch, int number);
 /* Begin to end the job, with SIGTERM after after_ns and SIGKILL later. Never delays an end. */
 void twill_launch_end(struct twill_launch *launch, uint64_t after_ns);
-/* Record how many processes of this cgroup the kernel has killed for lack of memory, if known. */
+/* Set launch->oom_kills to how many processes of this cgroup the kernel has killed for lack of
+ * memory, or to UINT64_MAX if that is not known. */
 void twill_oom_open(struct twill_launch *launch);
 
 /* --- elastic_folder.c: --elastic, files --- */
@@ -311,9 +317,11 @@ void twill_elastic_put_over(const struct twill_launch *launch);
 /* Return how many children are not in the job, because they or children of theirs wait for that.
  * *joining counts those with a handle, with which they may enter the job at any moment. */
 int twill_elastic_waiting(const struct twill_launch *launch, int *joining);
-/* Handle the changes that inotify reports about the folder of --elastic. */
+/* Read the changes that inotify reports about the folder of --elastic. A host agent reports those
+ * that matter on other hosts to the twillrun in front. Then call twill_elastic_check(). */
 void twill_elastic_receive(struct twill_launch *launch);
-/* Write a change on another host (TWILL_FRAME_FILE) into the folder. */
+/* Write or remove files in the folder by a change on another host, the data of a frame
+ * TWILL_FRAME_FILE. Ignores one that does not concern this host. */
 void twill_elastic_apply(const struct twill_launch *launch, const struct twill_frame *frame);
 /* Remove the files of processes of this host that wait to join the job and have ended. Do the same
  * for processes that wait in process group `group`, even if they live. A host agent also reports
@@ -359,7 +367,8 @@ void twill_elastic_dismiss(struct twill_launch *launch);
  * whose replacement was postponed. If all processes only wait to join, end the job. Then kill the
  * waiting ones if a rank has ended with status 0, else the job has failed. */
 void twill_elastic_check(struct twill_launch *launch);
-/* Return when to call twill_elastic_check() although nothing has changed, or UINT64_MAX. */
+/* Return the twill_now() at which to call twill_elastic_check() although nothing has changed, 0 for
+ * at once, or UINT64_MAX for never. */
 uint64_t twill_elastic_deadline(const struct twill_launch *launch);
 
 /* Open launch->rank_socket, for ranks in twill_init(). Returns false after a message, else true. */
@@ -369,7 +378,9 @@ void twill_rank_socket_close(struct twill_launch *launch);
 /* Notify the ranks that a rank of any host has ended, and how. Does nothing the second time. */
 void twill_rank_socket_notify(struct twill_launch *launch, int rank, const char *how);
 
-/* Record that a rank (-1: not known) has sent a line, which is printed once all ranks have. */
+/* Record that a rank (-1: not known) has sent a line of the library, of `bytes` bytes. It is
+ * printed once all ranks have sent it, one sends it again, its place is needed for another line, or
+ * twill_sayings_print() finds it due. */
 void twill_sayings_add(struct twill_sayings *sayings, int rank, const char *data, size_t bytes);
 /* Print the lines that are due at twill_now() `now`, or all lines if it is UINT64_MAX. */
 void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
@@ -378,7 +389,8 @@ void twill_sayings_print(struct twill_sayings *sayings, uint64_t now);
 uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 
 /* --- host_agent.c: ranks of a job that a twillrun on another host runs --- */
-/* Run a job from standard input on this host, as its agent. Returns the exit code, 0 or 1. */
+/* Run the ranks of a job that comes as frames on standard input, as the agent of this host. Returns
+ * the exit code, 0 or 1, which is not that of a rank. */
 int twill_host_agent_run(void);
 #define TWILL_HOST_AGENT_POLLS 3
 /* Fill the entries that a host agent polls in addition to its ranks. Elsewhere they are -1. */
@@ -392,19 +404,21 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
 /* Run a job on several hosts, through their agents. Returns the exit code of twillrun. */
 int twill_front_run(const struct twill_options *options);
 
-/* Choose the CPUs that each rank here is bound to, or note why not. Print them if requested. */
+/* Choose the CPUs that each rank here is bound to, or note in launch->unbound why not. Print them
+ * if requested. A single rank is not bound, nor are any with --bind none. */
 void twill_launch_bind(struct twill_launch *launch);
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */
 void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
 /* Bind the calling process to the CPUs that were chosen for child[index]. Does nothing if none
  * were. Returns true, or false with errno set if the kernel refuses it. */
 bool twill_child_bind(const struct twill_launch *launch, int index);
-/* Read from the pipe and write whole, labelled lines, or forward frames. Returns false at its end
- * or if output is lost, or true. */
+/* Read from the pipe what there is, up to a limit, and write whole, labelled lines, or queue frames
+ * for stream->link. Returns false at its end or if output is lost, else true. */
 bool twill_stream_move(struct twill_stream *stream);
-/* Write data in whole, labelled lines, and keep the rest. Returns false if output is lost. */
+/* Write data in whole, labelled lines, and keep the rest. Returns false if output is lost, else
+ * true. */
 bool twill_stream_add(struct twill_stream *stream, const char *data, size_t bytes);
-/* Write the incomplete line and close the stream. */
+/* Write the incomplete line, close the pipe and free the line. May be called again. */
 void twill_stream_end(struct twill_stream *stream);
 
 /* A job, as the agent of one host parses it from its standard input. A variable of the agent, which

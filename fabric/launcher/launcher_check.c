@@ -25,7 +25,8 @@ static void add_check_words(struct check_words *words, const char *word, const c
         words->word[words->count++] = one;
 }
 
-/* Write the path of twill-check in a folder relative to twillrun. Returns false if too long. */
+/* Write the path of twill-check in `folder`, relative to the folder of twillrun, whose path is
+ * `launcher`. Returns false if it is too long, else true. */
 static bool path_beside(char path[PATH_MAX], const char *launcher, const char *folder)
 {
     const char *slash = strrchr(launcher, '/');

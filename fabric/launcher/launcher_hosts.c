@@ -16,7 +16,8 @@
 
 #define MOST_NAME 255
 
-/* Return whether a text is a name, an address or user@name. A dash would make it an option. */
+/* Return whether a text has only characters of a name, an address or user@name. A dash at its
+ * beginning would make it an option. */
 static bool host_name_is_valid(const char *text, size_t bytes)
 {
     static const char good[] =
@@ -215,7 +216,8 @@ static bool read_slots(const char *word, int *slots, int *most)
     return false;
 }
 
-/* Parse an entry of --hosts or "name slots=2 max_slots=4", up to a #. False after a message. */
+/* Add the host of a line, an entry of --hosts or "name slots=2 max_slots=4", up to a #. Changes the
+ * line. Returns true, also if it is empty, or false after a message. */
 static bool add_line(struct twill_options *options, const char *where, char *line)
 {
     int slots = 0, most = 0;

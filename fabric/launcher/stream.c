@@ -15,7 +15,9 @@ static void write_all(struct twill_stream *stream, const char *data, size_t byte
     stream->lost = stream->lost || !twill_output_put(stream->to, data, bytes);
 }
 
-/* Write label and line, in one write if possible, so that lines of ranks do not mix. */
+/* Write label and line, in one write if possible, so that lines of ranks do not mix. A missing line
+ * end is added if there is a label. A relayed line is written as plain text without
+ * TWILL_COMPLAINT, and `line` is changed. */
 static void line_write(struct twill_stream *stream, char *line, size_t bytes)
 {
     char small[2048];
@@ -45,7 +47,7 @@ static void line_write(struct twill_stream *stream, char *line, size_t bytes)
         write_all(stream, "\n", 1);
 }
 
-/* Write all complete lines, and a line of the maximum length, and keep the rest. */
+/* Write all complete lines, and an incomplete one of MAX_CAPACITY bytes, and keep the rest. */
 static void write_lines(struct twill_stream *stream)
 {
     char *begin = stream->line, *end;

@@ -279,7 +279,8 @@ void twill_launch_signal(struct twill_launch *launch, int number)
         twill_launch_end(launch, 0);
 }
 
-/* Handle pending signals and all ranks that have ended. */
+/* Forward pending signals to the ranks by twill_launch_signal(), and handle all ranks that have
+ * ended. */
 static void read_launch_signals(struct twill_launch *launch)
 {
     struct signalfd_siginfo info;
@@ -386,7 +387,9 @@ static bool launch_turn(struct twill_launch *launch, struct pollfd *polls)
     return true;
 }
 
-/* Read the rest of the output, without waiting for children of ranks that hold a pipe open. */
+/* Read the rest of the output, without waiting for children of ranks that hold a pipe open. Print
+ * the lines of the library that wait. Without a host agent, wait until all is written, and set the
+ * exit code to 1 if labelled output was lost. */
 static void drain_outputs(struct twill_launch *launch)
 {
     for (int i = 0; i < 2 * launch->here; i++) {

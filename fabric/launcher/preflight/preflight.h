@@ -69,7 +69,7 @@ struct preflight_link {
 /* The times of messages between two ranks of the test job, a < b. An element of job->pair[]. */
 struct preflight_pair {
     int a, b;
-    double round_trip_us, megabytes; /* MB/s */
+    double round_trip_us, megabytes; /* medians; the latter in MB/s */
 };
 
 /* The test job and its results. Part of struct preflight, which preflight_close() frees. */
@@ -118,7 +118,8 @@ extern const struct preflight_check_kind preflight_checks[PREFLIGHT_CHECK_COUNT]
 bool preflight_open(struct preflight *all, int hosts);
 /* Free all that *all has, and clear it. */
 void preflight_close(struct preflight *all);
-/* Run all checks on what is known, add their findings to all->finding, and set all->checked[]. */
+/* Run all checks on what is known, and add their findings to all->finding. Set all->checked[] to
+ * which had something to look at, and all->no_memory if a finding was lost. */
 void preflight_look(struct preflight *all);
 /* Return the number of findings that are problems, or warnings if `problems` is false. */
 size_t preflight_count(const struct preflight *all, bool problems);
@@ -144,7 +145,8 @@ double preflight_deviation(const double *value, size_t n, double median);
 int preflight_print_page(const struct preflight *all, FILE *out);
 /* Print the results as JSON. Returns the exit code, 0 without problems, else 1. */
 int preflight_print_json(const struct preflight *all, FILE *out);
-/* Write the title, such as "4 hosts, 8 ranks: ready" or "2 problems, 1 warning". */
+/* Write the title of the results. It is such as "4 hosts, 8 ranks: ready" or "2 problems", with ",
+ * 1 warning" behind either if there is one. */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 
 /* The task of preflight_collect(), from the command line of twill-check. */
@@ -158,11 +160,16 @@ struct preflight_request {
     struct rlimit files;   /* limit of open files for the twillruns; the front raises its own */
     char **common;         /* options of twillrun, NULL-terminated */
 };
-/* Ask the hosts, run the test job and fill in *all. Returns false after a message, else true. */
+/* Ask the hosts, run the test job and fill in *all. Silent hosts and a failed test job are only
+ * recorded there. Returns false if there is no memory or, after a message, if a twillrun cannot be
+ * started, else true. */
 bool preflight_collect(struct preflight *all, const struct preflight_request *request);
-/* Be the agent on a host, until standard input ends: answer the front. Returns the exit code. */
+/* Be the agent on a host. Print what this process is bound to and, if its LOCAL_RANK is 0, the
+ * facts, and answer the front until standard input ends. `program` is the user's, or NULL. Returns
+ * the exit code, 0 or 1. */
 int preflight_agent(const char *program);
-/* Be a rank of the test job, and report the results. Returns the exit code, 0 or 1. */
+/* Be a rank of the test job, and print its results as a line of JSON. Returns the exit code, 0 or
+ * 1, after a message if the job failed. */
 int preflight_rank_run(void);
 
 #endif

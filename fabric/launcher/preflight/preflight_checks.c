@@ -110,7 +110,8 @@ static struct usual find_usual(const struct preflight *all)
     return usual;
 }
 
-/* Return the finding with these words, made if need be, or NULL without memory, which is noted. */
+/* Return the finding with the check, words and kind of *wanted, made if need be. Without memory,
+ * return NULL and set all->no_memory. */
 static struct preflight_finding *find_or_make(struct preflight *all,
                                               const struct preflight_finding *wanted)
 {
@@ -270,7 +271,8 @@ static bool look_at_shm(const struct look *look, const struct preflight_facts *f
     return true;
 }
 
-/* Add a warning if ranks of the host may not read each other's memory. Returns true. */
+/* Add a warning if the host has two ranks or more and they may not read each other's memory.
+ * Returns true. */
 static bool look_at_cma(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->cma_error == 0 || host_of(look)->ranks < 2)

@@ -207,7 +207,8 @@ static bool start_agents(struct preflight_front *front)
     return true;
 }
 
-/* Ask each host for the time, which it answers at once. */
+/* Ask each host for the time, which it answers at once, CLOCK_ROUNDS times, and wait for the
+ * replies. take_clock() keeps the best of each host. */
 static void ask_clocks(struct preflight_front *front)
 {
     for (int round = 0; round < CLOCK_ROUNDS; round++) {
@@ -420,7 +421,8 @@ static void run_job(struct preflight *all, const struct preflight_request *reque
     free(chosen);
 }
 
-/* Store the hosts' facts, clocks and connections, as the agents report them, in front->all. */
+/* Store the hosts' facts, clocks and connections, as the agents report them, in front->all. If
+ * there is one host or none answers, no connections are made. */
 static void ask_agents(struct preflight_front *front)
 {
     const struct preflight *all = front->all;

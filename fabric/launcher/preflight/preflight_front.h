@@ -32,11 +32,13 @@ bool preflight_program_start(struct preflight_program *program, const char *cons
 /* Write `command`, as it is, to a program's standard input. Gives up without a message if the
  * program has ended or reads too little for a second, so that its reply will be missing. */
 void preflight_program_tell(struct preflight_program *program, const char *command);
-/* Read the output of n programs and pass its lines to handle(), until no program that still has
- * output owes a reply, or until_ns. */
+/* Read the output of n programs and pass its lines of JSON to handle(). Stop at until_ns, or when
+ * no program whose output has not ended owes a reply. Keeps the beginning of their standard
+ * error. */
 void preflight_programs_wait(struct preflight_program *program, int n, uint64_t until_ns,
                              preflight_line_fn handle, void *user);
-/* End the programs, by closing their input, after patience_ns by SIGTERM and at last by SIGKILL. */
+/* End the programs, by closing their input, after patience_ns by SIGTERM and at last by SIGKILL.
+ * Then close their other files and free their lines. What they wrote to standard error stays. */
 void preflight_programs_end(struct preflight_program *program, int n, uint64_t patience_ns);
 /* Write a program's standard error to `text` as one line, without twillrun's prefixes. */
 void preflight_program_said(const struct preflight_program *program, const char *host, char *text,

@@ -111,7 +111,8 @@ static void handle_lines(struct preflight_program *program, int index, preflight
     memmove(program->line, program->line + done, program->used);
 }
 
-/* Read a program's output once and handle its complete lines. Sets program->over at its end. */
+/* Read a program's output once and handle its complete lines. Sets program->over at its end, or if
+ * a line is too long or there is no memory. */
 static void read_output(struct preflight_program *program, int index, preflight_line_fn handle,
                         void *user)
 {
@@ -183,7 +184,8 @@ void preflight_programs_wait(struct preflight_program *program, int n, uint64_t 
     free(polls);
 }
 
-/* Wait for the ends of programs, at most time_ns. Returns how many are left. */
+/* Wait for the ends of programs, at most time_ns, and read their standard error meanwhile. Returns
+ * how many have not ended. */
 static int await_ends(struct preflight_program *program, int n, uint64_t time_ns)
 {
     for (uint64_t until = twill_now() + time_ns;;) {

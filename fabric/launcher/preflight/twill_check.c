@@ -102,7 +102,8 @@ static int print_results(const struct preflight *all, const struct preflight_req
     return fflush(stdout) == 0 ? code : EXIT_COULD_NOT_RUN;
 }
 
-/* Raise the limit of open files, as the front needs three for each host. */
+/* Raise this process's limit of open files, as the front needs three for each host. Keep the former
+ * limit in request->files, for the twillruns. */
 static void allow_files(struct preflight_request *request)
 {
     struct rlimit most = {.rlim_cur = RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
