@@ -42,7 +42,8 @@ static uint32_t power_of_x(uint64_t n)
     return power;
 }
 
-/* Return the remainder of a stream after `bytes` (8 or more) zeros. */
+/* Return the remainder of a stream, whose remainder is `crc`, after `bytes` more bytes of zeros,
+ * which are 8 or more. */
 static uint32_t append_zeros(uint32_t crc, size_t bytes)
 {
     return (uint32_t)_mm_crc32_u64(0, multiply_gf2(crc, power_of_x(8 * (uint64_t)bytes - 33)));

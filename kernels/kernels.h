@@ -103,7 +103,8 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
                          const void *src, const void *factor, bool rounds, size_t count,
                          int threads);
-/* Copy bytes that do not overlap, unless dst is src. See twill_reduction for the last two. */
+/* Copy bytes, which do not overlap, or do nothing if dst is src. `flags` are those of enum
+ * twill_kernel_flags. At most `threads` OpenMP threads share the work. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
 /* Reduce nsrc sources whose elements have type `type` to dst, divided for TWILL_AVG and rounded.

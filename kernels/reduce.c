@@ -18,6 +18,7 @@ enum { IS_ALONE, IS_PAIRED };
 /* Elements that are widened at a time. Eight sources take 15 KiB of stack, which fits L1. */
 #define WIDE_COUNT ((size_t)480)
 
+/* Return whether bit `member` of a set is 1. */
 static bool in(uint32_t set, unsigned member)
 {
     return set >> member & 1;
@@ -74,7 +75,8 @@ static size_t source_element(const struct reduce_job *job, unsigned s)
     return in(job->wide, s) ? sizeof(float) : job->element;
 }
 
-/* Reduce at most WIDE_COUNT elements, widening narrow sources and narrowing a final result. */
+/* Reduce at most WIDE_COUNT elements, widening narrow sources to f32. A partial result stays f32. A
+ * final one is multiplied by *reduction->after, if that is given, and narrowed. */
 static void reduce_mixed(const struct reduce_job *job, void *dst, const void *const *src, size_t n)
 {
     float wide[TWILL_KERNEL_MAX_SOURCES][WIDE_COUNT] TWILL_ALIGNED(64);

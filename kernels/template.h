@@ -40,8 +40,9 @@
 #define LANES      ((size_t)TWILL_PASTE(lanes, MATH))
 
 #ifdef LOGIC
-/* Return `a op b` for two registers. Logical AND and OR only give zero or nonzero here, by a
- * minimum and by a bitwise OR. NAME(finish)() later makes that 0 or 1. */
+/* Return `a op b` for two registers. An average is a sum until NAME(finish)() divides it. Logical
+ * AND and OR only give zero or nonzero here, by a minimum and by a bitwise OR. NAME(finish)() later
+ * makes that 0 or 1. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {
@@ -97,7 +98,8 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
 }
 #endif
 
-/* Reduce `vectors` registers at `at`. All loads come before the stores, as dst may be a source. */
+/* Reduce `vectors` registers of each source, from element `at` on, and store the result to each
+ * destination. All loads come before the stores, as dst may be a source. */
 TWILL_INLINE void NAME(batch)(void *const *dst, unsigned ndst, const void *const *src,
                               unsigned nsrc, size_t at, unsigned vectors, twill_op op,
                               uint32_t divisor, bool stream)
@@ -137,7 +139,8 @@ TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *c
     return at;
 }
 
-/* Reduce n elements, fewer than a register holds. */
+/* Reduce n elements of each source, from element `at` on, and store the result to each destination.
+ * They are fewer than a register holds. */
 TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
                              size_t at, size_t n, twill_op op, uint32_t divisor)
 {
@@ -155,7 +158,8 @@ TWILL_INLINE bool NAME(streams)(const void *dst, unsigned flags)
     return (flags & TWILL_KERNEL_STREAM) && (uintptr_t)dst % sizeof(VALUE) == 0;
 }
 
-/* Return the elements before the first register boundary of dst, 0 if aligning would not pay. */
+/* Return the number of elements before the first register boundary of dst, or 0 if aligning dst
+ * would not pay or is impossible. */
 TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
 {
     if ((!stream && count * sizeof(VALUE) < TWILL_ALIGN_FROM) ||
@@ -164,9 +168,10 @@ TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
     return (-(uintptr_t)dst % (LANES * sizeof(VALUE))) / sizeof(VALUE);
 }
 
-/* Reduce whole batches, after aligning dst. Returns where they end. Hot types have loops of
- * constant length for the usual two to four sources, which keep the pointers in registers.
- * Streaming is limited by memory, so one loop for any number of sources is as fast. */
+/* Reduce the first elements up to a register boundary of dst, and then whole batches. Returns the
+ * index of the first element that is left. Hot types have loops of constant length for the usual
+ * two to four sources, which keep the pointers in registers. Streaming is limited by memory, so one
+ * loop for any number of sources is as fast. */
 TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, size_t count,
                                twill_op op, uint32_t divisor, bool stream)
 {

@@ -171,6 +171,7 @@ TWILL_INLINE vector_f32 min_f32(vector_f32 a, vector_f32 b)
     return (vector_f32)BITS(or)((vector_i32)MM(min_ps)(a, b), (vector_i32)MM(min_ps)(b, a));
 }
 
+/* Return the minimum, or NaN if an element is NaN, as min_f32() does. */
 TWILL_INLINE vector_f64 min_f64(vector_f64 a, vector_f64 b)
 {
     return (vector_f64)BITS(or)((vector_i64)MM(min_pd)(a, b), (vector_i64)MM(min_pd)(b, a));
@@ -185,13 +186,15 @@ TWILL_INLINE vector_f32 max_f32(vector_f32 a, vector_f32 b)
                                   MM(set1_epi32)(INT32_MIN));
 }
 
+/* Return the maximum, or NaN if an element is NaN, as max_f32() does. */
 TWILL_INLINE vector_f64 max_f64(vector_f64 a, vector_f64 b)
 {
     return (vector_f64)or_but_and((vector_i64)MM(max_pd)(a, b), (vector_i64)MM(max_pd)(b, a),
                                   MM(set1_epi64x)(INT64_MIN));
 }
 
-/* Multiply 64 bits by 32-bit products: low * low, plus the two cross products shifted up. */
+/* Multiply 64-bit integers, and keep the lower 64 bits of each product. It is the product of the
+ * lower halves plus the two cross products shifted up. */
 TWILL_INLINE vector_i64 mul_i64(vector_i64 a, vector_i64 b)
 {
     vector_i64 cross = MM(add_epi64)(MM(mul_epu32)(MM(srli_epi64)(a, 32), b),
@@ -231,7 +234,8 @@ DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* Copy, with STREAM past the caches. memcpy() does small copies and unaligned ends. */
+/* Copy, with TWILL_KERNEL_STREAM past the caches, or do nothing if dst is src. memcpy() does small
+ * copies and unaligned ends. */
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     char *to = dst;

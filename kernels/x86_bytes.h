@@ -132,7 +132,8 @@ TWILL_INLINE void store_tail_32(void *p, __m256i v, size_t n)
 #define canonical_i8(v)  (v)
 #define canonical_i16(v) (v)
 
-/* Multiply the even bytes and the odd bytes in 16 bits, and keep the lower 8 of each. */
+/* Multiply 32 bytes, the even and the odd ones in 16 bits, and keep the lower 8 bits of each
+ * product. */
 TWILL_INLINE __m256i mul_i8(__m256i a, __m256i b)
 {
     __m256i even = _mm256_mullo_epi16(a, b);

@@ -188,7 +188,6 @@ TWILL_API int twill_comm_nodes(const twill_comm *comm); /**< \brief Return the n
 /** \brief Return the index of this rank among the ranks of its node, from 0. */
 TWILL_API int twill_comm_local_rank(const twill_comm *comm);
 /** \brief Return the number of ranks on this rank's node. */
-/** \brief Return the number of ranks on this node. */
 TWILL_API int twill_comm_local_size(const twill_comm *comm);
 /** \brief Return the context of a communicator, or NULL if \p comm is NULL or destroyed. */
 TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
@@ -449,7 +448,6 @@ TWILL_API twill_status twill_wait(twill_request **request);
 TWILL_API twill_status twill_wait_any(size_t count, twill_request **requests, int *index);
 /** \brief Wait for each of requests[0 .. count-1] as twill_wait() does, also after one has failed.
  * \return ::TWILL_OK, or the first failure. */
-/** \brief Call twill_wait() for requests[0 .. count-1]. \return ::TWILL_OK or the first failure. */
 TWILL_API twill_status twill_wait_all(size_t count, twill_request **requests);
 /** \brief Free a persistent request, and set *request to NULL. \return ::TWILL_OK, also for NULL,
  * or ::TWILL_ERR_ARGUMENT if it is in progress or not persistent. */

@@ -186,7 +186,7 @@ TWILL_API twill_status twill_server_add(twill_server *server, const twill_tensor
  * ::TWILL_ERR_MISMATCH on all ranks. When the call returns on a worker, its parameters are those of
  * the servers. Servers that do not work must be in twill_server_serve() for that. */
 TWILL_API twill_status twill_server_commit(twill_server *server);
-/** \brief Return whether this rank works, serves or both. Local. */
+/** \brief Return whether this rank works, serves or both, or 0 if \p server is NULL. Local. */
 TWILL_API twill_server_part twill_server_role(const twill_server *server);
 /** \brief Return the gradient memory of a key, the caller's or the server's (zeros after the
  * commit), or NULL for an unknown key, before the commit, or if this rank does not work. Local. */

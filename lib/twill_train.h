@@ -38,7 +38,7 @@ typedef enum twill_bucket_order {
     TWILL_BUCKETS_BACKWARD = 0, /**< from the last tensor to the first. A bucket waits for those
                                    before it, and nothing is exchanged to keep the order. */
     TWILL_BUCKETS_BY_PRIORITY   /**< first the bucket with the lowest priority number of those that
-                                   are   ready on all ranks. It overtakes larger ones between their
+                                   are ready on all ranks. It overtakes larger ones between their
                                    segments. Ranks agree by a reduction of some bytes a segment. */
 } twill_bucket_order;
 

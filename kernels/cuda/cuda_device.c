@@ -113,7 +113,9 @@ void twill_device_close(struct twill_device *device)
 
 /* --- pointers ------------------------------------------------------------------------------- */
 
-/* Attributes of a pointer, on the stack. All zeros for memory that CUDA does not know. */
+/* Attributes of a pointer, on the stack. All zeros for memory that CUDA does not know. `type` is
+ * TWILL_CUDA_MEMORY_HOST or _DEVICE, `managed` nonzero if host and device both access the memory,
+ * and `ordinal` the number of its device. */
 struct pointer_info {
     void *context; /* NULL if it has none */
     unsigned type, managed;
@@ -176,8 +178,9 @@ struct entered_context {
     int ordinal;
 };
 
-/* Make a context current: that of the memory or, if it and the thread have none, its device's
- * primary one. leave_context() must follow. Returns NULL, or the failing function, with *result. */
+/* Make the memory's context current. If it has none, the thread's own stays, or else the device's
+ * primary one becomes current. leave_context() must follow. Returns NULL, or the name of the
+ * failing function, with its result in *result. */
 static const char *enter_context(const struct twill_device *device,
                                  const struct twill_device_memory *memory,
                                  struct entered_context *entered, enum twill_cuda_result *result)
@@ -200,7 +203,8 @@ static const char *enter_context(const struct twill_device *device,
     return entered->is_pushed ? NULL : "cuCtxPushCurrent";
 }
 
-/* Restore the thread's context. Returns NULL, or the failing function, with *result. */
+/* Restore the thread's context, and release a primary one. Returns NULL, or the name of the failing
+ * function, with its result in *result. */
 static const char *leave_context(const struct twill_device *device,
                                  const struct entered_context *entered,
                                  enum twill_cuda_result *result)
@@ -236,8 +240,9 @@ static enum twill_cuda_result copy_rows(const struct twill_device *device,
     return device->copy_rows(&rows);
 }
 
-/* Copy in the current context. Copies to the device may return before the last bytes are there, so
- * wait for their stream. Returns NULL, or the failing function, with *result. */
+/* Copy `bytes` bytes from the memory to `host` if `to_host`, else to the memory, in the current
+ * context. Copies to the device may return before the last bytes are there, so wait for their
+ * stream. Returns NULL, or the failing function's name, with its result in *result. */
 static const char *copy(const struct twill_device *device, const struct twill_device_memory *memory,
                         void *host, bool to_host, size_t bytes, enum twill_cuda_result *result)
 {
@@ -255,7 +260,8 @@ static const char *copy(const struct twill_device *device, const struct twill_de
     return *result == TWILL_CUDA_SUCCESS ? NULL : "cuStreamSynchronize";
 }
 
-/* Copy between host and device, in the memory's context. Returns TWILL_OK or TWILL_ERR_SYSTEM. */
+/* Copy from the memory to `host` if `to_host`, else from `host`, in the memory's context. Returns
+ * TWILL_OK or TWILL_ERR_SYSTEM. */
 static twill_status copy_in_context(const struct twill_device *device,
                                     const struct twill_device_memory *memory, void *host,
                                     bool to_host, size_t bytes, struct twill_error *error)

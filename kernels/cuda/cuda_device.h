@@ -15,7 +15,8 @@ struct twill_device;
 
 /* Open a driver library (libcuda.so.1 if `library` is NULL). A driver that is missing or does not
  * work is no error. *device is then NULL, and `how` says why. Otherwise `how` says what was found.
- * Does not initialise CUDA, as a process that has not done so has no device pointers. */
+ * Does not initialise CUDA, as a process that has not done so has no device pointers. Returns
+ * TWILL_OK, or TWILL_ERR_MEMORY if out of memory. */
 twill_status twill_device_open(struct twill_device **device, const char *library, char *how,
                                size_t how_bytes, struct twill_error *error);
 void twill_device_close(struct twill_device *device); /* may be NULL */
@@ -32,8 +33,9 @@ struct twill_device_memory {
 twill_status twill_device_find(const struct twill_device *device, const void *pointer,
                                struct twill_device_memory *memory, struct twill_error *error);
 
-/* Copy from memory that twill_device_find() found, and return when the copy is complete. The
- * calling thread needs no current context. Work on non-blocking streams is not awaited. */
+/* Copy from memory that twill_device_find() found to `host`, and return when the copy is complete.
+ * The calling thread needs no current context. Work on non-blocking streams is not awaited. Returns
+ * TWILL_OK, or TWILL_ERR_SYSTEM if the driver reports an error. */
 twill_status twill_device_to_host(const struct twill_device *device, void *host,
                                   const struct twill_device_memory *memory, size_t bytes,
                                   struct twill_error *error);

@@ -155,7 +155,9 @@ void twill_optimizer_update(const struct twill_kernels *kernels,
     twill_split(update_range, &job, count, sizeof(float), step->threads);
 }
 
-/* Stretches of equal length whose squares are summed separately, and then added in their order. */
+/* Stretches of equal length whose squares are summed separately, and then added in their order. On
+ * the stack of the caller of sum_all(), which sets `each` (elements of a stretch) and `sums` (one
+ * for each stretch). `count` is the number of all elements, `element` the bytes of one of src. */
 struct stretches {
     const struct twill_update_job *update; /* NULL to sum the squares of src */
     twill_squares_fn squares;
@@ -164,8 +166,9 @@ struct stretches {
     struct twill_optimizer_norms *sums;
 };
 
-/* Sum the squares in stretches number `first` to `first` + `count` - 1 of `data`, a struct
- * stretches. Store the sum of stretch i in sums[i]. A stretch is `each` elements in a row. */
+/* Process stretches number `first` to `first` + `count` - 1 of `data`, a struct stretches. Store in
+ * sums[i] the sum of the squares of stretch i of src. With job->update, make the first pass of LARS
+ * or LAMB over it instead, which for LAMB updates its moments. */
 static void sum_stretches(const void *data, size_t first, size_t count)
 {
     const struct stretches *job = data;
@@ -181,7 +184,8 @@ static void sum_stretches(const void *data, size_t first, size_t count)
     twill_environment_leave(modes);
 }
 
-/* Sum the squares of job->count elements, stretch by stretch. */
+/* Sum the squares of job->count elements, stretch by stretch, in member `weights` of the result.
+ * With job->update, make the first pass of LARS or LAMB instead, and return its norms. */
 static struct twill_optimizer_norms sum_all(struct stretches *job, int threads)
 {
     const size_t least = 64 * (size_t)TWILL_SQUARE_LANES;

@@ -193,8 +193,9 @@ SQUARES(F16, f16)
 SQUARES(BF16, bf16)
 #undef SQUARES
 
-/* Add the squares of a register's weights and of its update (the gradient, or LAMB's direction).
- * `rule` is a constant. n is the number of elements in it, 0 for all. */
+/* Add the squares of a register's weights and of its update (the gradient, or LAMB's direction) to
+ * *weights and *update. For LAMB, first update its moments in step->state. `rule` is a constant. n
+ * is the number of elements in the register, 0 for all. */
 TWILL_INLINE void norms_of_register(const struct twill_update_job *job, twill_optimizer_rule rule,
                                     size_t at, size_t n, vector_f64 *weights, vector_f64 *update)
 {
@@ -212,7 +213,8 @@ TWILL_INLINE void norms_of_register(const struct twill_update_job *job, twill_op
     add_square(update, g[0]);
 }
 
-/* Make the first pass of LARS or LAMB over a range. Returns its squared norms. */
+/* Make the first pass of LARS or LAMB over a range, for LAMB updating its moments. Returns its
+ * squared norms. */
 TWILL_INLINE struct twill_optimizer_norms
 norms_of(const struct twill_update_job *job, twill_optimizer_rule rule, size_t first, size_t count)
 {

@@ -27,7 +27,8 @@ struct twill_update_job {
 
 /* Update elements [first, first + count). */
 typedef void (*twill_update_fn)(const struct twill_update_job *job, size_t first, size_t count);
-/* Make the first pass of LARS or LAMB. */
+/* Make the first pass of LARS or LAMB over elements [first, first + count). Return their squared
+ * norms. */
 typedef struct twill_optimizer_norms (*twill_norms_fn)(const struct twill_update_job *job,
                                                        size_t first, size_t count);
 typedef double (*twill_squares_fn)(const void *src, size_t count);

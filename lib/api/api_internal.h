@@ -47,8 +47,9 @@ void twill_run_hash_call(struct twill_request *run);
 twill_status twill_point_prepare(struct twill_request *request, const struct twill_point *point);
 /* Post the messages of a prepared point-to-point request. Returns TWILL_OK or the error. */
 twill_status twill_point_begin(struct twill_request *request);
-/* Return TWILL_OK if `sends` and `receives` of this rank to itself, which are about to be posted
- * and waited for, have counterparts. Else return TWILL_ERR_ARGUMENT. */
+/* Check `sends` sends and `receives` receives of this rank to itself, which are about to be posted
+ * and waited for. Returns TWILL_OK if each has a counterpart among these or in progress. Else
+ * returns TWILL_ERR_ARGUMENT. */
 twill_status twill_point_check_itself(struct twill_comm *comm, int sends, int receives);
 /* Return whether this is an active message of this rank to itself without a counterpart. A wait
  * would not end, as such messages complete as soon as both sides are posted. */

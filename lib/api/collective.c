@@ -9,14 +9,16 @@
 
 #include <string.h>
 
+/* Return a hash of one number, in which each bit depends on many bits of it. */
 static uint64_t scramble_hash(uint64_t h)
 {
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
-/* Return the part of the call that is the same on all ranks. Counts of a vector call are replaced
- * by their hash if all ranks know them. */
+/* Return the part of the call that is the same on all ranks, without buffers. A created operation
+ * is replaced by its kind. The counts of a vector call are replaced by their hash, or by 0 if not
+ * all ranks know them. */
 static struct twill_call summary_of(const struct twill_request *run)
 {
     struct twill_call call = run->call;
@@ -33,6 +35,7 @@ static struct twill_call summary_of(const struct twill_request *run)
     return call;
 }
 
+/* Return a hash of the bits of a factor. */
 static uint64_t hash_of_factor(float factor)
 {
     uint32_t bits;
@@ -144,7 +147,8 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     return TWILL_OK;
 }
 
-/* Run a blocking collective. Returns TWILL_OK, or the error, which breaks the communicator. */
+/* Run a blocking collective. Returns TWILL_OK, TWILL_ERR_BROKEN if the communicator is broken
+ * already, or the error, which breaks it unless all ranks refuse the call alike. */
 static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;

@@ -72,7 +72,8 @@ void twill_elastic_started(const struct twill_comm *comm)
         twill_say(comm->log, TWILL_LOG_WARN, "TWILL_ELASTIC=%s: %s", job.folder, strerror(errno));
 }
 
-/* Read rank 0's handle for this process, and mark it as joining. Returns false if there is none. */
+/* Read rank 0's handle for this process. Then mark the process as joining, and remove its files
+ * "wait" and "go". Returns false if there is no handle. */
 static bool read_handle(const struct twill_elastic_job *job, char handle[TWILL_HANDLE_BYTES])
 {
     char path[PATH_MAX];
@@ -153,7 +154,8 @@ twill_status twill_elastic_await(const char *const *settings, uint64_t *deadline
     return TWILL_OK;
 }
 
-/* Return whether a process has died. On another host twillrun finds that and writes a file. */
+/* Return whether a process has died. On another host twillrun finds that, and writes a file for the
+ * process or one for all processes of that host. */
 static bool has_died(const struct twill_elastic_job *job,
                      const struct twill_elastic_process *process)
 {

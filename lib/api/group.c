@@ -17,6 +17,7 @@
 /* Most bytes of a fused allreduce. Above that bandwidth counts, not latency. */
 #define GROUP_FUSED_BYTES ((size_t)64 << 10)
 
+/* Append a request to the recorded calls of a group. */
 static void append_request(struct twill_call_group *group, struct twill_request *request)
 {
     request->recorded = NULL;

@@ -17,6 +17,7 @@ struct lightgbm_blocks {
     size_t stack[2 * BLOCKS_ON_STACK];
 };
 
+/* Free the arrays of the blocks, if they are not in stack[]. */
 static void close_blocks(struct lightgbm_blocks *blocks)
 {
     if (blocks->bytes != blocks->stack)

@@ -226,7 +226,9 @@ twill_status twill_point_run(struct twill_comm *comm, const struct twill_point *
     return status;
 }
 
-/* Make a message's request, not started, and store its handle. Returns TWILL_OK or the error. */
+/* Make a message's request, not started, and store its handle in *request. The caller holds the
+ * communicator. Returns TWILL_OK or the error. *request is then NULL, and the communicator broken
+ * unless the call was not admitted (twill_request_admit()). */
 static twill_status make_point(struct twill_comm *comm, const struct twill_point *point,
                                bool persistent, twill_request **request)
 {

@@ -89,6 +89,7 @@ void twill_handle_destroy(twill_handle *own)
     free(own);
 }
 
+/* Compare two texts, given by their addresses, for qsort(). */
 static int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);

@@ -11,7 +11,7 @@ static bool request_is_idle(const struct twill_request *request)
 }
 
 /* Return TWILL_ERR_ARGUMENT for a handle whose request has ended. Its message is stored in the
- * communicator, unless another thread is in a call on that. */
+ * communicator, unless that is destroyed or broken or another thread is in a call on it. */
 static twill_status refuse_ended(const twill_request *handle, const char *call)
 {
     struct twill_comm *comm = twill_comm_of(twill_request_past_engine(handle));
@@ -39,7 +39,9 @@ static twill_status hold_request(twill_request *handle, struct twill_request **r
                             : refuse_ended(handle, call);
 }
 
-/* Return TWILL_OK if a request is persistent and not under way, else TWILL_ERR_ARGUMENT. */
+/* Return TWILL_OK if a request is persistent and was not started, or was waited for since. Else set
+ * the communicator's error and return TWILL_ERR_ARGUMENT, also if it is complete but was not waited
+ * for. */
 static twill_status check_rests(const struct twill_request *request)
 {
     if (request->persistent && request_is_idle(request))
@@ -86,7 +88,9 @@ static void count_time(struct twill_comm *comm, const struct wait_start *start)
         twill_engine_count_time(&comm->engine, start->ticks, twill_ticks(), start->idle, false);
 }
 
-/* Return a complete request's status. Free it and clear the handle unless it is persistent. */
+/* End a complete request and return its status. If its buffers are device memory, first copy the
+ * result there, and break the communicator if that fails. Unless it is persistent, free it and set
+ * *handle to NULL. */
 static twill_status finish_request(struct twill_request *r, twill_request **handle)
 {
     struct twill_comm *comm = twill_comm_of(r->engine);
@@ -166,7 +170,8 @@ twill_status twill_test(twill_request **handle, int *done)
     return status;
 }
 
-/* Wait until done(of) is true or the held communicator breaks. Returns TWILL_OK or its status. */
+/* Wait until done(of) is true or the held communicator breaks. Returns TWILL_OK, also at once if it
+ * is broken already, or the status with which this wait has broken it. */
 static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void *of),
                                const void *of)
 {
@@ -176,8 +181,9 @@ static twill_status wait_until(struct twill_comm *comm, bool (*done)(const void 
     return status == TWILL_OK ? TWILL_OK : twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
 }
 
-/* Return TWILL_ERR_ARGUMENT for a wait for a message of this rank to itself whose counterpart only
- * this thread could post. The request does not change. The communicator is held. */
+/* Refuse a wait for a message of this rank to itself whose counterpart only this thread could post.
+ * Returns TWILL_ERR_ARGUMENT, or TWILL_ERR_BROKEN if the communicator is broken. The request does
+ * not change. The communicator is held. */
 static twill_status refuse_lonely(struct twill_comm *comm)
 {
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
@@ -234,7 +240,8 @@ struct several {
     twill_request **requests;
 };
 
-/* Return request i, or NULL if there is none or it is not in progress. */
+/* Return request i, which may be complete but was not waited for. Return NULL if the handle is NULL
+ * or has ended, or if the request is not started. */
 static struct twill_request *active_at(const struct several *several, size_t i)
 {
     twill_request *handle = several->requests[i];
@@ -254,7 +261,7 @@ static size_t first_done(const struct several *several)
     return i;
 }
 
-/* Return the least of the requests' own timeouts, or 0 if none has one. */
+/* Return the least of the requests' own timeouts, in ns, or 0 if none has one. */
 static uint64_t least_timeout(const struct several *several)
 {
     uint64_t least = 0;

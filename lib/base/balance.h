@@ -5,14 +5,16 @@
 
 #include "lib/base/base.h"
 
-/* An item, its weight, and the bin that twill_balance() gives it. */
+/* An item of twill_balance(), an element of its caller's array. The caller sets its weight,
+ * `bytes`, and its number, `item`. twill_balance() sets the bin, from 0. */
 struct twill_load {
     size_t bytes;
     uint32_t item, bin;
 };
 
-/* Assign items to bins, the heaviest first, each to the bin with the least load, so none has more
- * than the mean plus the largest item. Sorts `load` by weight, and stores loads in total[bins]. */
+/* Assign `items` items to `bins` bins, the heaviest first, each to the bin with the least load. So
+ * no bin has more than the mean plus the largest item. Sorts load[], the heaviest first, and stores
+ * the sum of each bin in total[bins]. */
 void twill_balance(struct twill_load *load, size_t items, uint64_t *total, uint32_t bins);
 
 #endif

@@ -71,7 +71,8 @@ twill_status twill_error_set(struct twill_error *error, twill_status status, uin
 twill_status twill_error_set_list(struct twill_error *error, twill_status status, uint32_t rank,
                                   const char *file, int line, const char *before,
                                   const char *format, va_list arguments) TWILL_PRINTF(7, 0);
-/* Put a text, such as a rank's name, before the message of a failure. `error` may be NULL. */
+/* Put a text, such as a rank's name, before the message of a failure. Does nothing if `error` is
+ * NULL or has none. */
 void twill_error_prefix(struct twill_error *error, const char *format, ...) TWILL_PRINTF(2, 3);
 /* Append a source line to the trace. Returns `status`. `error` may be NULL. */
 twill_status twill_error_pass(struct twill_error *error, twill_status status, const char *file,
@@ -143,9 +144,10 @@ static inline bool twill_log_is_first(const struct twill_log *log)
     return log == NULL || log->rank <= 0;
 }
 
-/* Write a line, with one write(), if `level` is enabled. It begins with "twill[RANK]: ", or, if the
- * log's level is info or debug, with "twill: HOST:PID rank RANK/SIZE LEVEL: ". It is cut at 1023
- * bytes. Any thread may call it. Do not log secrets. */
+/* If `level` is enabled, write a line, with one write(), or pass it to log->print() if there is
+ * one. It begins with "twill[RANK]: ", or, if the log's level is info or debug, with "twill:
+ * HOST:PID rank RANK/SIZE LEVEL: ". It is cut at 1023 bytes. Any thread may call it. Do not log
+ * secrets. */
 void twill_say(const struct twill_log *log, enum twill_log_level level, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
@@ -156,8 +158,9 @@ int twill_print_list(char *text, size_t bytes, const char *format, va_list argum
     TWILL_PRINTF(3, 0);
 /* Read a number as strtod() does, but in the C locale. Any thread may call these three. */
 double twill_read_real(const char *text, char **end);
-/* Read an integer into *number. If `bytes`, it must not be negative and may end in K, M, G or T
- * (powers of 1024). Returns false, and leaves *number, for any other text or one too large. */
+/* Read an integer into *number. If `bytes`, it must not be negative. It may then end in B, or in K,
+ * M, G or T (powers of 1024), also written as KB or KiB. Returns false, and leaves *number, for any
+ * other text or one too large. */
 bool twill_read_integer(const char *text, bool bytes, int64_t *number);
 /* Return whether two words are equal in their first `length` bytes, or as a whole if shorter. ASCII
  * letters of either case count as equal in any locale. */
@@ -177,7 +180,8 @@ unsigned twill_text_distance(const char *text, size_t length, const char *name);
  * fit as a whole, the list ends with "..." instead. */
 void twill_text_list(char *text, size_t bytes, const char *name);
 
-/* Replace tabs by blanks and other control characters by '?', in text from another host. */
+/* In the first `bytes` bytes of a text from another host, replace tabs by blanks and other control
+ * characters, also NUL, by '?'. */
 void twill_text_plain(char *text, size_t bytes);
 
 /* Fill memory with up to 256 random bytes of the kernel. Returns false with errno on failure. */
@@ -203,8 +207,9 @@ struct twill_fd_limit {
     uint64_t before, now;
 };
 /* Raise the soft limit to the hard limit, as far as allowed, and store it before and after that.
- * Restore it soon, as children inherit it, even one that another thread forks meanwhile.
- * Descriptors opened in between must be moved to numbers from `before` on. */
+ * Both are 0 if it cannot be read. Restore it soon, as children inherit it, even one that another
+ * thread forks meanwhile. Descriptors opened in between must be moved to numbers from `before`
+ * on. */
 void twill_fd_limit_raise(struct twill_fd_limit *limit);
 /* Set the soft limit back to limit->before, if it was raised. */
 void twill_fd_limit_restore(const struct twill_fd_limit *limit);

@@ -9,9 +9,9 @@
 /* The stages of a loop's rests. Initialise it with the first three members. */
 struct twill_rest {
     unsigned spins,
-        yields; /* rests that spin, and then rests that yield (UINT32_MAX if it never naps) */
-    uint64_t nap_ns;
-    unsigned polls; /* rests so far; set it to 0 after progress */
+        yields;      /* rests that spin, and then rests that yield (UINT32_MAX if it never naps) */
+    uint64_t nap_ns; /* length of each nap */
+    unsigned polls;  /* rests so far; set it to 0 after progress */
 };
 
 /* Spin, yield or nap once, by the stage of `rest`, after a poll that found nothing. */

@@ -9,6 +9,7 @@ const char *twill_trace_kind_name(unsigned kind)
     return kind < TWILL_TRACE_KIND_COUNT ? names[kind] : names[TWILL_TRACE_NONE];
 }
 
+/* Return the event that the words of a slot hold. Does the reverse of twill_trace_pack(). */
 static struct twill_trace_event unpack_event(struct twill_trace_words words)
 {
     return (struct twill_trace_event){

@@ -113,6 +113,7 @@ struct twill_trace {
 struct twill_trace_words {
     uint64_t tick, bytes, of, tag; /* the tag lacks the turn */
 };
+/* Return the words of a slot for an event. Only the lower 24 bits of `what` are kept. */
 static inline struct twill_trace_words twill_trace_pack(struct twill_trace_event event)
 {
     return (struct twill_trace_words){
@@ -148,8 +149,9 @@ static inline void twill_trace_store(struct twill_trace_slot *slot, uint64_t tur
 void twill_trace_consume(const struct twill_trace *trace, uint64_t tick, uint64_t bytes,
                          uint64_t of, uint64_t tag);
 
-/* Record an event of the thread that holds the communicator. Fetches the cache line of the next
- * slot, so that stores to it do not delay those that other ranks wait for. */
+/* Record an event of the thread that holds the communicator in slot[], and pass it to the consumer,
+ * if there is one. Fetches the cache line of a later slot, so that stores to it do not delay those
+ * that other ranks wait for. */
 static inline void twill_trace_emit(const struct twill_trace *trace, struct twill_trace_event event)
 {
     struct twill_trace_ring *ring = trace->ring;
@@ -169,8 +171,9 @@ static inline bool twill_trace_is_detailed(const struct twill_trace *trace)
     return TWILL_UNLIKELY(trace->consumer != NULL);
 }
 
-/* Record an event from any thread, outside calls on the communicator. The event is dropped if
- * another thread has not finished the same slot since a whole turn of the ring ago. */
+/* Record an event from any thread, outside calls on the communicator, in other[], and pass it to
+ * the consumer, if there is one. It is not recorded if another thread has not finished the same
+ * slot since a whole turn of the ring ago. */
 void twill_trace_emit_other(const struct twill_trace *trace, struct twill_trace_event event);
 
 /* Read event number `index`, from 0, of other threads if `others`, else of the holder, into *event.

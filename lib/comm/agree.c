@@ -82,7 +82,8 @@ static struct twill_recovery *recovery_of(struct twill_comm *comm)
     return recovery;
 }
 
-/* Answer a notice about a communicator that has ended with its last decision, if that is kept. */
+/* Answer a message of an agreement, on a communicator that has ended here, with its last decision,
+ * if that is kept. A DECIDE is not answered. */
 static void answer_departed(struct twill_context *context, const struct twill_notice *notice)
 {
     const struct twill_departed_comms *departed = context->health.departed;
@@ -127,7 +128,8 @@ static bool shut_out(const struct twill_comm *comm, uint32_t rank)
     return !twill_node_is_excluded(comm->node, comm->local);
 }
 
-/* Return whether a rank is on this node and another rank has shut it out because it was silent. */
+/* Return whether a rank of this node, which may be this one, has been shut out by any rank because
+ * it was silent. Returns false for ranks of other nodes. */
 static bool is_shut_out(const struct twill_comm *comm, uint32_t rank)
 {
     return comm->world->node[rank] == comm->world->node[comm->rank] &&
@@ -173,8 +175,9 @@ uint64_t twill_agree_bound_ns(const struct twill_comm *comm)
     return twill_min(step, UINT64_MAX / 2 / ranks) * ranks;
 }
 
-/* Record the failure of awaited ranks that have died or have been silent for too long. Returns
- * false if this rank has been shut out, and true otherwise. */
+/* Record the failure of awaited ranks that have died, were shut out, or have been silent for too
+ * long. Silent ones of this node are shut out here. Returns false if this rank has been shut out,
+ * and true otherwise. */
 static bool check_awaited_ranks(struct twill_comm *comm, struct twill_recovery *recovery)
 {
     struct twill_consensus *consensus = recovery->consensus;
@@ -283,8 +286,9 @@ static twill_status exclude_self(struct twill_comm *comm, const char *why,
     return TWILL_FAIL(error, TWILL_ERR_EXCLUDED, "%s", why);
 }
 
-/* Return TWILL_ERR_EXCLUDED if this rank is not among the survivors of a decision, TWILL_ERR_PEER
- * if the survivors may not continue, and TWILL_OK otherwise. */
+/* If this rank is not among the survivors of a decision, break the communicator here and return
+ * TWILL_ERR_EXCLUDED. Return TWILL_ERR_PEER if the survivors may not continue, and TWILL_OK
+ * otherwise. */
 static twill_status check_decision(struct twill_comm *comm, const struct twill_decision *decision,
                                    struct twill_error *error)
 {
@@ -373,7 +377,8 @@ static void forget_decisions(struct twill_context *context)
     context->health.departed = NULL;
 }
 
-/* Keep the last decision of a communicator that ends, for answer_departed(), if there is memory. */
+/* Keep the last decision of a communicator that ends, for answer_departed(). Does nothing if there
+ * is none, if this rank was excluded, or if out of memory. */
 static void keep_decision(struct twill_comm *comm)
 {
     struct twill_context *context = comm->context;

@@ -21,8 +21,9 @@ const char twill_held_by_progress[] = "progress";
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
-/* Mark the communicator as torn with this error, unless it is torn already, so that its holder
- * breaks it. The caller does not hold it and may only read what never changes. Returns `status`. */
+/* Mark the communicator as torn with this error, unless it is torn already or has ended, so that
+ * its holder breaks it. The caller does not hold it and may only read what never changes. Returns
+ * `status`. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
     char before[TWILL_RANK_TEXT + 2];
@@ -207,9 +208,10 @@ static bool acquire_last(struct twill_comm *comm, const char *call)
     return false;
 }
 
-/* Mark the communicator `of` as ended (TWILL_GONE), or do nothing if another thread is in
- * twill_comm_revoke() on it. A thread that enters that at the same time is either noticed here or
- * sees the mark. Always returns 0, so the caller looks for the mark by has_ended(). */
+/* Break the communicator `of` if it is torn. Then mark it as ended (TWILL_GONE), unless another
+ * thread is in twill_comm_revoke() on it. A thread that enters that at the same time is either
+ * noticed here or sees the mark. Always returns 0, so the caller looks for the mark by
+ * has_ended(). */
 static int end_if_alone(void *of)
 {
     struct twill_comm *comm = of;
@@ -281,7 +283,8 @@ void twill_comm_pend(struct twill_comm *comm)
 }
 
 /* Return the i-th open communicator, or NULL past the end. If it has requests pending, is not
- * `except` and is free, hold it and set *taken. Being held, it stays open. */
+ * `except` and is free, hold it and set *taken to true, else to false. Being held, it stays
+ * open. */
 static struct twill_comm *take_comm(struct twill_context *context, size_t i,
                                     const struct twill_comm *except, bool *taken)
 {

@@ -60,8 +60,8 @@ static twill_status world_make(struct twill_comm *comm, const struct twill_comm 
     return status;
 }
 
-/* Set which ranks the communicator has and where they are, and allocate what it needs for each
- * rank. `parent` may be NULL (twill_comm_open()). Returns TWILL_OK or the error. */
+/* Set which ranks the communicator has and where they are, allocate what it needs for each rank,
+ * and open its engine. `parent` may be NULL (twill_comm_open()). Returns TWILL_OK or the error. */
 static twill_status locate_ranks(struct twill_comm *comm, const struct twill_comm *parent,
                                  const uint32_t *ranks)
 {
@@ -91,16 +91,18 @@ static twill_status locate_ranks(struct twill_comm *comm, const struct twill_com
     return TWILL_OK;
 }
 
-/* Return the message size, in bytes, from which stores bypass the caches. SRC and DST of all ranks
- * then fill three quarters of the last-level caches. Each rank counts one core's share only, even
- * if other cores are idle, as a virtual machine may share the caches that it reports. Streaming
- * earlier makes the call faster but the first read of its result slower. */
+/* Return the message size, in bytes, from which stores bypass the caches. It is that of
+ * TWILL_TUNE=stream, if set. Otherwise, from there on, SRC and DST of all ranks fill three quarters
+ * of the last-level caches. It is 32 MiB if their size is not known. */
 static size_t stream_from(const struct twill_comm *comm)
 {
     size_t asked = (size_t)comm->context->config->number[TWILL_VARIABLE_STREAM];
     const struct twill_machine *machine = twill_topology_machine(comm->context->machine.topology);
     if (asked > 0)
         return asked;
+    /* Each rank counts one core's share only, even if other cores are idle, as a virtual machine
+     * may share the caches that it reports. Streaming earlier makes the call faster but the first
+     * read of its result slower. */
     bool shared = machine->l3_bytes > 0;
     size_t cache = shared ? machine->l3_bytes * machine->l3_caches : (size_t)machine->l2_bytes;
     size_t sharers = shared ? twill_max(comm->local_size, machine->cores) : 1;
@@ -204,7 +206,7 @@ void twill_comm_close(struct twill_comm *comm)
     twill_context_unlock(context);
 }
 
-/* Return whether a rank of the job is in an open communicator. The context is locked. */
+/* Return whether rank `job` of the job is in an open communicator. The context is locked. */
 static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
 {
     for (size_t i = 0; i < context->comms.opened; i++)
@@ -239,8 +241,8 @@ struct opening {
     struct twill_oob_batch batch;
     const struct twill_comm *parent;  /* or NULL */
     const uint32_t *ranks;            /* [size] ranks in the parent */
-    struct number_info own, *numbers; /* [size] */
-    uint32_t *label;                  /* [size] */
+    struct number_info own, *numbers; /* this rank's, and [size] of all ranks */
+    uint32_t *label;                  /* [size] node of each rank */
     bool probes;                      /* single-copy access is to be tried */
     char how[240];                    /* how that went, in words */
     bool chooses;                     /* the transport between nodes is to be chosen */
@@ -253,8 +255,9 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
     return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
-/* Prepare the first exchange. Returns TWILL_OK or the error, which also goes to the other ranks.
- * Sizes do not depend on ranks[], as this exchange is what finds that ranks[] differ. */
+/* Add to the first exchange what this rank contributes for the number, the node memory, single copy
+ * and the transport between nodes. Returns TWILL_OK or the error, which also goes to the other
+ * ranks. Sizes do not depend on ranks[], as this exchange is what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;
@@ -286,8 +289,9 @@ static twill_status offer_members(struct opening *o, struct twill_oob_batch *bat
     return status;
 }
 
-/* Set the communicator's number to the lowest that none of its ranks has used. Returns TWILL_OK or
- * the error, which is TWILL_ERR_MISMATCH if ranks name different members. */
+/* Set the communicator's number to the lowest that none of its ranks has used. Returns TWILL_OK,
+ * TWILL_ERR_MISMATCH if ranks name different members, or TWILL_ERR_UNSUPPORTED if all numbers are
+ * used. */
 static twill_status take_number(struct opening *o)
 {
     struct twill_comm *comm = o->comm;

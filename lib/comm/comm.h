@@ -8,7 +8,8 @@
 
 #include <stdatomic.h>
 
-/* Waits of a communicator and their deadlines, for its holder. Times are of twill_now(). */
+/* The state of a communicator's waits and deadlines, a member of it. Only its holder uses it. Times
+ * are of twill_now(). */
 struct twill_comm_waits {
     struct twill_waiting test_wait; /* state of a series of tests that found nothing */
     uint64_t wait_since;            /* start of the next wait's deadline, or 0 for its own start */
@@ -18,7 +19,9 @@ struct twill_comm_waits {
     uint64_t ended_at_timeout;
 };
 
-/* The thread that is in a call on a communicator (lib/comm/claim.c). */
+/* The thread that is in a call on a communicator, which has this as a member (lib/comm/claim.c).
+ * `held` is twill_held_by_progress while a thread advances or breaks the communicator.
+ * twill_comm_destroy() waits until `revoking` is 0, at most TWILL_TIMEOUT. */
 struct twill_comm_claim {
     _Atomic(const char *) held; /* name of the public call that a thread is in, or NULL */
     struct twill_error refused; /* why the communicator is torn, under the context's lock */
@@ -80,7 +83,8 @@ static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, uint64_t what, struct twill_error *error);
-/* In a job on one node, note for twill-info which transport would be used between nodes. */
+/* Note in the context, for twill-info, which address and which transport would be used if the job
+ * had several nodes. Called only in a job on one node. May take long, as it asks libfabric. */
 void twill_context_preview(struct twill_context *context);
 /* Do what twill_comm_dup() does, but give the new communicator endpoints and completion queues that
  * no other uses, so that another thread can use it independently. Returns the status. */
@@ -129,6 +133,7 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
 void twill_comm_close(struct twill_comm *comm);
 /* Hold the communicator for `call`, or return why not. twill_comm_acquire() says more. */
 twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call);
+/* Return whether this is a forked child of the process that has made the communicator. */
 static inline bool twill_comm_is_forked(const struct twill_comm *comm)
 {
     return comm->fork_guard != NULL && *comm->fork_guard == 0;
@@ -146,11 +151,12 @@ static inline twill_status twill_comm_acquire_live(struct twill_comm *comm, cons
         return TWILL_OK;
     return twill_comm_acquire_slow(comm, call);
 }
-/* Hold the communicator for the public function `call`, until twill_comm_release(). Returns
- * TWILL_OK if it is held, also if it is broken. Returns TWILL_ERR_ARGUMENT if it is NULL or has
- * ended. If another thread is in a call on it, or advances it for TWILL_TIMEOUT, it becomes torn,
- * and TWILL_ERR_ARGUMENT or TWILL_ERR_TIMEOUT is returned. Returns TWILL_ERR_FORKED in a forked
- * child, as a call there would take the parent's messages or wait for its threads. */
+/* Hold the communicator for the public function `call`, until twill_comm_release(), and break it if
+ * it is torn. Returns TWILL_OK if it is held, also if it is broken. Returns TWILL_ERR_ARGUMENT if
+ * it is NULL or has ended. If another thread is in a call on it, or advances it for TWILL_TIMEOUT,
+ * it becomes torn, and TWILL_ERR_ARGUMENT or TWILL_ERR_TIMEOUT is returned. Returns
+ * TWILL_ERR_FORKED in a forked child, as a call there would take the parent's messages or wait for
+ * its threads. */
 static inline twill_status twill_comm_acquire(struct twill_comm *comm, const char *call)
 {
     if (TWILL_LIKELY(comm != NULL &&

@@ -29,7 +29,8 @@ struct oob_comm {
     uint32_t rank[];         /* [size] ranks in `over` */
 };
 
-/* A round of an exchange, in which this rank sends to one rank and receives from another. */
+/* A round of an exchange, in which this rank sends to one rank and receives from another. On the
+ * stack of exchange_round(). */
 struct round {
     struct twill_comm *over;
     struct twill_transfer transfer[2]; /* send, receive */
@@ -43,7 +44,8 @@ static bool round_done(const void *of)
     return out < 0 || in < 0 || (out != TWILL_PENDING && in != TWILL_PENDING);
 }
 
-/* Return TWILL_OK, or the error of a transfer of a round. */
+/* Return TWILL_OK, or the status of a transfer of the round that has failed. Its message is then in
+ * the error of the communicator. */
 static twill_status round_outcome(struct round *round)
 {
     struct twill_comm *over = round->over;
@@ -59,7 +61,8 @@ static twill_status round_outcome(struct round *round)
     return TWILL_OK;
 }
 
-/* Post transfer i of a round, to or from a rank. Returns TWILL_OK, or the transport's error. */
+/* Connect to rank `peer` of the communicator, and post transfer i of a round, to or from that rank.
+ * Returns TWILL_OK, or the error. */
 static twill_status post_round(struct round *round, unsigned i, enum twill_transfer_kind kind,
                                uint32_t peer, void *buffer, size_t bytes, uint32_t signature)
 {
@@ -114,7 +117,9 @@ static twill_status gather_round(struct oob_comm *self, unsigned char *rotated, 
     return TWILL_OK;
 }
 
-/* Store `bytes` bytes of each rank in all[], in rank order. Returns TWILL_OK or the error. */
+/* The allgather() of the exchange. Stores `bytes` bytes of each rank in all[], in rank order.
+ * Returns TWILL_OK, TWILL_ERR_INTERNAL if the exchange is sealed, or another error. A transfer that
+ * fails breaks the communicator. */
 static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void *all, size_t bytes,
                                    struct twill_error *error)
 {
@@ -142,9 +147,9 @@ static twill_status comm_allgather(struct twill_oob *oob, const void *mine, void
     return TWILL_OK;
 }
 
-/* Answer ranks that ask whom this rank waits for, and look for failures while a socket is waited
- * on. If `late`, this rank gives up waiting. That counts as a failure, as an exchange with the
- * awaited rank would only wait again. Returns whether the communicator is still usable. */
+/* The attend() of the exchange. Answers ranks that ask whom this rank waits for, and looks for
+ * failures while a socket is waited on. If `late`, this rank gives up waiting for `awaited`, which
+ * breaks the communicator. Returns whether that is usable, or true if the exchange is sealed. */
 static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
 {
     struct oob_comm *self = (struct oob_comm *)oob;

@@ -39,7 +39,9 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
                                struct twill_error *error);
 /* Take a communicator off its context's list of open ones, if it is on it. */
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
-/* Return the status with which the holder must break `comm`, with comm->error set, or TWILL_OK. */
+/* If `comm` is torn and not broken, set comm->error to the reason and return its status, with which
+ * the holder must break it. Otherwise return TWILL_OK. comm->live of a torn one becomes
+ * BREAKING. */
 twill_status twill_comm_torn(struct twill_comm *comm);
 /* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
  * uses it any more. If the context has no open communicator and no newer context replaces it, do
@@ -79,7 +81,9 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
 void twill_comm_begin_alone(struct twill_comm *comm);
 /* Close the communicator's own endpoints, and take them off the context's list. */
 void twill_comm_end_alone(struct twill_comm *comm);
-/* Open the transports and set the route to each rank. Collective. Returns TWILL_OK or the error. */
+/* Open the transports that the communicator needs, set the route to each rank, and fit the lengths
+ * of segments to the transports. For the communicator of all ranks, also add notes to the context.
+ * Collective. Returns TWILL_OK or the error. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
 /* Add a note of the rails in use to the context, for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
@@ -96,18 +100,22 @@ twill_status twill_oob_comm_open(struct twill_oob **oob, struct twill_comm *over
 void twill_oob_comm_seal(struct twill_oob *oob);
 
 /* --- lib/comm/comm_wait.c --- */
-/* Advance the context's other communicators with pending requests. Returns the steps made. */
+/* Advance the other communicators of the context that have requests pending, and its advancers
+ * (struct twill_advancer). Returns the steps made, or 0 at once if nothing of them is pending. */
 int twill_comm_advance_others(struct twill_comm *self);
 /* Forget the context's last timeout if a rank that it was for has taken part in a call since. */
 void twill_context_forget_timeout(struct twill_context *context);
 /* Look whether one of ranks[0 .. n-1], which this rank waits for, has died, on other nodes only if
- * `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns TWILL_ERR_PEER if a death is
- * certain, and TWILL_OK otherwise. *doubt says whether one seems dead but may have sent more. */
+ * `distant`. Nothing has arrived since `quiet`, a twill_now(). Returns TWILL_ERR_PEER, with
+ * comm->error set, if a death is certain, and TWILL_OK otherwise. *doubt says whether one seems
+ * dead but may have sent more. */
 twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *ranks, unsigned n,
                                        bool distant, uint64_t quiet, bool *doubt);
-/* Set comm->error for a wait that has timed out and began at `since` (a twill_now()). It names the
- * awaited ranks and the rank that all of them wait for, which are asked unless the deadline was a
- * shortened one. Returns TWILL_ERR_TIMEOUT, or another error that has come up meanwhile. */
+/* Record in the context that a wait has timed out, which began at `since` (a twill_now()). Set
+ * comm->error to a message with the awaited ranks and the rank that all of them wait for. The ranks
+ * are asked for that, unless a timeout of another communicator has shown it or the deadline was a
+ * shortened one. Returns TWILL_ERR_TIMEOUT, or another error that has come up meanwhile. The caller
+ * then breaks the communicator. */
 twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since);
 
 /* --- lib/comm/failure.c --- */
@@ -122,11 +130,14 @@ twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, b
  * twill_ticks(). Returns false if the rank has made no call or is just publishing one. */
 bool twill_comm_read_call(const struct twill_comm *comm, uint32_t peer, struct twill_call *call,
                           uint64_t *sequence, uint64_t *entered);
-/* Describe the call of a rank of this node, such as "has been in allreduce #4 (...) for 1.0 s". */
+/* Write to text[bytes] which call a rank of this node is in, such as "has been in allreduce #4
+ * (...) for 1.0 s". If it is in none, write where else it waits, if that is known, and its last
+ * call. */
 void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char *text,
                               size_t bytes);
 /* Compare a peer's call number `sequence`, which it is in, with this rank's call of that number.
- * Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if this rank's is not known. */
+ * Returns TWILL_ERR_MISMATCH, with comm->error set, if they differ, and TWILL_OK if not or if this
+ * rank's is not known. */
 twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
                                 const struct twill_call *theirs, uint64_t sequence);
 /* Compare the call of each message that arrived before its receive was posted with this rank's call
@@ -135,7 +146,8 @@ twill_status twill_comm_compare(struct twill_comm *comm, uint32_t peer,
  * TWILL_ERR_MISMATCH. */
 twill_status twill_comm_compare_early(struct twill_comm *comm, bool all);
 /* Compare a peer's call number `sequence`, which may have ended there, with this rank's of that
- * number. Returns TWILL_ERR_MISMATCH if they differ, and TWILL_OK if not or if it is not known. */
+ * number. Returns TWILL_ERR_MISMATCH, with comm->error set, if they differ, and TWILL_OK if not or
+ * if this rank's is not known. */
 twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                                      const struct twill_call *theirs, uint64_t sequence);
 
@@ -187,8 +199,9 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer);
  * `text`, or "" if none is missing. */
 const char *twill_comm_describe_way(const struct twill_comm *comm, const uint32_t *ranks,
                                     unsigned n, const char *before, char *text, size_t bytes);
-/* Send this rank's last calls, the oldest first, to a rank of another node, which fails on the
- * first that differs from its own. Returns whether all were sent, which needs a connection. */
+/* Send this rank's last TWILL_PAST calls, the oldest first, to rank `to`, which fails on the first
+ * that differs from its own. Returns whether all were sent, which needs a connection. A rank of
+ * this node reads them in the node memory. For that one, this sends nothing and returns true. */
 bool twill_comm_tell_calls(struct twill_comm *comm, uint32_t to);
 /* Answer rank `to` where this rank is, in no call on `comm`. The caller has locked the context. */
 void twill_comm_answer_idle(struct twill_comm *comm, uint32_t to);

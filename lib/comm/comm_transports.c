@@ -190,9 +190,10 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Unless TWILL_TUNE=segment_net is set, limit segment_net, so that a ring over the nodes sends no
- * message above the transport's best size. Messages of an alltoall between nodes do not wait for
- * others, so their segment_exchange may be longer (twill_exchange_segment()). */
+/* Limit segment_net, so that a ring over the nodes sends no message above the transport's best
+ * size, and set segment_exchange. Messages of an alltoall between nodes do not wait for others, so
+ * that may be longer (twill_exchange_segment()). If TWILL_TUNE=segment_net is set, both are
+ * that. */
 static void suit_segments(struct twill_comm *comm)
 {
     comm->tuning.segment_exchange = comm->tuning.segment_net;
@@ -275,6 +276,7 @@ static const struct twill_transport *rail_at(const struct twill_comm *comm, size
     return NULL;
 }
 
+/* Return the label of a rail or, if it has none, the description of its transport. */
 static const char *rail_name(const struct twill_transport *rail)
 {
     return rail->label != NULL ? rail->label : rail->ops->describe(rail);

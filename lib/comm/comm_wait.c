@@ -38,7 +38,8 @@ static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t
 }
 
 /* Find the first rank of the context's last timeout that this communicator contains, and set *rank
- * to its rank here. Returns its index in timed_out.job (0 is the cause), or -1 if there is none. */
+ * to its rank here. Returns its index in timed_out.job (0 is the cause), or -1 if there is none.
+ * The context is locked. */
 static int find_timed_out(const struct twill_comm *comm, uint32_t *rank)
 {
     const struct twill_timed_out *timed_out = &comm->context->health.timed_out;
@@ -198,9 +199,9 @@ static twill_status check_shortage(struct twill_comm *comm, const uint32_t *rank
     return TWILL_OK;
 }
 
-/* Return TWILL_OK, or the error if an awaited rank has failed, has died or is in a different call.
- * Ranks of this node are checked each time, which costs one system call a rank, those of other
- * nodes only if `distant`. If `report`, also report to the awaited ranks. */
+/* Return TWILL_OK, or the error if any rank has failed, or an awaited one has died or is in another
+ * call. Awaited ranks of this node are checked each time by a system call, others only if
+ * `distant`. If `report`, also report to the awaited ranks and check for missing descriptors. */
 static twill_status check_awaited(struct twill_comm *comm, struct twill_waiting *state,
                                   bool distant, bool report)
 {
@@ -334,7 +335,8 @@ static int advance_waiting(void *of)
 }
 
 /* The blocked_on() of the waitable. Checks for failures and the deadline, and calls the program's
- * idle function. Returns TWILL_OK, or the error that ends the wait. */
+ * idle function. Sets state->polled if a sleep must be short. Returns TWILL_OK, or the error that
+ * ends the wait. */
 static twill_status blocked_on(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;

@@ -66,8 +66,9 @@ static void post_join(struct twill_consensus *c)
          false);
 }
 
-/* Keep the decision of agreement number `instance`. If this rank `coordinates`, send it to all
- * ranks, otherwise to the ranks 1, 2, 4, ... above it. */
+/* Keep the decision of agreement number `instance`, which ends it here, and send it on. A rank that
+ * `coordinates` sends it to all ranks, another one to the ranks 1, 2, 4, ... above it. Ranks that
+ * have failed since get none. After a refusal this rank enters no agreement any more. */
 static void decide(struct twill_consensus *c, uint32_t instance, const struct twill_decision *value,
                    bool coordinates)
 {

@@ -135,7 +135,8 @@ void twill_consensus_enter(struct twill_consensus *consensus, enum twill_agreein
 /* Handle a message from a rank. Ignores a malformed one. */
 void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, const void *message,
                              size_t bytes);
-/* Record that a rank is dead or, if `silent`, may live but does not answer. Continue without it. */
+/* Record that another rank is dead or, if `silent`, may live but does not answer. A silent rank
+ * also counts as dead if near[] is nonzero for it. Continue without it. */
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
 /* Leave all agreements and answer no messages, as the other ranks continue without this one. */
 void twill_consensus_leave(struct twill_consensus *consensus);

@@ -13,7 +13,8 @@
 #define COUNT_SENT    ((UINT64_C(1) << 48) - 1) /* bits of a count that a message carries */
 #define EXPLAIN_TELLS 10u                       /* turns between attempts to send the last calls */
 
-/* Read call `sequence` of local rank `local`. Returns false if there is none, or it is too old. */
+/* Copy call number `sequence` of local rank `local` to *call. Returns false if there is none, or it
+ * is too old. */
 static bool read_past(const struct twill_comm *comm, uint32_t local, uint64_t sequence,
                       struct twill_call *call)
 {
@@ -77,8 +78,8 @@ void twill_comm_describe_peer(const struct twill_comm *comm, uint32_t peer, char
         snprintf(text, bytes, "has made no call yet");
 }
 
-/* Return whether a peer's call is the same as this rank's of that number, which is copied to *ours.
- * Returns true if this rank's is not known any more. */
+/* Return whether a peer's call number `sequence` is the same as this rank's of that number, which
+ * is copied to *ours. Returns true if `sequence` is 0 or this rank's is not known any more. */
 static bool call_is_same(const struct twill_comm *comm, const struct twill_call *theirs,
                          uint64_t sequence, struct twill_call *ours)
 {
@@ -127,7 +128,8 @@ twill_status twill_comm_compare_past(struct twill_comm *comm, uint32_t peer,
                : fail_past(comm, peer, "called", theirs, &ours, sequence);
 }
 
-/* Return the error if a peer's message is of a call that was a different one here, or TWILL_OK. */
+/* Return the error if a peer's message is of a call that was a different one here. Return TWILL_OK
+ * if it was the same, or if this rank has not made it yet or does not know it any more. */
 static twill_status check_message(struct twill_engine *engine, uint32_t peer,
                                   const struct twill_message_call *call)
 {
@@ -167,8 +169,9 @@ twill_status twill_comm_compare_early(struct twill_comm *comm, bool all)
     return look.status;
 }
 
-/* Return TWILL_OK, or the error if one of the last TWILL_PAST calls of a peer on this node was a
- * different one here. Calls in which no rank waits for another may differ unnoticed. */
+/* Return TWILL_OK, or the error if one of this rank's last TWILL_PAST calls was another call on a
+ * peer of this node. The present call is not compared. Calls in which no rank waits for another may
+ * differ unnoticed. */
 static twill_status check_past(struct twill_comm *comm, uint32_t peer)
 {
     uint64_t first = comm->issue.sequence > TWILL_PAST ? comm->issue.sequence - TWILL_PAST + 1 : 1;
@@ -193,7 +196,8 @@ twill_status twill_comm_check_peer(struct twill_engine *engine, uint32_t peer, b
     return past ? check_past(comm, peer) : TWILL_OK;
 }
 
-/* If *own names an unreachable rank that has died, make it say so. Returns own->status. */
+/* If *own is about another rank that has died, replace *own by TWILL_ERR_PEER with a message that
+ * says so. Returns own->status. */
 static twill_status check_death(struct twill_comm *comm, struct twill_error *own)
 {
     char text[TWILL_DEATH_TEXT];
@@ -209,10 +213,10 @@ static twill_status check_death(struct twill_comm *comm, struct twill_error *own
     return own->status;
 }
 
-/* Return the status to break the communicator with, and set comm->error to its message. That is
- * `status` and the present comm->error, or those of a notice by which another rank reports the
- * cause. Wait for one up to TWILL_EXPLAIN_NS, on several nodes, if a transport or peer has failed
- * or calls differ. A notice that its sender has left counts only for an error of that sender. */
+/* Return the status to break the communicator with, and set comm->error to its message. They are
+ * those of a notice of the cause by another rank, else `status` or, if an unreachable rank has
+ * died, TWILL_ERR_PEER. On several nodes, wait for a notice if a transport or peer has failed or
+ * calls differ. A notice that its sender has just left counts only for an error of that sender. */
 static twill_status explain(struct twill_comm *comm, twill_status status)
 {
     struct twill_error own = comm->error;
@@ -258,8 +262,9 @@ static twill_status explain(struct twill_comm *comm, twill_status status)
     return status;
 }
 
-/* Tell the other ranks of the failure. One that another rank has reported is published on this node
- * only, with its original sentence and sender, as that rank has notified the other nodes. */
+/* Log the failure, record it in the event ring, and notify the other ranks. One that another rank
+ * has reported is published on this node only, with its original sentence and sender. That rank has
+ * notified the other nodes. */
 static void tell_others(struct twill_comm *comm, twill_status status)
 {
     twill_say(comm->log, TWILL_LOG_INFO, "communicator %u fails: %s: %s", comm->number,

@@ -143,8 +143,8 @@ static twill_status extend_layout(struct growing *g, char text[LAYOUT])
     return TWILL_OK;
 }
 
-/* Exchange the status with all ranks of the larger job. On the new processes this ends
- * twill_comm_join(). Returns TWILL_OK if all have it, and an error otherwise. */
+/* Exchange `status` with all ranks of the larger job. On the new processes this ends
+ * twill_comm_join(). Returns TWILL_OK if it is TWILL_OK on all of them, and an error otherwise. */
 static twill_status conclude_growth(struct twill_context *context, twill_status status,
                                     struct twill_error *error)
 {

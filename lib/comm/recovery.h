@@ -16,17 +16,22 @@ static inline bool twill_agreeing_alike(const struct twill_decision *decision,
 /* Agree among the live ranks, for `call`. `flags` and `port` are this rank's contribution (struct
  * twill_decision). The caller holds the communicator, which may be broken. Returns TWILL_OK and the
  * decision, which is valid until the next agreement. Returns TWILL_ERR_EXCLUDED if the others
- * continue without this rank, TWILL_ERR_PEER if too few ranks remain, or TWILL_ERR_MEMORY. */
+ * continue without this rank, which then also breaks the communicator here. Returns TWILL_ERR_PEER
+ * if too few ranks remain, or TWILL_ERR_MEMORY. */
 twill_status twill_agree(struct twill_comm *comm, enum twill_agreeing_call call, uint64_t flags,
                          uint32_t port, const struct twill_decision **decision,
                          struct twill_error *error);
-/* If `status` is an error, set the communicator's error to `error`. Returns `status`. */
+/* If `status` is an error, set comm->error to it, with the message of `error` after the names of
+ * this rank and its public call. Returns `status`. */
 twill_status twill_recovery_conclude(struct twill_comm *comm, twill_status status,
                                      const struct twill_error *error);
 /* Agree with the other ranks on a reduction that has returned `status` here. Returns TWILL_OK if it
- * is complete on all survivors. Otherwise all return an error, and the communicator breaks. */
+ * is complete on all survivors. Otherwise all return an error, and the communicator breaks. A call
+ * that did not begin, as it was refused or the communicator was broken, is not agreed on, and its
+ * `status` is returned. */
 twill_status twill_agree_outcome(struct twill_comm *comm, twill_status status);
-/* Make *smaller of the survivors of `comm`, which is held. Returns TWILL_OK on all, or an error. */
+/* Make *smaller of the survivors of `comm`, which is held. Returns TWILL_OK on all, or an error. On
+ * success *smaller owns the context if `comm` did (twill_init()). */
 twill_status twill_shrink(struct twill_comm **smaller, struct twill_comm *comm,
                           struct twill_error *error);
 /* lib/comm/shrink.c. Listen on a free port of a numeric address, for up to `ranks` ranks. The
@@ -48,9 +53,10 @@ struct twill_growth_limits {
     bool (*lacks)(const void *user); /* called on rank 0; returns whether a new process has died */
     const void *user;
 };
-/* Make *larger, a communicator of the ranks of `comm`, all of which must live, and of the new
- * processes that rank 0 has made a handle for. Collective over all of them. `limits` may be NULL.
- * Returns TWILL_OK on all ranks of `comm`, or an error on all. */
+/* Make *larger of the ranks of `comm`, all of which must live, and of the new processes that join
+ * by the handle of rank 0. Collective over all of them. `limits` may be NULL. Returns TWILL_OK on
+ * all ranks of `comm`, or an error on all. The handle is dropped in both cases. On success *larger
+ * owns its context, and also the old one, if `comm` owned that (twill_init()). */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
 /* In a new process, make *made, the communicator of all ranks of its context, together with the old

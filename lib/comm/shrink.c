@@ -48,7 +48,8 @@ twill_status twill_recovery_listen(const char *address, uint32_t ranks, int *lis
     return TWILL_OK;
 }
 
-/* Listen for survivors and set a->port, which is 0 if that fails. Returns TWILL_OK or the error. */
+/* Listen for survivors and set a->port, to 0 if that fails. A communicator of one rank does not
+ * listen, and a->port is 1. Returns TWILL_OK or the error. */
 static twill_status listen_for_survivors(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
@@ -191,14 +192,17 @@ static void drop_made(struct attempt *a)
     a->made = NULL;
 }
 
-/* Return whether a decision has the same failed ranks as the last attempt. */
+/* Return whether a decision has the same failed ranks as the one before it, which are in
+ * a->failed. */
 static bool same_failed(const struct attempt *a, const struct twill_decision *decision)
 {
     return memcmp(a->failed, decision->set,
                   twill_consensus_words(a->comm->world->size) * sizeof(*a->failed)) == 0;
 }
 
-/* Log an attempt that has failed, because its error is lost if a later attempt succeeds. */
+/* If `status` is an error, log that an attempt, numbered from 0, has failed, because its error is
+ * lost if a later one succeeds. It began at `begin`, a twill_now(). If it took long, this is a
+ * warning. */
 static void log_attempt(const struct attempt *a, uint32_t attempt, uint64_t begin,
                         twill_status status)
 {

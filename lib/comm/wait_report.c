@@ -226,7 +226,8 @@ static void add_rank(const struct twill_comm *comm, struct twill_cause_search *s
         (struct asked_rank){.rank = rank, .pause = TURNS_PER_ASK / 2, .asked_at = twill_now()};
 }
 
-/* Record the answer of a notice's sender in the search, and add the ranks that it waits for. */
+/* Record the answer of a notice's sender in the search, and add the ranks that it waits for. Does
+ * nothing if the sender was not asked or has answered before. */
 static void take_answer(const struct twill_comm *comm, struct twill_cause_search *search,
                         const struct twill_notice *notice)
 {
@@ -269,7 +270,8 @@ twill_status twill_comm_take_report(struct twill_comm *comm, const struct twill_
     return TWILL_OK;
 }
 
-/* Ask the ranks that have not answered and are due. Returns whether answers may still come. */
+/* Make one turn of a search. Asks the ranks that have not answered and whose next question is due.
+ * Returns whether answers may still come. */
 static bool ask(struct twill_comm *comm, struct twill_cause_search *search)
 {
     bool open = false;
@@ -301,7 +303,8 @@ static const struct asked_rank *found_by(const struct twill_cause_search *search
     return idle;
 }
 
-/* Wait for one turn of a search and receive notices. Returns TWILL_OK or another rank's failure. */
+/* Sleep for one turn of a search, or until the doorbell rings, and receive notices. Returns
+ * TWILL_OK or another rank's failure. */
 static twill_status sleep_a_turn(struct twill_comm *comm)
 {
     uint32_t word = twill_node_sleep_begin(comm->node);

@@ -36,14 +36,16 @@ size_t twill_arena_record_bytes(size_t bytes);
  * must be clean, that is all zeros. `records` is zeroed memory of twill_arena_record_bytes(), which
  * the caller frees. */
 void twill_arena_init(struct twill_arena *arena, void *base, size_t bytes, void *records);
-/* Allocate an aligned block. *zero becomes whether it is all zeros. Returns NULL if none fits. */
+/* Allocate an aligned block of whole pages, from dirty memory if that has room. *zero becomes
+ * whether it is all zeros. Returns NULL if none fits. */
 void *twill_arena_alloc(struct twill_arena *arena, size_t bytes, size_t alignment, bool *zero);
 /* Return the bytes of the block that starts here, or 0 if none does. */
 size_t twill_arena_size(const struct twill_arena *arena, const void *block);
 /* Free a block. Its pages stay resident with what they contain (dirty), and are allocated again
  * before clean ones. Does nothing if no block starts here. */
 void twill_arena_free(struct twill_arena *arena, void *block);
-/* Resize a block in place. Returns false if none starts here or the next pages do not suffice. */
+/* Resize a block in place. Returns false, and changes nothing, if none starts here, if `bytes` is
+ * 0, or if the free pages behind it do not suffice. */
 bool twill_arena_resize(struct twill_arena *arena, void *block, size_t bytes);
 /* Allocate one of the longest free extents that are dirty, that is resident, as a block. Sets
  * *bytes to its size. Returns NULL, with *bytes unchanged, if there is none. */

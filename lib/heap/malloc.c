@@ -93,6 +93,8 @@ static inline bool size_is_large(size_t bytes)
     return TWILL_UNLIKELY(bytes >= least) && least > 0;
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *malloc(size_t bytes)
 {
     if (size_is_large(bytes)) {
@@ -103,6 +105,8 @@ TWILL_EXPORTED void *malloc(size_t bytes)
     return has_next() ? twill_preload_state.next.malloc(bytes) : early_alloc(bytes);
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *calloc(size_t count, size_t bytes)
 {
     size_t all;
@@ -117,6 +121,7 @@ TWILL_EXPORTED void *calloc(size_t count, size_t bytes)
     return fits ? early_alloc(all) : NULL; /* early memory is zero, as it is never reused */
 }
 
+/* Free a block of the region or of the next malloc. Does nothing for one of early_alloc(). */
 TWILL_EXPORTED void free(void *block)
 {
     if (block == NULL || is_early(block))
@@ -138,6 +143,8 @@ static void *move_block(void *block, size_t has, size_t bytes)
     return moved;
 }
 
+/* Do what libc's function does. A block stays in the region if its new size is large, or at least
+ * half of the old one. Otherwise it may move between the region and the next malloc. */
 TWILL_EXPORTED void *realloc(void *block, size_t bytes)
 {
     if (block == NULL)
@@ -168,6 +175,8 @@ TWILL_EXPORTED void *realloc(void *block, size_t bytes)
     return large;
 }
 
+/* Do what libc's function does, by realloc(). Returns NULL, with errno ENOMEM, if count * bytes
+ * overflows. */
 TWILL_EXPORTED void *reallocarray(void *block, size_t count, size_t bytes)
 {
     size_t all;
@@ -197,6 +206,8 @@ TWILL_EXPORTED int posix_memalign(void **block, size_t alignment, size_t bytes)
     return 0;
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
 {
     void *large = large_aligned(alignment, bytes);
@@ -205,6 +216,8 @@ TWILL_EXPORTED void *aligned_alloc(size_t alignment, size_t bytes)
     return has_next() ? twill_preload_state.next.aligned_alloc(alignment, bytes) : NULL;
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *memalign(size_t alignment, size_t bytes)
 {
     void *large = large_aligned(alignment, bytes);
@@ -213,6 +226,8 @@ TWILL_EXPORTED void *memalign(size_t alignment, size_t bytes)
     return has_next() ? twill_preload_state.next.memalign(alignment, bytes) : NULL;
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *valloc(size_t bytes)
 {
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);
@@ -221,6 +236,8 @@ TWILL_EXPORTED void *valloc(size_t bytes)
     return has_next() ? twill_preload_state.next.valloc(bytes) : NULL;
 }
 
+/* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
+ * from the region if there is room. */
 TWILL_EXPORTED void *pvalloc(size_t bytes)
 {
     void *large = large_aligned(TWILL_ARENA_PAGE, bytes);

@@ -153,7 +153,8 @@ static const struct twill_preload_region *region_if_ours(void)
     return usable ? region : NULL;
 }
 
-/* Return the region of this process, or NULL if there is none or this is a forked child. */
+/* The region() of twill_preload_heap. Returns the region of this process. Returns NULL if there is
+ * none, in a forked child, or if the program has closed or replaced its descriptor. */
 static const struct twill_preload_region *region_now(void)
 {
     bool entered = enter_region();
@@ -180,7 +181,8 @@ static void adopt_region(const struct twill_preload_region *mine)
     atomic_store_explicit(&twill_preload_state.bytes, mine->bytes, memory_order_release);
 }
 
-/* Make `mine` the region unless there is one. Returns the region, or NULL on failure. */
+/* The offer() of twill_preload_heap. Makes `mine` the region unless there is one. Returns the
+ * region, or NULL if there is none or region_now() would return NULL. */
 static const struct twill_preload_region *offer(const struct twill_preload_region *mine)
 {
     bool entered = enter_region();
@@ -220,11 +222,14 @@ static void stop(void)
         give_back_extents();
 }
 
+/* The alloc() of twill_preload_heap. Returns a block that need not be zero, or NULL if none
+ * fits. */
 static void *block_alloc(size_t bytes, size_t alignment)
 {
     return twill_block_alloc(bytes, alignment, false);
 }
 
+/* The release() of twill_preload_heap. Does nothing if no block starts there. */
 static void block_release(void *block)
 {
     (void)twill_block_free(block);

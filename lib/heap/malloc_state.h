@@ -63,13 +63,15 @@ static inline bool twill_is_ours(const void *block)
                atomic_load_explicit(&twill_preload_state.base, memory_order_relaxed) <
            bytes;
 }
-/* Return a block, filled with zeros if `zero`, or NULL if none fits. */
+/* Return a block of the region, filled with zeros if `zero`, and aligned to 2 MiB if it is that
+ * large and there is room. Returns NULL if none fits or this is a forked child. */
 void *twill_block_alloc(size_t bytes, size_t alignment, bool zero);
 /* Return the bytes of a block, or 0 if no block starts there. */
 size_t twill_block_size(const void *block);
 /* Resize a block in place, or return false if that is not possible. */
 bool twill_block_resize(void *block, size_t bytes);
-/* Free a block, or return false if no block starts there. */
+/* Free a block. If more than `keep` bytes of free ones are then resident, give pages back to the
+ * system. Returns false, and does nothing, if no block starts there. */
 bool twill_block_free(void *block);
 /* Register the fork handlers, once. A region is accepted only if that succeeded. */
 void twill_hook_forks(void);

@@ -109,7 +109,8 @@ static void sleep_until_kicked(struct twill_context *context)
     atomic_store(&progress->asleep, false);
 }
 
-/* Sleep for a millisecond, then advance until nothing moves. For TWILL_PROGRESS=late. */
+/* Sleep for a millisecond, then advance until nothing moves or the thread must stop. For
+ * TWILL_PROGRESS=late. */
 static void progress_late(struct twill_context *context)
 {
     twill_nap(TWILL_PROGRESS_LATE_NS);

@@ -21,7 +21,8 @@
 #define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if another job has the core */
 #define THREAD_SPINS     200u  /* polls for another thread, which by then may have lost its core */
 
-/* Set the bounds of a yield in ticks. Returns false while the clock's rate is unknown. */
+/* Set the bounds of a yield in ticks, pace->alone and pace->lost, and pass the clock's rate to
+ * pace->share. Returns false while that rate is unknown. */
 static bool know_bounds(struct twill_pace *pace)
 {
     if (pace->alone != 0)
@@ -36,7 +37,8 @@ static bool know_bounds(struct twill_pace *pace)
     return true;
 }
 
-/* Yield the core and, if `pace` learns, adapt its spins to how long that took. */
+/* Yield the core. If `pace` learns and the clock's rate is known, adapt its spins to how long that
+ * took. Also set pace->contended to whether another job has the core. */
 static void yield_core(struct twill_pace *pace)
 {
     uint64_t before = twill_ticks();

@@ -79,7 +79,7 @@ twill_status twill_await(const struct twill_waitable *waitable, struct twill_pac
  * Returns true when done() is true, or false at the deadline. */
 bool twill_wait_for_thread(bool (*done)(const void *awaited), const void *awaited,
                            uint64_t deadline);
-/* Reset the state of a wait after progress. */
+/* Reset the state of a wait, as after progress. Its next sleep is the shortest that `pace` has. */
 void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace *pace);
 
 /* --- lib/wait/progress.c: what waits advance besides their own waitable --- */
