@@ -13,7 +13,8 @@
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 #define HERE          UINT32_MAX
 
-/* A reduction of source[], in order, into each of dst[], while its step is executed. */
+/* A reduction of source[], in order, into each of dst[]. A local variable of the function that
+ * executes a step or reduces a chunk of a message. */
 struct reduction {
     unsigned flags; /* flags of the step */
     void *dst[TWILL_KERNEL_MAX_DESTINATIONS];
@@ -324,8 +325,8 @@ static unsigned char *taken_to(const struct twill_request *run,
 
 /* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
  * COPYs that follow. The kernel stores to as many destinations as it can, and its result is copied
- * to the others. If kernels have one thread, that is done by FUSED_BYTES. Returns TWILL_OK, or the
- * error of a fetch. */
+ * to the others. If kernels have one thread, this goes FUSED_BYTES by FUSED_BYTES. Returns
+ * TWILL_OK, or the error of a fetch. */
 static twill_status reduce_blocks(struct twill_request *run, const struct twill_instance *instance,
                                   const struct twill_step *step, uint32_t copies, uint32_t at,
                                   uint32_t blocks)

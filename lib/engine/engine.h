@@ -77,7 +77,7 @@ enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_S
  * caches, alternately. cost[0] is the cost of the former and cost[1] that of the latter, in ticks
  * per 64 KiB of a segment. It is at least 1, or 0 if unknown. */
 struct twill_staging {
-    uint32_t begun; /* segments begun since the communicator was made */
+    uint32_t begun; /* segments begun, with those of a first trial that known costs replaced */
     uint32_t cost[2];
     uint64_t ticks, bytes; /* sums over the segments measured in the present group */
     uint32_t ended;        /* number of these that have ended */
@@ -124,10 +124,10 @@ struct twill_engine_ports {
     const struct twill_world *world;       /* the context's, or its own */                         \
     uint32_t *job;                         /* [size] rank in the job of each rank */               \
     struct twill_oob *oob; /* the context's or its own, for set-up among its ranks */              \
-    uint32_t rank;                                                                                 \
+    uint32_t rank;         /* this rank in the communicator */                                     \
     uint32_t number; /* the same on its ranks, each of which uses it for no other communicator */  \
-    uint32_t local, local_size;                                                                    \
-    struct twill_node *node;                                                                       \
+    uint32_t local, local_size; /* index of this rank among those of its node, and their number */ \
+    struct twill_node *node;    /* memory that the ranks of the node share */                      \
     _Atomic unsigned pending; /* requests that other threads may advance, written by the holder */ \
     struct twill_links links;                                                                      \
     struct twill_plan_cache plan_cache;                                                            \
@@ -135,7 +135,7 @@ struct twill_engine_ports {
     struct twill_engine_tuning tuning;                                                             \
     struct twill_staging staging[TWILL_STAGING_KINDS];                                             \
     struct twill_engine_usage usage;                                                               \
-    struct twill_time_split *split;                                                                \
+    struct twill_time_split *split; /* where the time of its calls went */                         \
     struct twill_trace trace;
 
 /* The part of a communicator that runs its calls, in a union of struct twill_comm. It is made and

@@ -63,12 +63,12 @@ void twill_staging_begin(struct twill_request *run, struct twill_instance *insta
 void twill_staging_add(struct twill_request *run, const struct twill_instance *instance,
                        uint64_t ticks);
 /* Record that a segment with is_measured set has ended. After the last one of a group of segments,
- * publish to the node's ranks the least costs of cached and of streamed stores so far. Once both
- * are known, also keep them in the context. */
+ * publish to the node's ranks the least costs of cached and of streamed stores in this trial so
+ * far. Once both are known, also keep them in the context. */
 void twill_staging_end(struct twill_request *run, const struct twill_instance *instance);
-/* Return whether streamed stores, which bypass the caches, take less time than cached ones. A way
- * of storing costs what the slowest rank of the node has published for it. Returns false if no
- * costs are published. */
+/* Return whether streamed stores, which bypass the caches, take over 1/16 less time than cached
+ * ones. A way of storing costs what the slowest rank of the node has published for it. Returns
+ * false if no costs are published. */
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */

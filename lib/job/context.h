@@ -58,14 +58,14 @@ void twill_handle_warn(const char *call, const char *sentence);
 
 /* State of a context's progress thread, of which it has at most one (lib/wait/progress.c). */
 struct twill_progress {
-    bool enabled, late; /* late: TWILL_PROGRESS=late, advance only once per millisecond */
+    bool enabled, late; /* a thread is asked for, and it advances only once per millisecond */
     int core;           /* CPU to bind the thread to, or -1 */
     char how[160];      /* description for twill-info */
     _Atomic bool tried; /* an attempt to start it has been made */
-    bool running;
+    bool running;       /* it was started, and has not been stopped */
     pthread_t thread;
-    _Atomic bool stop, asleep;
-    _Atomic uint32_t kicks; /* futex word, incremented to wake the thread */
+    _Atomic bool stop, asleep; /* it must end, and it sleeps on `kicks` */
+    _Atomic uint32_t kicks;    /* futex word, incremented to wake the thread */
 };
 
 /* A context's last wait that timed out, and for which ranks, under the context's lock. */
@@ -196,8 +196,8 @@ struct twill_context {
 
 /* The inputs of twill_context_create_by(), which uses them only during the call. */
 struct twill_context_source {
-    const twill_bootstrap *bootstrap;           /* or NULL */
-    const char *const *settings;                /* or NULL */
+    const twill_bootstrap *bootstrap;           /* NULL: by the launcher or a handle */
+    const char *const *settings;                /* "NAME=value", ended by NULL; or NULL */
     const struct twill_join *join;              /* for a job that grows; or NULL */
     const struct twill_context *like;           /* context whose configuration is copied; or NULL */
     const struct twill_comm_observer *observer; /* for its communicators; NULL: that of `like` */
@@ -206,7 +206,8 @@ struct twill_context_source {
  * it could not be mapped, *context is left alone and TWILL_ERR_MEMORY returned. */
 twill_status twill_context_create_by(struct twill_context **context,
                                      const struct twill_context_source *source);
-/* Copy operations, idle function and registrations of `from`. Fails only if out of memory. */
+/* Copy to `context` the operations, the idle function and the list of what twill_register() has
+ * registered, all of `from`. Fails only if out of memory. */
 twill_status twill_context_inherit(struct twill_context *context, struct twill_context *from,
                                    struct twill_error *error);
 /* Keep `older` until `context` ends, or until twill_context_drop_older() finds it unused. */

@@ -22,16 +22,19 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
  * two exchanges, or four if ranks of a host share no memory. Returns TWILL_OK or the error. */
 twill_status twill_context_open_job(struct twill_context *context);
 
-/* Load the CUDA driver, and add a line to twill_context_describe(). machine.device stays NULL
- * without a driver. Naming a driver in a library without TWILL_WITH_CUDA is TWILL_ERR_CONFIG. */
+/* Load the CUDA driver, and add a line to twill_context_describe(). Without a driver,
+ * machine.device stays NULL, with a warning if TWILL_TUNE=cuda_library names one. In a library
+ * without TWILL_WITH_CUDA, do nothing, or return TWILL_ERR_CONFIG if that variable names one. */
 twill_status twill_context_open_device(struct twill_context *context);
 /* Close what twill_context_open_device() has opened, if anything. */
 void twill_context_close_device(struct twill_context *context);
 
 #ifdef TWILL_WITH_CUDA
-/* Unpin memory of the library before its pages are freed. */
+/* Unpin memory of the library from the device before its pages are freed. `memory` is as
+ * twill_context_take_shared() returned it. */
 void twill_context_unpin(struct twill_context *context, void *memory);
-/* Return TWILL_OK or, if this is device memory, TWILL_ERR_ARGUMENT with a message naming `call`. */
+/* Return TWILL_OK or, if `memory` is on a device, TWILL_ERR_ARGUMENT with a message naming `call`.
+ * If the driver cannot tell, return its error. */
 twill_status twill_context_check_host(struct twill_context *context, const char *call,
                                       const void *memory, struct twill_error *error);
 #else

@@ -74,7 +74,8 @@ void twill_context_close_device(struct twill_context *context)
 
 #endif
 
-/* Memory that stays mapped until it is removed from the list. The context's lock protects it. */
+/* Memory that stays mapped until it is removed from the list, under the context's lock. An entry is
+ * allocated by persistent_add() and freed when it is removed. */
 struct twill_persistent_region {
     struct twill_persistent_region *next;
     void *start;

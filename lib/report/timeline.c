@@ -67,7 +67,7 @@ struct twill_timeline {
     pthread_mutex_t lock;
     const struct twill_log *log;       /* constant */
     unsigned rank;                     /* in the job; constant */
-    int file;                          /* descriptor, or -1 after a failed write */
+    int file;                          /* descriptor, or -1 after a failure */
     off_t end;                         /* offset of FILE_END */
     unsigned count;                    /* number of events kept */
     uint64_t flushed;                  /* twill_now() when events were last written */
@@ -321,10 +321,10 @@ static const struct row {
 struct spans {
     struct twill_timeline *timeline;
     pthread_mutex_t lock; /* several threads record events of one communicator */
-    uint32_t comm;
-    char **name; /* [names] names of tensors, each may be NULL */
+    uint32_t comm;        /* number of the communicator */
+    char **name;          /* [names] names of tensors, each may be NULL */
     size_t names;
-    unsigned count;
+    unsigned count;                         /* of begun[] and lane[] that are in use */
     uint64_t in_flight[2];                  /* bytes being sent, and being received */
     uint32_t lanes[TWILL_TRACE_KIND_COUNT]; /* lanes in use, a bit each */
     uint32_t named[TWILL_TRACE_KIND_COUNT]; /* lanes whose track has a name */
@@ -562,7 +562,7 @@ static void close_timeline(struct twill_context *context)
     context->timeline = NULL;
 }
 
-/* A rank's part of a round, when it began this one and ended the one before, in ns. */
+/* When a rank began a round and when it ended it or, in what it sends, the one before, in ns. */
 struct clock_round {
     uint64_t begun, ended;
 };
