@@ -91,9 +91,10 @@ static bool add_energy_counter(struct twill_energy_meter *meter, const char *fol
     return true;
 }
 
-/* Add Cray's pm_counters in `folder` for the node, its CPUs and its memory, as far as their files
- * exist. Each reads energy or, without that file, power. Returns true also if there are none.
- * Returns false and sets meter->message if only the node's is missing or one cannot be added. */
+/* Set meter->stamp, and add Cray's pm_counters in `folder` for the node, its CPUs and its memory,
+ * as far as they exist. Each reads energy or, without that file, power. Returns true also if there
+ * are none. Returns false and sets meter->message if only the node's is missing or one cannot be
+ * added. */
 static bool find_pm_counters(struct twill_energy_meter *meter, const char *folder)
 {
     static const struct {

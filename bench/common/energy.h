@@ -17,7 +17,8 @@ enum twill_energy_part {
 
 enum { TWILL_ENERGY_COUNTERS = 64, TWILL_ENERGY_PATH = 512 };
 
-/* A file of a meter, with a number that counts energy or is a power. */
+/* A file of a meter, with a number that counts energy or is a power. An entry of meter->counters,
+ * which twill_energy_open() sets. */
 struct twill_energy_counter {
     char path[TWILL_ENERGY_PATH];
     char name[48];
@@ -35,10 +36,10 @@ struct twill_energy_meter {
     char stamp[TWILL_ENERGY_PATH]; /* file that changes with each update, or "" if there is none */
     struct twill_energy_counter counters[TWILL_ENERGY_COUNTERS];
     size_t n;
-    unsigned parts; /* parts that are measured, 1 << part each */
-    double joules[TWILL_ENERGY_PARTS];
-    double at;          /* seconds at the last reading */
-    bool started;       /* there was a reading, and all since then have succeeded */
+    unsigned parts;                    /* parts that are measured, 1 << part each */
+    double joules[TWILL_ENERGY_PARTS]; /* of each part since the first reading */
+    double at;                         /* seconds at the last reading */
+    bool started;                      /* there was a reading, and all since then have succeeded */
     unsigned gaps;      /* failed readings, after each of which some energy is not counted */
     char message[1024]; /* why the last function returned false */
 };

@@ -35,6 +35,7 @@ bool twill_bench_list_lay_out(struct twill_bench_list *list);
  * A multiply-add is two operations. The backward pass takes twice as long. */
 double twill_bench_list_seconds(const struct twill_bench_list *list, size_t key, size_t batch,
                                 double gflops);
+/* Free the arrays of a list, also after twill_bench_list_read() has failed, and set it to zero. */
 void twill_bench_list_free(struct twill_bench_list *list);
 
 #endif

@@ -15,7 +15,8 @@ enum { STATUS_GOOD = 0, STATUS_FAILED = 1, STATUS_USAGE = 2 };
             return try_status_;                                                                    \
     } while (0)
 
-/* Return why a call failed, from the communicator, the context (or NULL each) or the status. */
+/* Return why a call failed, the message of the communicator, else of the context, else the text of
+ * the status. `comm` and `context` may be NULL. */
 const char *twill_bench_why(const twill_comm *comm, const twill_context *context,
                             twill_status status);
 

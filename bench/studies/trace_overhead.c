@@ -70,6 +70,7 @@ static bool open_side(struct overhead *o, struct overhead_side *side, const char
     return !fails("commit", twill_gradients_commit(side->set), twill_gradients_message(side->set));
 }
 
+/* Destroy the gradient set of a side, and finalize its context. */
 static void close_side(struct overhead_side *side)
 {
     twill_gradients_destroy(side->set);
@@ -91,9 +92,9 @@ static double processor_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Play a step: the backward pass, in which the set begins to reduce each tensor after its layer,
- * the wait for the set, and then the forward pass. Begins with a barrier. Stores its seconds and
- * its processor time as sample `step`. Returns false after an error, which is printed. */
+/* Play the backward pass, in which the set begins to reduce each tensor after its layer, wait for
+ * the set, and play the forward pass. Begins with a barrier. Stores the seconds and the processor
+ * time as sample `step`. Returns false after an error, which is printed. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;

@@ -53,7 +53,8 @@ double network_software_latency(const struct twill_machine_model *model)
     return seconds_of(latency > 2 * HOP ? latency - 2 * HOP : 0);
 }
 
-/* Write a cluster of the nodes first to last. `topology` is "" or more attributes of it. */
+/* Write cluster `number` of the platform, with the nodes `first` to `last` and the rates of the
+ * model. `topology` is "" or further XML attributes of it. */
 static void write_cluster(FILE *out, const struct twill_machine_model *model, unsigned number,
                           uint32_t first, uint32_t last, const char *topology)
 {

@@ -32,7 +32,7 @@ struct network_job {
     const struct simulated_call *call;
     struct twill_schedule *schedules;
     struct network_lane *lanes;
-    double *raised;        /* [rank][lane][ordinal] second of raising it, or 0; 0 is IMM */
+    double *raised;        /* [rank][lane][ordinal] second of raising it, or 0 (ordinal 0 is IMM) */
     double *core_free;     /* [rank] second until which its core works */
     double *detour_at;     /* [rank] when its next detour begins */
     uint64_t *detour_draw; /* [rank] state of the random generator for detour_at */
@@ -48,21 +48,21 @@ struct network_message {
     bool remote;    /* sent from another node */
 };
 
-/* A SEND that has to be waited for, or a receive. */
+/* A SEND that has to be waited for, or a receive, an entry of network_lane.posted. */
 struct network_post {
     sg_comm_t comm;
     struct network_message *message; /* set when a receive is complete */
     bool receives;
 };
 
-/* The state of an actor, which runs one lane of a rank. */
+/* The state of an actor, which runs one lane of a rank, an entry of network_job.lanes. */
 struct network_lane {
     struct network_job *job;
     uint32_t rank, lane;
     uint64_t work; /* picoseconds that the core has worked and that have not passed yet */
     struct network_post *posted; /* the sends and receives since the last WAIT */
-    uint32_t count;
-    uint64_t received; /* picoseconds of work for the posted receives once they arrive */
+    uint32_t count;              /* of `posted` */
+    uint64_t received;           /* picoseconds of work for the posted receives once they arrive */
 };
 
 /* Return the place of the time when a rank's lane raised the flag of this ordinal, 0 before. */

@@ -65,7 +65,8 @@ struct network_answer {
     char algorithm[48];
 };
 
-/* Make the world of a question. Returns false if there are too many ranks or no memory. */
+/* Make the world of a question, with its nodes and, as groups of nodes, the units of its network.
+ * Returns false if there are too many ranks or no memory. */
 static bool open_world(struct twill_world *world, const struct network_question *question)
 {
     size_t size = question->nodes * question->ranks;

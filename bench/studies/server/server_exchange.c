@@ -71,7 +71,8 @@ static const struct twill_option table[] = {
 };
 /* clang-format on */
 
-/* Read the command line and the list, and set the options of the server. Exits on a mistake. */
+/* Read the command line and the list, and set the options of the server. Exits with 1 after a
+ * mistake, or with 0 after --help or --version. */
 static void parse(struct exchanger *x, int argc, char **argv)
 {
     const struct twill_command command = {"server-exchange", usage, table,

@@ -163,8 +163,8 @@ static void report_step(struct twill_bench_run *run)
     twill_bench_json_step(run);
 }
 
-/* Run the iterations of -w, if any, of the largest and then the smallest size, or a step of --list,
- * without checks and without a report. */
+/* Run the iterations of -w, if any, of the largest and then the smallest size, or a step of --list.
+ * Checks and reports nothing. */
 static twill_status warm_up(struct twill_bench_run *run, twill_type type, twill_op op, int root)
 {
     struct twill_bench_run quiet = *run;
@@ -371,7 +371,8 @@ static twill_status ranks_connect(struct twill_bench_run *run)
     return run->options.measures.energy ? twill_bench_energy_open(run) : TWILL_OK;
 }
 
-/* Check the root, and open the file of -J on rank 0. *outcome is an exit status, equal on all. */
+/* Check the root, and open the file of -J on rank 0. Rank 0 prints what is wrong. *outcome is an
+ * exit status, equal on all ranks. Returns the status of its exchange. Collective. */
 static twill_status agree_options(struct twill_bench_run *run, int argc, char **argv,
                                   int32_t *outcome)
 {
@@ -388,7 +389,8 @@ static twill_status agree_options(struct twill_bench_run *run, int argc, char **
     return twill_allreduce(run->world, outcome, outcome, 1, TWILL_I32, TWILL_MAX);
 }
 
-/* Return whether this process, the first of a job, may print errors before ranks are known. */
+/* Return whether this process may print errors before ranks are known, because RANK is 0 or not
+ * set. */
 static bool may_print(void)
 {
     const char *rank = getenv("RANK");

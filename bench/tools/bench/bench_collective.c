@@ -49,7 +49,8 @@ static const struct twill_bench_facts *subject_facts(const struct twill_bench_su
     return twill_bench_facts(subject->collective);
 }
 
-/* Return whether a shard of a vector call is large (0) or small (1), in alltoallv by rank pair. */
+/* Return 0 if a shard of a vector call is large, or 1 if it is small. In alltoallv that follows
+ * from rank + shard, otherwise from the shard. */
 static int parity(const struct twill_bench_subject *subject, int rank, int shard)
 {
     return (subject->collective == TWILL_BENCH_ALLTOALLV ? rank + shard : shard) % 2;

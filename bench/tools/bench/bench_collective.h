@@ -57,12 +57,13 @@ struct twill_bench_subject {
     bool in_place;
 };
 
-/* Return the elements of a shard, in alltoallv of what `rank` and rank `shard` exchange. */
+/* Return the elements of shard `shard`. In alltoallv that is what `rank` and rank `shard` exchange,
+ * and otherwise `rank` is not used. */
 size_t twill_bench_shard_count(const struct twill_bench_subject *subject, int rank, int shard);
 /* Return the index of the first element of a shard in a buffer that has the shards of all ranks. In
  * alltoallv, whose shards differ from rank to rank, this is the buffer of rank `rank`. */
 size_t twill_bench_shard_first(const struct twill_bench_subject *subject, int rank, int shard);
-/* Return the bytes that a buffer needs for a message of `bytes`. */
+/* Return the bytes that a buffer needs for a message of `bytes`, half more in vector calls. */
 size_t twill_bench_buffer_bytes(const struct twill_bench_facts *facts, size_t bytes);
 
 /* Where the call reads and writes, given the two buffers. */
@@ -81,7 +82,8 @@ size_t twill_bench_wrong_dst(const struct twill_bench_subject *subject,
                              struct twill_bench_pointers at, unsigned round);
 
 enum twill_bench_form { TWILL_BENCH_BLOCKING, TWILL_BENCH_NONBLOCKING, TWILL_BENCH_PERSISTENT };
-/* Counts and offsets of a vector call in elements, one per rank, filled once per subject. */
+/* Counts and offsets of a vector call in elements, an entry for each rank. Part of the memory of a
+ * run, filled by twill_bench_describe() for each subject. */
 struct twill_bench_vectors {
     size_t *src_count, *src_first, *dst_count, *dst_first;
 };

@@ -12,7 +12,8 @@
 
 struct json_object;
 
-/* A rank in the header and the JSON. Ranks exchange it as plain bytes. */
+/* Where a rank runs, for the header and the JSON, an entry of run->places. Ranks exchange it as
+ * plain bytes. */
 struct twill_bench_place {
     int32_t rank, node, local_rank, pid;
     uint64_t boot_id; /* hash of the boot id of the kernel, equal where clocks can be compared */
@@ -38,7 +39,7 @@ struct twill_bench_sums {
 
 /* The state of --energy on a rank. */
 struct twill_bench_meters {
-    struct twill_energy_meter *own; /* on the first rank of a machine that has counters */
+    struct twill_energy_meter *own; /* on the first rank of a machine with counters, else NULL */
     char says[1024];                /* what they are, or why there are none */
     size_t machines, count;         /* machines of the job, and those with counters */
 };
@@ -80,7 +81,8 @@ struct twill_bench_run {
     struct twill_bench_results results;
 };
 
-/* Return a subject of `count` elements of a shard, out of place. */
+/* Return a call of the run's collective, out of place, with `count` elements of a shard. Operation
+ * and root are not used if the collective has none. */
 struct twill_bench_subject twill_bench_subject(const struct twill_bench_run *run, twill_type type,
                                                twill_op op, int root, size_t count);
 /* Return a row for a subject, without results. */
@@ -119,7 +121,9 @@ void twill_bench_clear(const struct twill_bench_run *run,
 /* Count one more unit of work and update the progress line on a terminal. */
 void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
 
-/* Measure and check one size, out of place and in place, and store both in the row. Collective. */
+/* Measure and check calls of `bytes` bytes, those of all shards together, rounded down to whole
+ * elements. They are out of place and, if the collective has that form, in place. Stores both in
+ * the row. Collective. */
 twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, twill_op op,
                                  int root, size_t bytes, struct twill_bench_row *row);
 /* Measure the barrier twice, as if out of place and in place, and store both in the row. Checks it
@@ -127,8 +131,9 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 
 /* Read the file of --list on rank 0 and broadcast it, so that run->list has its tensors on every
- * rank. Sets the sizes in the options to the bytes of a buffer for all of them. If the file cannot
- * be used, rank 0 prints why, and *outcome is set to exit status 2 on all ranks. Collective. */
+ * rank. Sets the sizes in the options to the bytes of a buffer for all of them. They are 0 if a
+ * gradient set has the memory. If the file cannot be used, rank 0 prints why, and *outcome is set
+ * to exit status 2 on all ranks. Collective. */
 twill_status twill_bench_share_list(struct twill_bench_run *run, int32_t *outcome);
 /* Measure a step, which is all keys of the list, in place, last first. Results are in run->step. */
 twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type type, twill_op op,
@@ -139,11 +144,13 @@ twill_status twill_bench_locate(struct twill_bench_run *run);
 /* Print on which host and node each rank is, for up to 64 ranks. */
 void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 
-/* Find the counters of each machine (--energy). `places` must be known. Collective over world. */
+/* Find the counters of each machine (--energy), and set run->meters. It is no failure if there are
+ * none. `places` must be known. Collective over world. */
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
 /* Read the counters before the barrier with which the timed calls begin. */
 void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_reading *from);
-/* Read the counters after the calls and set *energy to that of all machines. Collective. */
+/* Read the counters after the calls and set *energy to that of all machines, which is known only if
+ * it is of each machine. Without --energy its `machines` is 0. Collective. */
 twill_status twill_bench_energy_end(struct twill_bench_run *run,
                                     const struct twill_energy_reading *from,
                                     struct twill_bench_energy *energy);
@@ -161,7 +168,8 @@ void twill_bench_json_row(struct twill_bench_run *run, const struct twill_bench_
 /* Add the results of a step of --list to the JSON, if one is written. The object has those of each
  * tensor in the order in which they are reduced. */
 void twill_bench_json_step(struct twill_bench_run *run);
-/* Write and close the JSON, if there is one. Returns false after a message on failure. */
+/* Add failures, bandwidth, errors and the end time to the JSON, write it and close it, if there is
+ * one. Returns false after a message on failure. */
 bool twill_bench_json_close(struct twill_bench_run *run);
 
 #endif

@@ -50,8 +50,8 @@ struct column {
 /* Columns that appear together, in a constant table. */
 struct column_group {
     int flag;    /* offset of a flag in struct twill_bench_columns, or -1 if always shown */
-    bool halves; /* for both halves, else for the first only */
-    const char *unknown, *heads[2]; /* text for an unknown value, and titles of the halves */
+    bool halves; /* for both measurements of a row, else only out of place */
+    const char *unknown, *heads[2]; /* text for an unknown value, and titles of both */
     struct column columns[5];       /* ended by a value of NULL */
 };
 
@@ -93,6 +93,7 @@ static const struct column_group groups[] = {
 
 #define GROUPS (sizeof(groups) / sizeof(groups[0]))
 
+/* Return whether a group is always shown, or `columns` has its flag. */
 static bool is_shown(const struct column_group *group, const struct twill_bench_columns *columns)
 {
     return group->flag < 0 || ((const bool *)columns)[group->flag];

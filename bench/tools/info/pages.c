@@ -9,7 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Read the policy of the memory at this address. It remains unknown if the kernel refuses. */
+/* Set the policy in *pages to that of the memory at this address. It is "unknown" if the kernel
+ * refuses. */
 static void read_policy(const void *memory, struct twill_bench_pages *pages)
 {
     static const char *const names[] = {

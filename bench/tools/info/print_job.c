@@ -58,6 +58,7 @@ static void print_call(const twill_job_view *view, const struct twill_info_line 
         printf("      failed: %s\n", call->field[16]);
 }
 
+/* Print the row of an event, with its call and its peer, if it has them. */
 static void print_event(const struct twill_info_line *event)
 {
     char ago[32] = "-";
@@ -149,6 +150,7 @@ static struct json_object *list_lines(const twill_job_view *view, const char *ki
     return list;
 }
 
+/* Print the view as a JSON object with the job, ranks, calls, events and findings. */
 static void print_json(const twill_job_view *view)
 {
     struct json_object *root = json_object_new_object(), *findings = json_object_new_array();

@@ -79,6 +79,8 @@ static int set_member(struct simulation_setup *setup, const char *word)
     return refuse(word, wrong);
 }
 
+/* Print a line of NAME=VALUE words with all of the result. `exact` is the closed form of the time
+ * of an update, and `mode` the text of the mode. */
 static void print_result(const char *mode, const struct simulation_setup *setup,
                          const struct simulation_result *r)
 {

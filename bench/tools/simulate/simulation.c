@@ -42,7 +42,7 @@ struct simulation {
     struct simulation_rules rules;
     struct random_source random;
     struct learning learning;
-    /* seconds; server_free is when the server has done its work so far */
+    /* seconds, where server_free is when the server has done its work so far */
     double now, server_free, measured_from;
     bool measuring, ended;
     struct event_heap events; /* slots are actors, messages, incoming link, outgoing link */
@@ -144,7 +144,8 @@ static void cancel(struct simulation *s, uint32_t actor)
     reply_all(s, actor);
 }
 
-/* After an update of the first shard, note the loss, and begin or end to measure if it is time. */
+/* After an update of the first shard, note the loss, and begin or end to measure if it is time. A
+ * loss beyond all bounds also ends the simulation. */
 static void note_update(struct simulation *s, uint64_t update)
 {
     const struct simulation_setup *setup = s->setup;
@@ -364,6 +365,7 @@ static bool create_simulation(struct simulation *s)
            learning_create(&s->learning, &s->setup->problem, actors);
 }
 
+/* Free all parts of a simulation, also of one that was made in part, but not the struct. */
 static void free_simulation(struct simulation *s)
 {
     learning_free(&s->learning);

@@ -53,6 +53,7 @@ struct shared_link {
 
 /* Make the heaps of a link for `messages` messages, or return false. Free it in any case. */
 bool shared_link_create(struct shared_link *link, uint32_t messages);
+/* Free the heaps of a link, which must not be used again. */
 void shared_link_free(struct shared_link *link);
 /* Send a message at this time. It is queued while there is no credit for it. */
 void shared_link_send(struct shared_link *link, uint32_t message, double now);
@@ -101,6 +102,7 @@ struct law {
 /* Parse "exp:1", "uniform:0.5,1.5" or "list:FILE" (numbers separated by blanks or lines). Returns
  * false and the fault in *wrong if that is no law of times. Free the law in any case. */
 bool law_parse(struct law *law, const char *text, const char **wrong);
+/* Free the samples of a law, if it has any. */
 void law_free(struct law *law);
 /* Return whether this is the constant law of time 0. Other laws are not tested, even if each of
  * their times is 0. */
@@ -243,6 +245,7 @@ struct learning_range {
  * read. Returns false if out of memory. Always call learning_free(), while the problem exists. */
 bool learning_create(struct learning *learning, const struct simulation_problem *problem,
                      uint32_t actors);
+/* Free the arrays of the parameters, also after learning_create() has failed. */
 void learning_free(struct learning *learning);
 /* Copy the present values of a range to those that an actor has read. */
 void learning_read(struct learning *learning, uint32_t actor, struct learning_range range);

@@ -115,13 +115,14 @@ static bool reads_peers(struct twill_bench_calibration *c)
     return false;
 }
 
-/* A context with a choice of algorithms, and its buffers. */
+/* A context with a choice of algorithms, and its buffers, a variable of measure_together(). */
 struct calibration_session {
     twill_context *context;
     twill_comm *comm;
     void *src, *dst;
 };
 
+/* Free the buffers and destroy the communicator and context of a session, as far as they exist. */
 static void end_session(struct calibration_session *s)
 {
     if (s->src != NULL)
@@ -294,7 +295,8 @@ static twill_status measure_link(struct twill_bench_calibration *c, const char *
     return status;
 }
 
-/* Write the cost of reducing each type, by how much longer an allreduce takes than with f32. */
+/* Write the cost of reducing each type on rank 0, by how much longer an allreduce takes than with
+ * f32. Writes nothing if there is one rank. Collective. */
 static twill_status measure_types(struct twill_bench_calibration *c)
 {
     const double plain = 1024 / 100e9; /* f32 at 100 GB/s, as in the model of machine "auto" */
@@ -355,7 +357,8 @@ static twill_status calibrate_links(struct twill_bench_calibration *c)
     return status;
 }
 
-/* Measure out of place and, where possible, in place, and compute the mean of both. */
+/* Measure calls out of place and, where possible, in place, and set *seconds to the mean of both.
+ * subject->in_place may be true afterwards. Collective. */
 static twill_status time_both(struct twill_bench_calibration *c,
                               const struct calibration_session *s,
                               struct twill_bench_subject *subject, double *seconds)
@@ -384,7 +387,8 @@ static bool is_measured(const struct twill_bench_calibration *c, size_t collecti
     return plan->selected[index][size] && some && (collective != TWILL_BENCH_BARRIER || size == 0);
 }
 
-/* Measure a candidate of a collective at its sizes and write the times. Prints a failure. */
+/* Measure a candidate of a collective at its sizes. Rank 0 writes the times to c->file. Prints a
+ * failure. Collective. */
 static twill_status measure_candidate(struct twill_bench_calibration *c,
                                       struct calibration_session *s, size_t collective,
                                       const struct plan *plan, size_t index)
@@ -415,7 +419,8 @@ static twill_status measure_candidate(struct twill_bench_calibration *c,
     return status;
 }
 
-/* Measure the index-th candidate of every collective. */
+/* Measure candidate number `index` of each collective that has so many, in one context that chooses
+ * these. Prints a failure. Collective. */
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
                                      size_t index)
 {

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* Measure the job up to max_bytes, and write `path` on rank 0. Returns STATUS_GOOD or _FAILED. */
+/* Measure links, and algorithms at messages of up to max_bytes, on the ranks of the job. Rank 0
+ * then writes the new file `path`. Returns STATUS_GOOD or, after a message, STATUS_FAILED. */
 int twill_bench_calibrate(const char *path, size_t max_bytes);
 
 #endif

@@ -53,6 +53,7 @@ static twill_status buffers_open(struct fabric_run *run)
     return TWILL_OK;
 }
 
+/* Free run->out and run->in, if there are any. The channel must still be open. */
 static void buffers_close(struct fabric_run *run)
 {
     unsigned char **at[] = {&run->out, &run->in};
@@ -162,6 +163,8 @@ static struct json_object *channel_json(const struct fabric_channel *channel)
     return one;
 }
 
+/* Append the results of a size, with the channel, to the rows of the JSON. Only for rank 0 with
+ * --json. */
 static void add_json_row(const struct fabric_run *run, const struct fabric_row *row)
 {
     const struct fabric_column *columns = fabric_columns(run->options.measurement);

@@ -120,8 +120,8 @@ const struct fabric_column *fabric_columns(enum fabric_measurement measurement);
 /* The results for one size, a variable of the caller of fabric_measure(). */
 struct fabric_row {
     size_t bytes, iterations;
-    double value[FABRIC_COLUMNS];
-    long long wrong; /* bytes of all ranks, negative if not checked */
+    double value[FABRIC_COLUMNS]; /* of the columns of fabric_columns() */
+    long long wrong;              /* bytes of all ranks, negative if not checked */
     double pingpong; /* of fi_pingpong, in microseconds or MB/s, or 0 if there is none */
 };
 
@@ -137,7 +137,7 @@ struct fabric_run {
     struct fabric_channel *channel;
     unsigned char *out, *in; /* `buffers` buffers of `stride` bytes each */
     size_t buffers, stride;
-    double *samples; /* [iterations at most] */
+    double *samples; /* [most_samples] seconds, up to two of each iteration */
     size_t most_samples;
     struct twill_json_file json; /* on rank 0 with --json */
     struct json_object *json_rows, *json_absent;

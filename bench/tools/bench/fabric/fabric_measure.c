@@ -120,7 +120,9 @@ static twill_status senders_seconds(struct fabric_run *run, double mine, double 
     return TWILL_OK;
 }
 
-/* Time windows of messages, and store their rates in the row, on every rank. */
+/* Time windows of messages, and set row->value[] on every rank. It has MB/s, messages a second,
+ * nanoseconds a message, or for incast the microseconds of the fastest sender, and those of the
+ * slowest sender. Collective. */
 static twill_status measure_windows(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     const struct fabric_options *options = &run->options;
@@ -159,7 +161,8 @@ static twill_status pingpong(struct fabric_run *run, size_t bytes)
     return run->first ? TWILL_OK : channel->ops->send_now(channel, run->out, bytes, run->peer);
 }
 
-/* Time ping-pongs, and set the row to statistics of half their times, on every rank. */
+/* Time ping-pongs, and set row->value[] on every rank to the mean, least, median and 99th
+ * percentile of half their times, in microseconds. Collective. */
 static twill_status measure_latency(struct fabric_run *run, size_t bytes, struct fabric_row *row)
 {
     size_t warmups = run->options.warmups;
@@ -185,7 +188,8 @@ static unsigned char pattern(int from, size_t slot, size_t at)
     return (unsigned char)(at * 31 + at / 251 + slot * 7 + (size_t)from * 101 + 1);
 }
 
-/* Send known bytes, and set *wrong to the number of bytes that arrive wrong on all ranks. */
+/* Send known bytes in a window, which is shorter if buffers are few. Sets *wrong on all ranks to
+ * the number of bytes that arrived wrong on any. Collective. */
 static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long *wrong)
 {
     struct fabric_flow flow = fabric_flow(run);

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The arrays of a kernel, up to 16, each for `count` elements, in the memory of the run. */
+/* The arrays of a kernel, `used` of up to 16, each for `count` elements, in the memory of the run.
+ * A local variable, set by fill_arrays(). */
 struct kernel_arrays {
     unsigned char *array[16];
     unsigned used;
@@ -236,7 +237,8 @@ static void fill_positive(unsigned char *memory, size_t count)
         memcpy(memory + 4 * i, &value, sizeof(value));
 }
 
-/* Lay out and fill the arrays of `count` elements. Returns false if `bytes` are too few. */
+/* Lay out the arrays of a case for `count` elements in `memory`, set *arrays to them and fill them.
+ * Returns false if its `bytes` are too few. */
 static bool fill_arrays(const struct kernel_case *one, struct kernel_arrays *arrays,
                         unsigned char *memory, size_t bytes, size_t count)
 {
@@ -377,6 +379,7 @@ struct kernel_run {
     size_t rows, different;
 };
 
+/* Print the instruction set, the sizes of the caches and the titles of the table. */
 static void print_head(const struct kernel_run *run)
 {
     const size_t *cache = run->cache;

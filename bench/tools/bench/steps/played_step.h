@@ -49,11 +49,13 @@ const char *twill_bench_played_mistake(const struct twill_bench_options *options
  * SIZE_MAX the library chooses sizes. Collective over run->comm. */
 twill_status twill_bench_create_set(struct twill_bench_step *step, twill_type type, twill_op op,
                                     size_t bucket);
-/* Make a step, and measure its seconds on this rank. Collective over run->comm. */
+/* Wait in a barrier, make a step in this way, and set *seconds to its time on this rank. Collective
+ * over run->comm. */
 twill_status twill_bench_make_step(struct twill_bench_step *step, enum twill_bench_way way,
                                    double *seconds);
 
-/* Measure a step for each bucket size, and print a row for each and add it to the JSON. */
+/* Measure and check steps with each bucket size of the options. Rank 0 prints a row for each and
+ * adds it to the JSON. Stops at a failure and returns it. Collective. */
 twill_status twill_bench_play_steps(struct twill_bench_run *run, twill_type type, twill_op op);
 /* Print the lines above the table. */
 void twill_bench_print_played_header(FILE *out, const struct twill_bench_run *run);

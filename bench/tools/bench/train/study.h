@@ -20,14 +20,15 @@ struct twill_study_step {
     double alone;   /* T(1) with this batch, below 0 if unknown */
 };
 
-/* Return the samples of a rank in a step. */
+/* Return the samples of a rank in a step. In strong scaling it is its share of the batch, rounded
+ * up. */
 size_t twill_study_rank_batch(bool strong, size_t ranks, size_t batch);
-/* Return the samples of all ranks together in a step. */
+/* Return the samples of all ranks together in a step. In strong scaling it is the batch. */
 size_t twill_study_total_batch(bool strong, size_t ranks, size_t batch);
 /* Return how many steps, and synchronisations, an epoch of `samples` has. */
 size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
 
-/* Return the samples per second. */
+/* Return the samples per second of all ranks, or 0 if the time of the step is unknown. */
 double twill_study_throughput(const struct twill_study_step *step);
 /* Compute T(1) / T(n), times n in weak scaling, and that over n. Returns false if T(1) or T(n) is
  * unknown. */
@@ -157,7 +158,8 @@ size_t twill_study_per_node(const struct twill_study *study);
 void twill_study_print(const struct twill_study *study, FILE *out);
 /* Write the rows to the JSON and close it. Returns false after a message on failure. */
 bool twill_study_json(struct twill_study *study);
-/* Draw the rows as SVG by gnuplot. Returns false after a message on failure. */
+/* Draw speed-up and efficiency of the rows as the SVG file `path` by gnuplot. Returns false after a
+ * message on failure, also without a row of one rank. */
 bool twill_study_plot(const struct twill_study *study, const char *path);
 
 #endif

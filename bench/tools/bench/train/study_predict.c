@@ -46,7 +46,8 @@ static double price(const struct twill_study *study, const struct twill_study_ro
     return cost >= 0 ? cost : strtod(picoseconds, NULL) * 1e-12;
 }
 
-/* Read the bytes and first tensor of a bucket. Returns false after the last bucket. */
+/* Read the bytes of bucket `index`, and the lowest index of its tensors, whose gradient is the last
+ * to be there. Returns false after the last bucket. */
 static bool read_bucket(twill_gradients *set, size_t index, size_t *bytes, size_t *key)
 {
     const char *line = twill_gradients_describe(set, index + 1);

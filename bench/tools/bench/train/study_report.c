@@ -169,6 +169,8 @@ static void print_agreement(const struct twill_study *study, FILE *out)
                 agree, compared);
 }
 
+/* Print the model, what computes, the machine of predictions, the ranks, the context, and the
+ * energy counters with --energy. */
 static void print_settings(const struct twill_study *study, FILE *out)
 {
     const struct twill_study_options *options = &study->options;

@@ -15,8 +15,8 @@ static int fail_study(const struct twill_study *study, twill_status status)
 }
 
 /* Make the context and communicator of the job, and note its nodes, places and meters. For rows
- * with a root the algorithms are linear, unless --algorithm or TWILL_ALGORITHM names others.
- * study->linear is then true. Collective. */
+ * with a root, algorithms are linear unless --algorithm or TWILL_ALGORITHM names others.
+ * study->linear says whether they are. Collective. */
 static twill_status connect_study(struct twill_study *study)
 {
     const struct twill_study_options *options = &study->options;
@@ -164,6 +164,8 @@ static int report(struct twill_study *study)
     return good ? STATUS_GOOD : STATUS_FAILED;
 }
 
+/* Destroy and free all that the study has, but not the struct. After an error also close the file
+ * of -J. */
 static void release_study(struct twill_study *study)
 {
     struct twill_bench_run *run = &study->run;

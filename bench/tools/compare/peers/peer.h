@@ -186,7 +186,8 @@ static inline void peer_free(const struct peer_program *program, struct peer *pe
     peer->bytes[which] = 0;
 }
 
-/* Make buffer `which` `bytes` long, with zeros if it is new. Returns 0, or 1 after peer_say(). */
+/* Make buffer `which` `bytes` long, with zeros if it is new, or free it if that is 0. Returns 0, or
+ * 1 after peer_say(). */
 static inline int peer_alloc(const struct peer_program *program, struct peer *peer, int which,
                              size_t bytes)
 {
@@ -226,7 +227,7 @@ static inline size_t peer_round(const struct peer *peer, size_t bytes)
     return (bytes + unit - 1) / unit * unit;
 }
 
-/* Fill in the arguments of a call and allocate its buffers. Returns 0, or non-zero on failure. */
+/* Set *call by peer->order and allocate its buffers. Returns 0, or non-zero on failure. */
 static inline int peer_call_of(const struct peer_program *program, struct peer *peer,
                                struct peer_call *call)
 {

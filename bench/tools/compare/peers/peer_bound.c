@@ -58,6 +58,7 @@ reduce_elements(const struct bound_reduction *reduction, size_t lo, size_t hi)
 }
 
 #if defined(__x86_64__)
+/* Complete streaming stores before later stores of this core. */
 static inline void stream_fence(void)
 {
     _mm_sfence();
@@ -85,6 +86,7 @@ static inline void lanes_store(float *at, lanes value)
     *(lanes *)(void *)at = value;
 }
 
+/* Do nothing, as there are no streaming stores here. */
 static inline void stream_fence(void)
 {
 }

@@ -67,7 +67,8 @@ enum twill_compare_frame_kind {
     TWILL_COMPARE_RESULT  /* from a rank, after its start or a turn */
 };
 
-/* The head of every message. */
+/* The head of every message. `kind` is an enum twill_compare_frame_kind, `rank` the sender if that
+ * is a rank. */
 struct twill_compare_frame {
     uint32_t kind, rank;
     uint64_t bytes; /* of the payload that follows */

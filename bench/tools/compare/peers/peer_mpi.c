@@ -45,6 +45,7 @@ static void end(struct peer *peer)
     free(peer->own);
 }
 
+/* Wait until all ranks have called this. Returns 0, or an MPI error code. */
 static int barrier(struct peer *peer)
 {
     (void)peer;
@@ -110,6 +111,8 @@ static int run(struct peer *peer, const struct peer_call *call)
     return make_mpi_call(peer, call, &request) || MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+/* Return memory of MPI_Alloc_mem(), or NULL on failure. Which buffer it is makes no difference
+ * here. */
 static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     void *memory = NULL;

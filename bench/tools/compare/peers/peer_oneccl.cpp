@@ -97,6 +97,7 @@ int run(struct peer *peer, const struct peer_call *call)
     return 0;
 }
 
+/* Wait until all ranks have called this. Returns 0, or 1 after peer_say(). */
 int barrier(struct peer *peer)
 {
     struct peer_call call = {TWILL_COMPARE_BARRIER, NULL, NULL, 0};

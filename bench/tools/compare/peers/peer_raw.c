@@ -70,7 +70,8 @@ static int listen_on(struct peer *peer, struct raw_address *mine)
     return listener;
 }
 
-/* Connect to the ranks of the next and previous host. Returns 0, or 1 on failure. */
+/* Connect to the ranks of equal local index on the next and the previous host. Returns 0, or 1 on
+ * failure. */
 static int connect_ring(struct peer *peer)
 {
     struct raw_state *state = of(peer);

@@ -50,6 +50,7 @@ static void end(struct peer *peer)
     free(peer->own);
 }
 
+/* Wait until all ranks have called this. Returns 0, or 1 after peer_say(). */
 static int barrier(struct peer *peer)
 {
     return report_status(peer, twill_barrier(of(peer)->comm));
@@ -87,6 +88,7 @@ static twill_status twill_call_make(twill_comm *comm, const struct peer_call *ca
     }
 }
 
+/* Return 1 for each collective but those of one rank with itself, for which return 0. */
 static int supports(struct peer *peer, enum twill_compare_collective collective)
 {
     (void)peer;
@@ -118,6 +120,8 @@ static int run(struct peer *peer, const struct peer_call *call)
     return report_status(peer, status == TWILL_OK ? twill_wait(&state->request) : status);
 }
 
+/* Return memory of twill_alloc(), or NULL on failure. Which buffer it is makes no difference
+ * here. */
 static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
 {
     void *memory = NULL;
@@ -127,6 +131,7 @@ static void *alloc_buffer(struct peer *peer, int which, size_t bytes)
     return memory;
 }
 
+/* Free memory that alloc_buffer() returned. */
 static void free_buffer(struct peer *peer, int which, void *memory)
 {
     (void)which;

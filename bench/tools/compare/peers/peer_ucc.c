@@ -197,6 +197,7 @@ static int run(struct peer *peer, const struct peer_call *call)
     return report_status(peer, status);
 }
 
+/* Wait until all ranks have called this. Returns 0, or 1 after peer_say(). */
 static int barrier(struct peer *peer)
 {
     struct peer_call call;
