@@ -235,8 +235,9 @@ void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 /* How a rank can access the buffers of the peers of its node. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
 
-/* Return the set of enum twill_access on which the choice for this request depends. If it is 0, the
- * buffer addresses of peers need not be exchanged, which saves a round. All ranks get the same. */
+/* Return the set of enum twill_access on which the choice for this request depends, for any message
+ * below TWILL_MAPPED_BYTES 0. If it is 0, the buffer addresses of peers need not be exchanged,
+ * which saves a round. All ranks get the same. */
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request);
 /* Choose an algorithm and a shape. The same world, tuning, override and request give the same

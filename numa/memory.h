@@ -13,10 +13,10 @@ struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;
     twill_numa_set nodes; /* 0 for the system's default */
-    bool missed;          /* a kind of memory was requested by name, and there is none */
-    bool automatic;       /* decided by "auto" */
-    const char *nominal;  /* why nothing is placed (another machine is described), or NULL */
-    char why[160];        /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
+    bool missed;    /* a kind of memory, or nodes by MEMKIND_HBW_NODES, were requested in vain */
+    bool automatic; /* decided by "auto" */
+    const char *nominal; /* why nothing is placed (another machine is described), or NULL */
+    char why[160];       /* for people: "auto: 16 GiB MCDRAM at NUMA 1, preferred" */
 };
 
 /* Set *policy from the text "auto", "ddr", "mcdram", "mcdram:bind", "hbm", "cxl", ... for a
@@ -30,10 +30,11 @@ twill_status twill_memory_decide(struct twill_memory_policy *policy, const char 
                                  struct twill_error *error);
 
 struct twill_memory;
-/* Create a pool, the memory of a process under one policy and one budget. It may take `budget`
- * bytes of the policy's NUMA nodes, or all that is free there if that is 0. Free is what the kernel
- * reports. Ranks of a host that bind at the same time do not see each other's untouched pages, so
- * twill_memory_limit() limits each. It copies the policy, logs to `log`, and has no lock. */
+/* Create a pool, the memory of a process under one policy and one budget. It may place at most
+ * `budget` bytes on the policy's NUMA nodes, if that is not 0. With BIND it places no more than is
+ * free there by the kernel. Ranks of a host that bind at the same time do not see each other's
+ * untouched pages, so twill_memory_limit() limits each. It copies the policy, logs to `log`, and
+ * has no lock. */
 twill_status twill_memory_open(struct twill_memory **memory,
                                const struct twill_memory_policy *policy, uint64_t budget,
                                struct twill_log *log, struct twill_error *error);

@@ -21,7 +21,8 @@
 /* MPOL_PREFERRED_MANY of newer headers, in the kernel since 5.15. */
 #define PREFERRED_MANY 5
 
-/* Let the kernel place a range on these nodes. Returns 0 or an errno. */
+/* Let the kernel place a range on these nodes, by mbind() with this mode and these flags. If there
+ * are no nodes it gets no mask. Returns 0 or an errno. */
 static int mbind_mode(void *pointer, size_t bytes, int mode, twill_numa_set nodes, unsigned flags)
 {
     unsigned long mask[NODE_WORDS];

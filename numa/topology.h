@@ -28,7 +28,9 @@ struct twill_numa_node {
     uint64_t free_bytes;         /* now, 0 if the machine is not this one */
     unsigned bandwidth_mbs;      /* hwloc's Bandwidth attribute in MB/s, 0 if unknown */
     bool has_cpus;
-    bool local; /* nearest of its kind to where the process runs, or any it spans */
+    /* it is among the fastest of its kind whose CPUs include those of the process, or if there are
+     * none, of those that have some of them */
+    bool local;
 };
 
 /* The facts known of a machine. Owned by the topology. Constant but for twill_topology_locate(). */
@@ -67,7 +69,8 @@ const struct twill_machine *twill_topology_machine(const struct twill_topology *
  * process runs, and NULL means everywhere. TWILL_ERR_ARGUMENT means that `cpus` is wrong. */
 twill_status twill_topology_locate(struct twill_topology *topology, const char *cpus,
                                    struct twill_error *error);
-/* Return the bytes of a NUMA node of this machine that the kernel has free, or 0 if unknown. */
+/* Return the bytes of a NUMA node of this machine that can be taken now, or 0 if unknown. Clean
+ * pages of files count as free. */
 uint64_t twill_numa_free_bytes(unsigned os_index);
 /* Return whether a NUMA node of this machine has CPUs, by the kernel, or `otherwise` if unknown. */
 bool twill_numa_has_cpus(unsigned os_index, bool otherwise);
@@ -133,9 +136,10 @@ void twill_topology_cpus(const struct twill_topology *topology, struct twill_cpu
  * and on cores without ranks come first. Ranks get different PUs while there are enough. */
 int twill_topology_spare(const struct twill_topology *topology, const struct twill_cpus *ranks,
                          unsigned n, unsigned me);
-/* Return a PU for thread k of the `threads` that rank `me` has for communication, or -1 if there is
- * none. It is as by twill_topology_spare(), with *own false. Otherwise it is a PU of `me`, from the
- * last, with *own true, if one remains. Ranks that may run on the same PUs get different ones. */
+/* Return a PU for thread k of the `threads` that rank `me` has for communication. It is as by
+ * twill_topology_spare(), with *own false, if there is one. Otherwise it is a PU of `me`, from the
+ * last, with *own true. Ranks that may run on the same PUs get different ones. If that would leave
+ * them no PU, return -1, also with *own true. */
 int twill_topology_helper(const struct twill_topology *topology, const struct twill_cpus *ranks,
                           unsigned n, unsigned me, unsigned threads, unsigned k, bool *own);
 /* Get the place of a PU, by Linux's number. Its indices are -1 if there is none. */

@@ -18,7 +18,8 @@ struct twill_topology {
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
 /* Return the logical index of a NUMA node that holds these CPUs, with CPUs if possible, or -1. */
 int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);
-/* Fill in topology->machine from hwloc, except its source and what twill_machine_locate() sets. */
+/* Fill in topology->machine from hwloc, except what loading it and twill_machine_locate() set, and
+ * barred_hbm. */
 void twill_machine_describe(struct twill_topology *topology);
 /* Return whether the topology leaves out NUMA nodes whose memory this process may not use. */
 bool twill_machine_is_restricted(const struct twill_topology *topology);

@@ -25,8 +25,8 @@ static hwloc_obj_t numa_at(hwloc_topology_t hwloc, unsigned i)
     return hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_NUMANODE, i);
 }
 
-/* Copy an info attribute of the machine, or of its first package, where hwloc 2 keeps the CPU's.
- * Copies "" if there is none. */
+/* Copy an info attribute of the machine, or of its first package, where hwloc 2 keeps the CPU's,
+ * without trailing blanks. Copies "" if there is none. */
 static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t bytes)
 {
     hwloc_obj_t package = hwloc_get_obj_by_type(hwloc, HWLOC_OBJ_PACKAGE, 0);
@@ -38,7 +38,8 @@ static void copy_info(hwloc_topology_t hwloc, const char *name, char *to, size_t
         to[n - 1] = '\0'; /* CPUID pads brand strings */
 }
 
-/* Print "GenuineIntel 6 143", if known. Brand strings are useless: virtual machines choose any. */
+/* Print "GenuineIntel 6 143". If one of the words is unknown, `to` stays as it is. Brand strings
+ * are useless, as virtual machines choose any. */
 static void name_cpu(hwloc_topology_t hwloc, char *to, size_t bytes)
 {
     char vendor[32], family[8], model[8];
@@ -128,7 +129,8 @@ static bool is_not_main(hwloc_obj_t node)
     return is_subtype(node, "NVM") || is_subtype(node, "GPUMemory") || is_cxl(node);
 }
 
-/* Rate by its name how unlikely the node is to have CPUs, from 0 for DRAM to 3. */
+/* Rate by its name how unlikely the node is to have CPUs. That is 0 for DRAM or no name, 1 for
+ * another name, 2 for HBM, and 3 for memory that is_not_main(). */
 static unsigned remoteness(hwloc_obj_t node)
 {
     if (node->subtype == NULL || is_subtype(node, "DRAM"))
@@ -276,7 +278,8 @@ static unsigned count_l3(hwloc_topology_t hwloc)
     return n;
 }
 
-/* Return the bytes of the first cache of a type, or if `side`, of all its memory-side caches. */
+/* Return the bytes of the first cache of a type, or if `side`, of all its memory-side caches
+ * together. Without `side` these are skipped. Returns 0 if there is none. */
 static uint64_t cache_bytes(hwloc_topology_t hwloc, hwloc_obj_type_t type, bool side)
 {
     uint64_t sum = 0;

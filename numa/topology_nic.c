@@ -24,8 +24,8 @@ static const char *nic_kind(hwloc_obj_t device)
     return NULL;
 }
 
-/* Return the distance of `near`, where a NIC is attached, for struct twill_nic. A thread that may
- * run on several packages is near all of them. */
+/* Return the distance of `near`, where a NIC is attached, from the calling thread. It is 0 if the
+ * thread may run there, 1 if it may run in that package, else 2. It is 0 if out of memory. */
 static unsigned distance_of(const struct twill_topology *topology, hwloc_obj_t near)
 {
     unsigned distance = 2;

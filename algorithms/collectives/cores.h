@@ -49,7 +49,8 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
  * of the blocks in TMP and ends with nothing posted. */
 void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
                                          enum twill_space from);
-/* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards. */
+/* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards
+ * there. It ends with nothing posted. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
 /* Emit an allreduce of the blocks of the group by halving and doubling. The contribution is in
  * `from`, which is SRC (raw) or TMP (a partial), and the result in DST, FINAL. Always returns
@@ -59,7 +60,9 @@ bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
 
 /* Emit the receive into DST, if any, and its WAIT, of a binomial broadcast from member `root`. */
 void twill_emit_tree_receive(struct twill_emitter *e, const struct twill_group *g, uint32_t root);
-/* Post the sends of a binomial tree broadcast from member `root`. Returns whether a WAIT is due. */
+/* Post the sends to the children of this rank in a binomial broadcast from member `root`. They send
+ * the blocks of the group from the space `from`. Returns whether the caller must append a WAIT, as
+ * the last sends are still posted. */
 bool twill_emit_tree_send(struct twill_emitter *e, const struct twill_group *g, uint32_t root,
                           enum twill_space from);
 

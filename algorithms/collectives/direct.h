@@ -5,19 +5,26 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* Emit an allreduce through the memory of a node's ranks, by the shape's protocol. */
+/* Emit an allreduce through the memory of a node's ranks, by the shape's protocol, which is not
+ * FETCHED. */
 void twill_emit_direct_allreduce(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit a reduce to the root through the memory of a node's ranks, by the shape's protocol. */
+/* Emit a reduce to the root through the memory of a node's ranks, by the shape's protocol, which is
+ * not FETCHED. */
 void twill_emit_direct_reduce(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit a reduce-scatter through the memory of a node's ranks, by the shape's protocol. */
+/* Emit a reduce-scatter through the memory of a node's ranks, by the shape's protocol, which is not
+ * FETCHED. */
 void twill_emit_direct_reduce_scatter(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit an allgather through the memory of a node's ranks, by the shape's protocol. */
+/* Emit an allgather through the memory of a node's ranks, by the shape's protocol, which is not
+ * FETCHED. */
 void twill_emit_direct_allgather(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit a gather to the root through the memory of a node's ranks, by the shape's protocol. */
+/* Emit a gather to the root through the memory of a node's ranks, by the shape's protocol, which is
+ * not FETCHED. */
 void twill_emit_direct_gather(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit a scatter from the root through the memory of a node's ranks, by the shape's protocol. */
+/* Emit a scatter from the root through the memory of a node's ranks, by the shape's protocol, which
+ * is not FETCHED. */
 void twill_emit_direct_scatter(struct twill_emitter *e, const struct twill_shape *shape);
-/* Emit an alltoall through the memory of a node's ranks, by the shape's protocol. */
+/* Emit an alltoall through the memory of a node's ranks, by the shape's protocol, which is not
+ * FETCHED. */
 void twill_emit_direct_alltoall(struct twill_emitter *e, const struct twill_shape *shape);
 /* Append the copy of the shard of this rank from SRC to DST. */
 void twill_emit_copy_own(struct twill_emitter *e);

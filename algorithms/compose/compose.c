@@ -218,7 +218,9 @@ static twill_operand target_of(const struct composer *c, uint32_t level, uint32_
     return shard_source(c, level + 1, s);
 }
 
-/* Emit one level down through memory, by reducing the shards that this rank owns. */
+/* Emit one level down through memory. This rank signals that its data can be read, and awaits the
+ * ranks of other members that have the same shards. Then it reduces the shards that it owns from
+ * their memory. */
 static void down_direct(struct composer *c, uint32_t level)
 {
     const struct twill_hierarchy *l = &c->hierarchy;

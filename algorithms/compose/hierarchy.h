@@ -74,8 +74,8 @@ struct twill_hierarchy {
     /* The number of levels, from the lowest, at which the members of a unit divide the shards among
      * themselves. A top level that exchanges messages does not, unless `sharded`. */
     uint32_t scatters;
-    uint32_t shards;
-    bool sharded; /* shard r belongs to rank r */
+    uint32_t shards; /* number of shards of the message */
+    bool sharded;    /* shard r belongs to rank r */
 };
 
 /* Build the hierarchy of choice[choices] for `rank`. The choices are ascending and end with the
@@ -104,7 +104,9 @@ uint32_t twill_hierarchy_owner(const struct twill_hierarchy *l, uint32_t level, 
 /* Return whether shard s belongs to the emitting rank after the lowest `levels` levels. At each of
  * them the members of its unit divide the shards among themselves. */
 bool twill_hierarchy_owns(const struct twill_hierarchy *l, uint32_t levels, uint32_t s);
-/* Return how many blocks of TMP a schedule over these levels needs at least. */
+/* Return the number of blocks into which a schedule over these levels divides the message. If the
+ * top level is by Bruck, return that times the members there, as it needs as many copies of them in
+ * TMP. */
 uint64_t twill_hierarchy_blocks(const struct twill_hierarchy *l);
 /* Return the number of levels from `low` to below `high` at which ranks communicate through memory
  * (TWILL_BY_DIRECT) and the unit of `rank` has several members. At each of them the rank signals

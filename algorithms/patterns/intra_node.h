@@ -5,7 +5,8 @@
 
 #include "algorithms/schedule/emit.h"
 
-/* Append a SIGNAL to all ranks of the node, and AWAITs of the `ordinal`-th signal of each one. */
+/* Append a SIGNAL to all ranks of the node, and AWAITs of the `ordinal`-th SIGNAL of each other
+ * one. */
 void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 
 /* The division of the blocks among the ranks of a node. Shard s has the `each` blocks from s * each
@@ -50,11 +51,14 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protoco
  * SIGNALs and AWAITs. The other ranks only copy their SRC to their IMM line or SHARED. Only for IMM
  * and FLAT. */
 void twill_emit_node_reduce_leader(struct twill_emitter *e, enum twill_protocol protocol);
-/* Let local rank 0 give the result in its DST to the others. Only for IMM and FLAT. */
+/* Let local rank 0 give the result in its DST to the other ranks of its node, which copy it into
+ * theirs. Only for IMM and FLAT. */
 void twill_emit_node_return_result(struct twill_emitter *e, enum twill_protocol protocol);
-/* Emit the first half of a barrier of the node. Then its leader (local rank 0) has all signals. */
+/* Emit the first half of a barrier of the node. Its leader (local rank 0) awaits the first SIGNAL
+ * of each other rank, and the other ranks only send theirs. */
 void twill_emit_node_gather_signals(struct twill_emitter *e);
-/* Emit the second half of a barrier of the node, in which the leader releases the others. */
+/* Emit the second half of a barrier of the node. Its leader (local rank 0) sends its first SIGNAL,
+ * which the other ranks await. */
 void twill_emit_node_release(struct twill_emitter *e);
 /* Broadcast all blocks from `from` (SRC or DST) of local rank `from_local` into DST of the other
  * ranks of its node. The protocol is IMM, STAGED or MAPPED. With MAPPED the sender waits until they

@@ -42,7 +42,8 @@ static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, u
     }
 }
 
-/* Reduce the operand of the second child, which has arrived, into the partial. */
+/* Reduce the operand of the second child, which has arrived, into the partial. Do nothing if there
+ * is no second child. */
 static void reduce_second(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     if (p->up->children > 1)

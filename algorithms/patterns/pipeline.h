@@ -51,7 +51,8 @@ uint32_t twill_two_position(const struct twill_two_trees *t, uint32_t rank);
  * `root` of the group. Every member has a place. A leaf has 0 children. */
 struct twill_pipe_tree twill_two_place(const struct twill_two_shape *t, const struct twill_group *g,
                                        uint32_t root);
-/* Return whether messages of either tree of `user` prove to `rank` that `other` has started. */
+/* Return whether messages of either tree of `user`, a struct twill_two_trees, prove to `rank` that
+ * `other` has started. */
 bool twill_two_knows(const void *user, uint32_t rank, uint32_t other);
 
 #endif

@@ -127,7 +127,7 @@ twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
 
 /* Append a step of `blocks` blocks. If its 16-bit field cannot hold that number, append several
  * steps for consecutive ranges of blocks. Sender and receiver of a message split it at the same
- * places, so that the parts match. */
+ * places, so that the parts match. With 0 blocks it is one step without operands. */
 static void append_split(struct twill_emitter *e, struct twill_step step, uint32_t blocks)
 {
     if (blocks == 0) /* a message without data has no operand */

@@ -28,8 +28,9 @@ struct twill_emitter {
     bool no_memory; /* an allocation has failed */
 };
 
-/* Some ranks in an order, and the blocks that they communicate. The same emitting function serves
- * the whole world, the ranks of one node, or the owners of one shard on all nodes. */
+/* Some ranks in an order, and the blocks that they communicate. A plain value. The same emitting
+ * function serves the whole world, the ranks of one node, or the owners of one shard on all
+ * nodes. */
 struct twill_group {
     const uint32_t *rank; /* [size] the members, which the world or the caller owns */
     uint32_t size;

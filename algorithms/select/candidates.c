@@ -246,7 +246,8 @@ static bool candidate_is_known(const struct gathering *g, const struct priced *p
     return false;
 }
 
-/* Make room for one more candidate and its prices, without counting it. */
+/* Make room for one more candidate and its prices, without counting it. Returns TWILL_OK or
+ * TWILL_ERR_MEMORY. */
 static twill_status grow_candidates(struct gathering *g, struct twill_error *error)
 {
     size_t count = g->all->count + 1;

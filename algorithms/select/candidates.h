@@ -33,7 +33,8 @@ struct twill_candidate {
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };
 
-/* All candidates for a kind of call on a world. Constant until twill_candidates_destroy(). */
+/* All candidates for a kind of call on a world. Made by twill_candidates_create(), and constant
+ * until twill_candidates_destroy() frees them. */
 struct twill_candidates {
     enum twill_collective collective;
     bool vector;
@@ -95,7 +96,7 @@ uint64_t twill_candidate_cost(const struct twill_candidate *candidate, size_t by
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most);
 
-/* Return the type of the elements of a request. */
+/* Return the kind of elements of a request, which is its `type` and whether it is `narrow`. */
 static inline struct twill_element_kind
 twill_request_elements(const struct twill_select_request *request)
 {

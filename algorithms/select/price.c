@@ -496,7 +496,8 @@ void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
     p->call.rest = bytes % p->facts.blocks;
 }
 
-/* Return the picoseconds before the first step. */
+/* Return the picoseconds before the first step, for the call and, where it is needed, the exchange
+ * of buffer addresses. */
 static uint64_t entry_price(const struct twill_pricing *p)
 {
     return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);

@@ -120,7 +120,8 @@ struct twill_price_scale {
 };
 
 /* A pricing, made by twill_pricing_create() and freed by twill_pricing_destroy(). One thread uses
- * it at a time. It simulates the schedules of a unit, which is the world, a node or a rank. */
+ * it at a time. As `unit` says, it simulates the schedules of all ranks, of the last node or of
+ * three ranks. Or it extrapolates from the pricings of smaller worlds. */
 struct twill_pricing {
     const struct twill_world *world; /* for which schedules are emitted */
     struct twill_world own;          /* the world of a sample */

@@ -16,7 +16,7 @@ enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 struct early {
     struct twill_select_request request;
     struct twill_choice choice; /* algorithm and shape only */
-    bool decided;
+    bool decided;               /* `choice` is the choice, else all candidates must decide */
 };
 
 /* Chooses algorithms for one world, and keeps what it has computed. Made by twill_chooser_create(),
@@ -308,7 +308,7 @@ static bool does_at_all(const struct twill_override *override, const struct twil
     return false;
 }
 
-/* Return whether the override names parameters, of which one is then not 0. */
+/* Return whether the override names parameters. If it names none, all are 0. */
 static bool has_parameters(const struct twill_override *override)
 {
     static const uint16_t none[TWILL_PARAMETERS];
@@ -397,7 +397,8 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
                               chooser->world->nodes, TWILL_PLURAL(chooser->world->nodes));
 }
 
-/* Return the access (enum twill_access) that the choice for this request uses, 0 if none. */
+/* Return the access (enum twill_access) that the choice for this request uses. It is 0 if it uses
+ * none, or there is no choice because of an error. */
 static unsigned access_used(struct twill_chooser *chooser,
                             const struct twill_select_request *request)
 {

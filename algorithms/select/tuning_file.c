@@ -11,10 +11,10 @@ enum { WORDS = 6, WORD_BYTES = 96 };
 struct reader {
     struct twill_tuning *tuning;
     const char *file;
-    unsigned line;   /* from 1 */
-    size_t capacity; /* of the measurements */
-    char word[WORDS][WORD_BYTES];
-    unsigned words;
+    unsigned line;                /* from 1 */
+    size_t capacity;              /* of the measurements */
+    char word[WORDS][WORD_BYTES]; /* of the current line */
+    unsigned words;               /* number of words of the current line */
     struct twill_error *error;
 };
 

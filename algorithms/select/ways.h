@@ -38,7 +38,7 @@ twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twil
  * or each rank computes its gradient, and these are reduced. The owner sets the first three members
  * and twill_dense_price() the others. It is constant once the gradient set is committed. */
 struct twill_dense {
-    size_t rows, columns, samples; /* `samples` is the largest number of a rank */
+    size_t rows, columns, samples; /* `samples` are those of a step, on the rank with most */
     bool gathers;                  /* the way is the gathering of factors */
     uint64_t gather_ps, reduce_ps; /* predicted times of both ways, products included */
 };
@@ -46,7 +46,8 @@ struct twill_dense {
 /* Return the number of floats that a rank contributes if the factors are gathered. */
 size_t twill_dense_floats(const struct twill_dense *dense);
 
-/* The sources of the times that the functions below predict. The caller owns them. */
+/* The sources of the times that twill_dense_price() and twill_dense_price_collective() predict. The
+ * caller owns them. */
 struct twill_dense_pricing {
     struct twill_chooser *chooser; /* for the world */
     const struct twill_world *world;

@@ -175,7 +175,9 @@ static twill_status values_check(struct twill_checker *c, const struct twill_pro
     return TWILL_OK;
 }
 
-/* End a lane. If it is the last one of the rank, end the run of the rank and check it. */
+/* End a lane. If it is the last one of the rank, end the run of the rank. Check its results, that
+ * nothing still accesses its buffers, and that others have started. Returns TWILL_ERR_INTERNAL if
+ * that is wrong, or TWILL_ERR_MEMORY. */
 static twill_status end_lane(struct twill_checker *c, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
@@ -232,7 +234,8 @@ static twill_status round_of_all(struct twill_checker *c, bool *moved)
     return TWILL_OK;
 }
 
-/* Once nothing moves any more, check that all runs have ended and all messages are received. */
+/* Once nothing moves any more, check that all runs have ended and all messages are received. Else
+ * return TWILL_ERR_INTERNAL. */
 static twill_status check_rest(const struct twill_checker *c)
 {
     for (uint32_t i = 0; i < c->processes; i++)
@@ -270,8 +273,9 @@ static twill_status run_processes(struct twill_checker *c)
     return check_rest(c);
 }
 
-/* Return how many runs to check, so that every copy shared by the ranks of a node is reused.
- * Without shared memory runs do not affect each other, as leftover messages are always found. */
+/* Return how many runs to check. It is one more than there are copies of SHARED and IMM, so that
+ * each is reused. It is c->window if no schedule uses shared memory, as runs then do not affect
+ * each other, or with `fingerprint`. */
 static uint32_t runs_of(const struct twill_checker *c)
 {
     for (uint32_t r = 0; r < c->world->size && !c->fingerprint; r++) {
@@ -283,7 +287,9 @@ static uint32_t runs_of(const struct twill_checker *c)
     return c->window;
 }
 
-/* Check the schedule of a rank alone and against others, and raise c->lanes to its lanes. */
+/* Check the schedule of a rank alone, and raise c->lanes to its lanes. Returns TWILL_ERR_INTERNAL
+ * if it is wrong. So it does if it has another number of blocks than rank 0, or another `eager`
+ * than the lowest rank of its node. */
 static twill_status check_schedule(struct twill_checker *c, uint32_t rank)
 {
     const struct twill_schedule *schedules = c->schedules, *schedule = &schedules[rank];

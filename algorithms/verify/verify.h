@@ -86,7 +86,7 @@ struct twill_read {
  * makes its arrays, and twill_cells_close() frees them. */
 struct twill_cells {
     struct twill_cell *cell;
-    struct twill_read *read;             /* [0] unused */
+    struct twill_read *read; /* [read_capacity], of which `reads` have been used, [0] never */
     uint32_t reads, read_capacity, free; /* `free` is the first of a list of unused reads, or 0 */
 };
 
@@ -143,10 +143,10 @@ struct twill_snapshots {
  * `slot`, and `run` is the number of the execution of the schedules. The checker owns it. */
 struct twill_process {
     uint32_t rank, slot, lane, run;
-    uint32_t at, end; /* steps, or both UINT32_MAX if idle */
-    uint32_t posted;  /* first step since the last WAIT */
-    uint32_t *ticket; /* [most_posted] number of each posted message on its channel */
-    uint32_t tickets;
+    uint32_t at, end;              /* steps, or both UINT32_MAX if idle */
+    uint32_t posted;               /* first step since the last WAIT */
+    uint32_t *ticket;              /* [most_posted] number of each posted message on its channel */
+    uint32_t tickets;              /* number of posted messages */
     uint32_t clock_size, position; /* numbers in the clock, and index of this process in it */
     uint32_t *clock; /* [clock_size] all processes, or with `fingerprint` those of the node */
     struct twill_known_ranks *known; /* NULL without `fingerprint` */
@@ -184,7 +184,7 @@ struct twill_checker {
     } channels;
     struct twill_checker_clocks clocks;
     uint32_t *next_run;   /* [ranks] the run that each rank starts next */
-    uint32_t *lanes_left; /* [slot * ranks] lanes that have not ended */
+    uint32_t *lanes_left; /* [slot][rank] number of lanes of the run there that have not ended */
     uint32_t *result;     /* [runs * blocks] value that all ranks must have, 0 if unknown */
 };
 

@@ -133,7 +133,8 @@ static twill_status step_no_memory(const struct twill_checker *c)
     return TWILL_FAIL(c->error, TWILL_ERR_MEMORY, "no memory to verify");
 }
 
-/* Put the message of a SEND into its channel, and begin to read its source, until the WAIT. */
+/* Put the message of a SEND into its channel, and begin to read its source, until the WAIT. Returns
+ * TWILL_ERR_INTERNAL if the read races or a value is wrong, or TWILL_ERR_MEMORY. */
 static twill_status send_post(struct twill_checker *c, struct twill_process *p,
                               const struct twill_step *step)
 {
@@ -254,7 +255,8 @@ static twill_status deliver_message(struct twill_checker *c, struct twill_proces
     return TWILL_OK;
 }
 
-/* Complete all posted messages of a lane, or return TWILL_PENDING without a change. */
+/* Complete all posted messages of a lane, or return TWILL_PENDING without a change. Returns
+ * TWILL_ERR_INTERNAL if a received message is not the expected one, or TWILL_ERR_MEMORY. */
 static twill_status wait_posts(struct twill_checker *c, struct twill_process *p)
 {
     if (!can_complete(c, p))

@@ -152,7 +152,7 @@ static uint32_t make_value(struct twill_values *v, uint32_t left, uint32_t right
 
 /* Return a constant text that says why the values with the numbers `left` and `right` must not be
  * reduced, or NULL if they may. They must be of the same run and block, and must not both contain
- * the input of a rank. */
+ * the input of a rank. With `fingerprint` the latter is not checked here. */
 static const char *operands_conflict(const struct twill_values *v, uint32_t left, uint32_t right)
 {
     const struct twill_value *l = &v->value[left], *r = &v->value[right];

@@ -74,7 +74,7 @@ static void arrange_by(struct twill_world *world, const uint32_t *unit, uint32_t
 }
 
 /* Fill in `order` and `position`. The ranks of each unit of each level become contiguous, so that a
- * ring enters and leaves every unit once. first: [size + 1] scratch. */
+ * ring enters and leaves every unit once. `first` is scratch for size + 1 numbers. */
 static void arrange_ranks(struct twill_world *world, uint32_t *first)
 {
     memcpy(world->order, world->by_rank, world->size * sizeof(*world->order));
@@ -132,7 +132,8 @@ static uint32_t holder_of(const struct twill_world *world, unsigned level, uint3
 }
 
 /* Store in `unit` the unit of each rank in a level. Ranks are in one unit if they have the same
- * label and the same containing unit. Units are numbered by their lowest rank. sorted: scratch. */
+ * label and the same containing unit. Units are numbered by their lowest rank. `sorted` is scratch
+ * with an entry for each rank. */
 static void number_units(const struct twill_world *world, unsigned level, const uint32_t *label,
                          struct labelled *sorted, uint32_t *unit)
 {

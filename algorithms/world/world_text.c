@@ -275,7 +275,7 @@ struct tree {
     const uint32_t *unit[TWILL_LEVEL_COUNT + 1]; /* units of the ranks, at last the ranks */
     bool whole; /* units with equal structure are also printed one by one */
     char *text;
-    size_t bytes, used, lines;
+    size_t bytes, used, lines; /* bytes of `text` and of those in use, and the lines printed */
 };
 
 /* Append to the text, which is cut if it is full. */
@@ -321,7 +321,8 @@ static struct tree open_tree(const struct twill_world *world, char *text, size_t
     return t;
 }
 
-/* Return the index in the order after the unit that starts at index i, at most `last`. */
+/* Return the index in world->order after the last rank of the unit, at this depth of the tree, that
+ * starts at index i. It is at most `last`. */
 static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_t last)
 {
     uint32_t unit = unit_at(t, depth, i);
@@ -330,7 +331,8 @@ static uint32_t end_of(const struct tree *t, unsigned depth, uint32_t i, uint32_
     return i;
 }
 
-/* Return whether two ranges of one length are divided in the same way from this depth down. */
+/* Return whether two ranges of `length` ranks are divided in the same way in the levels from this
+ * depth down. They begin at indices a and b of world->order. */
 static bool alike(const struct tree *t, unsigned depth, uint32_t a, uint32_t b, uint32_t length)
 {
     for (; depth < t->levels; depth++)
@@ -419,7 +421,8 @@ void twill_world_describe(const struct twill_world *world, char text[TWILL_WORLD
     put_range(&t, 0, 0, world->size);
 }
 
-/* Get the least and the largest number of units of a depth (ranks at the last) in one above it. */
+/* Set *least and *most to the smallest and the largest number of units of this depth inside one
+ * unit of the depth above it. At the last depth they are numbers of ranks. */
 static void count_units(const struct tree *t, unsigned depth, uint32_t *least, uint32_t *most)
 {
     uint32_t here = 0;
