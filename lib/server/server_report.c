@@ -42,8 +42,8 @@ uint64_t twill_server_version(const twill_server *server, int key)
     return found != NULL ? atomic_load_explicit(&found->version, memory_order_relaxed) : 0;
 }
 
-/* Add a shard's counters to those of the server. `workers` and `deaths` are not added, as all
- * shards count the same workers. The shard is locked. */
+/* Add a shard's counters to those of the server. All shards count the same workers. So `workers`
+ * becomes that of this shard, and `deaths` the greatest so far. The shard is locked. */
 static void add_shard(const struct twill_shard *shard, twill_server_counters *to)
 {
     to->chunks_here += shard->chunks;

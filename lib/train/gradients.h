@@ -68,7 +68,8 @@ twill_status twill_gradients_compare_parameters(struct twill_gradients *set);
 
 /* --- lib/train/searches.c --- */
 /* The searches of a set for its fastest sizes and compression, which run one after the other. Made
- * by twill_searches_begin(). Between steps, only the thread that ends the step uses it. */
+ * by twill_searches_begin(), freed by twill_searches_free(). Between steps, only the thread that
+ * ends the step uses it. */
 struct twill_searches {
     struct twill_step_search sizes; /* options.autotune: over `candidates` */
     /* A candidate. Bytes of a bucket, of the first bucket and of a segment. */

@@ -61,7 +61,8 @@ static twill_status use_sizes(struct twill_gradients *set, unsigned candidate)
     return twill_gradients_prepare(set);
 }
 
-/* Replace all candidates' seconds by those of the slowest rank. Collective. Returns the status. */
+/* Replace all candidates' seconds by those of the slowest rank, after completing a late result
+ * (twill_gradients_carry()). Collective. Returns the status. */
 static twill_status agree(struct twill_gradients *set, struct twill_step_search *search)
 {
     TWILL_TRY(NULL, twill_gradients_carry(set)); /* late reductions use the same communicator */

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Write the set's line of twill_gradients_describe() to text[bytes]. */
+/* Write line 0 of twill_gradients_describe() to text[bytes], with the options, the state of
+ * searches, lateness and the optimizer. */
 static void describe_options(const struct twill_gradients *set, char *text, size_t bytes)
 {
     static const char *const choices[] = {[TWILL_WIRE_PRICED] = "; compressed where it pays",

@@ -28,8 +28,9 @@ static void count_exposed(struct twill_gradients *set, uint64_t from)
     atomic_fetch_add_explicit(&set->usage.ns_exposed, twill_now() - from, memory_order_relaxed);
 }
 
-/* Return whether the caller's memory is unmapped, as large allocations are when they are freed. An
- * access would then be a SIGSEGV here, far from the mistake. Smaller ones cannot be checked. */
+/* Return whether the first or last page of a tensor in the caller's memory is unmapped, as large
+ * allocations are when they are freed. An access would then be a SIGSEGV here, far from the
+ * mistake. Smaller tensors cannot be checked, and the result is false. */
 static bool is_unmapped(const struct twill_train_tensor *tensor)
 {
     if (tensor->own == NULL || tensor->bytes < MAPPED_ALONE_BYTES)
@@ -57,7 +58,8 @@ static twill_status refuse_second_mark(struct twill_gradients *set,
                             tensor->name);
 }
 
-/* Check that a tensor may be marked ready, and set *bucket. Returns TWILL_OK or the error. */
+/* Check that tensor number `index` may be marked ready, and set *bucket to its bucket of this step.
+ * Returns TWILL_OK or the error. */
 static twill_status check_ready(struct twill_gradients *set, const char *call, int index,
                                 struct twill_bucket **bucket)
 {
@@ -147,7 +149,8 @@ static void finish(struct twill_gradients *set, struct twill_bucket *bucket)
     twill_counter_add(&set->usage.bytes_exchanged, twill_wire_bytes(set, bucket));
 }
 
-/* Copy the results of a complete bucket out. Its tensors may then be marked ready again. */
+/* Decode a complete bucket, if needed, and copy its gradients or, with an optimizer, its parameters
+ * to the caller's memory. Count it as reduced, so that its tensors may be marked ready again. */
 static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
 {
     finish(set, bucket);
@@ -158,15 +161,17 @@ static void deliver(struct twill_gradients *set, struct twill_bucket *bucket)
     atomic_fetch_add_explicit(&bucket->reduced, 1, memory_order_release);
 }
 
-/* Return whether a bucket has been reduced and delivered in the step that uses it. */
+/* Return whether a bucket has been reduced and delivered in step number `step`, the present or last
+ * one that uses it. */
 static bool is_delivered(const struct twill_gradients *set, const struct twill_bucket *bucket,
                          uint64_t step)
 {
     return atomic_load_explicit(&bucket->reduced, memory_order_acquire) != step / set->generations;
 }
 
-/* Break the set with TWILL_ERR_TIMEOUT and a message that names the tensors of a bucket that were
- * not marked ready. The caller holds the reducer's lock. Returns the status. */
+/* Break the set with TWILL_ERR_TIMEOUT. The message names one tensor of the bucket that was not
+ * marked ready, and how many more were not. If all were, it says that one may be missing on another
+ * rank. The caller holds the reducer's lock. Returns the status. */
 static twill_status time_out(struct twill_reducer *reducer, const struct twill_bucket *bucket)
 {
     struct twill_gradients *set = reducer->set;

@@ -27,7 +27,8 @@ struct twill_shard;
 struct twill_order_ring;
 struct twill_server_link;
 
-/* A chunk, that is a range of a tensor's elements. Equal on all ranks and constant once made. */
+/* A chunk, that is a range of a tensor's elements. An element of server->cut.place, which
+ * twill_server_place() makes. Equal on all ranks and constant once made. */
 struct twill_chunk_place {
     uint32_t key;               /* index of the tensor in server->key */
     uint32_t shard;             /* number of its shard; twill_replica_shard() has a copy */
@@ -56,7 +57,8 @@ struct twill_server_key {
     _Atomic uint64_t version;               /* of the parameters that the last pull got */
 };
 
-/* A worker's end of a connection to a shard. Made by twill_server_open_memory(), then constant. */
+/* A worker's end of a connection to a shard. Made by twill_server_open_memory(), then constant, and
+ * freed by twill_server_close_memory(). */
 struct twill_port {
     uint32_t shard, rank;              /* `rank` is the server's in server->comm */
     uint32_t *chunks;                  /* [keys] chunks of each key on the shard */

@@ -259,9 +259,9 @@ static void post_chunk(struct twill_server_link *link)
         lose_link(link);
 }
 
-/* Take received chunk `i` of the link's shard. At a server, add the gradient to the chunk, and pull
- * the chunk if the head orders it. At a worker, post the answer to the pull in the port after the
- * last chunk of its key. */
+/* Take received chunk `i` of the link's shard. At a server, push the gradient to the chunk
+ * (twill_chunk_push()), and pull the chunk if the head orders it. At a worker, post the answer to
+ * the pull in the port after the last chunk of its key. */
 static void take_chunk(struct twill_server_link *link, uint32_t i)
 {
     const struct twill_chunk_place *place = place_of(link, i);
@@ -490,7 +490,8 @@ static twill_status open_link(struct twill_server *server, uint32_t w, uint32_t 
     return twill_explain(&server->failure.error, status, twill_comm_message(link->comm));
 }
 
-/* Return whether this rank has an end of the link between a worker and a shard. */
+/* Return whether this rank is that of worker number `w` or of a shard. If these two need a link, it
+ * then has an end of it. */
 static bool has_end(const struct twill_server *server, uint32_t w, uint32_t shard)
 {
     return server->roles.worker_rank[w] == server->rank ||

@@ -78,7 +78,7 @@ struct twill_server_link {
     twill_comm *comm;
     int peer;
     uint32_t *place;     /* [chunks] of the shard, by key: index into server->cut.place */
-    uint32_t *key_first; /* [keys + 1] */
+    uint32_t *key_first; /* [keys + 1] index in place[] of the first chunk of each key */
     size_t *inbox_at;    /* [chunks] at a server: where gradients are received */
     unsigned char *inbox;
     size_t *outbox_at;     /* [chunks] in `outbox` */

@@ -34,7 +34,8 @@ struct replica_batch {
     uint32_t next;                           /* when receiving: the chunk that completes next */
 };
 
-/* One end of a connection of two shards, under its shard's lock. Made by twill_replicas_open(). */
+/* One end of a connection of two shards, under its shard's lock. Made by twill_replicas_open(),
+ * freed by twill_replicas_close(). */
 struct twill_replica_link {
     struct twill_shard *shard;
     twill_comm *comm;
@@ -299,9 +300,10 @@ static twill_status open_replica(struct twill_server *server, uint32_t from, uin
     return prepare(link, sends);
 }
 
-/* All ranks take pairs of servers in one order, also to close, and so never wait in a circle. */
 twill_status twill_replicas_open(struct twill_server *server)
 {
+    /* All ranks take pairs of servers in one order, also to close, and so never wait in a circle.
+     */
     for (uint32_t c = 0; c < server->roles.shards && twill_server_replicates(server); c++) {
         uint32_t to = twill_replica_shard(server, c);
         if (twill_shard_rank(server, c) == server->rank ||

@@ -25,8 +25,9 @@ struct twill_server_order {
 };
 _Static_assert(sizeof(struct twill_server_order) == 32, "two in a cache line");
 
-/* A worker's orders to a shard, in the worker's memory. A worker has at most one push and one pull
- * of a key under way, and a shard takes an order before it answers. So the slots never overrun. */
+/* A worker's orders to a shard, in the worker's memory (server->memory.control). A worker has at
+ * most one push and one pull of a key under way, and a shard takes an order before it answers. So
+ * the twill_ring_slots() slots never overrun. */
 struct twill_order_ring {
     _Atomic uint64_t head; /* number of orders ever written */
     unsigned char gap[TWILL_CACHE_LINE - sizeof(uint64_t)];

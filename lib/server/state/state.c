@@ -247,8 +247,9 @@ static struct twill_chunk *find_chunk(struct twill_chunk *list, uint32_t count,
     return &list[first];
 }
 
-/* Bring the record of chunk number `place` from rank `from` to shard `number`, as its chunk or its
- * replica. Ranks do this in the order of chunks. `scratch` has room for a record. */
+/* Bring the record of chunk number `place` from rank `from` to shard number `number`, as its chunk
+ * or its replica. Other ranks do nothing. Ranks do this in the order of chunks. `scratch` has room
+ * for a record. Returns TWILL_OK or the error, which breaks the server. */
 static twill_status bring_record(struct twill_server *server, uint32_t place, uint32_t from,
                                  uint32_t number, unsigned char *scratch)
 {
@@ -310,9 +311,9 @@ static twill_status spread_optimizer(struct twill_server *server, const struct n
     return TWILL_OK;
 }
 
-/* Find the newest record of each chunk, and send it to the shard that has the chunk and to the one
- * with its replica. *newest receives the holders, in arrays from the caller. scratch[] has room for
- * a record. Returns TWILL_OK or the error. Collective. */
+/* Find the newest record of each chunk, or make the first ones, of the initial parameters. Send it
+ * to the shard that has the chunk and the one with its replica. Also spread the optimizer. Arrays
+ * of *newest and scratch[], for a record, are the caller's. Returns the status. Collective. */
 static twill_status spread(struct twill_server *server, struct newest *newest,
                            unsigned char *scratch)
 {

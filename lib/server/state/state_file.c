@@ -31,7 +31,8 @@ struct state_chunk {
     uint32_t type, states;            /* states of the optimizer, and its rule + 1 from bit 8 on */
 };
 
-/* A file that is being written or read by one call, with the CRC of the bytes so far. */
+/* A file that is being written or read by one call, with the CRC of the bytes so far. A local
+ * variable of the call, which opens and closes the file. */
 struct state_stream {
     struct twill_server *server;
     FILE *file;

@@ -110,7 +110,8 @@ void twill_compressor_close(struct twill_gradients *set)
     set->compressor = NULL;
 }
 
-/* Return the bytes before the entries in a segment of a list, for their number if it varies. */
+/* Return the bytes before the entries in a segment of a list. These have the number of entries if
+ * it varies, which is with threshold compression, and are 0 otherwise. */
 static size_t list_head(const struct twill_gradients *set)
 {
     return set->options.compression == TWILL_COMPRESS_THRESHOLD ? 8 : 0;
@@ -339,7 +340,7 @@ static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket
     }
 }
 
-/* Set a bucket's memory to the sum of all ranks' lists. */
+/* Set a bucket's memory to the sum of all ranks' lists, times the factor after decoding. */
 static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     const struct twill_wire *wire = &bucket->wire;

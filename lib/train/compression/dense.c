@@ -8,7 +8,8 @@
 #define TIMED_REDUCTIONS 3u
 #define TIMED_REDUCTION  ((size_t)4 << 20) /* most bytes of the reduction that is timed */
 
-/* Set *million to the ps that a million multiplications take on the slowest rank. Collective. */
+/* Set *million to the ps that a million multiplications take on the slowest rank. Collective.
+ * Returns TWILL_OK or the error. */
 static twill_status time_products(struct twill_gradients *set, uint64_t *million)
 {
     uint64_t mine = twill_factors_time(set->process.kernels);

@@ -19,7 +19,8 @@ struct residuals {
     size_t count;
 };
 
-/* A rank's declaration to all, before anything moves. Sent as it lies in memory. */
+/* A rank's declaration to all, before anything moves. Sent as it lies in memory. A struct
+ * state_import has this rank's and those of all ranks. */
 struct import_offer {
     uint64_t brings, needs; /* number of ranges */
     uint64_t steps;         /* steps of its exports, or NO_STEPS if it has none */
@@ -30,7 +31,7 @@ struct import_offer {
 /* A range that a rank brings, in a list of one import that is equal on all ranks. */
 struct import_source {
     struct twill_state_range range;
-    uint32_t rank, index; /* index: among the ranges that this rank brings */
+    uint32_t rank, index; /* the rank that brings it, and its number among that rank's ranges */
 };
 
 /* A range of a tensor's elements whose optimizer state moves from one rank to another, in the list
@@ -42,7 +43,8 @@ struct import_move {
     uint32_t arrays;
 };
 
-/* One import, on the stack of twill_state_import(). */
+/* One import, on the stack of twill_state_import(). open_import() and later functions fill it in,
+ * close_import() frees the members. */
 struct state_import {
     struct twill_gradients *set;
     twill_comm *comm;
@@ -451,7 +453,9 @@ static void pack_array(const struct state_import *import, uint32_t k, float *con
     }
 }
 
-/* A buffer of one array, to send to or receive from all ranks. Rank r's part begins at next[r]. */
+/* A buffer of one array, to send to or receive from all ranks. A variable of move_array().
+ * make_buffer() allocates its members, free_buffer() frees them. Rank r has counts[r] elements.
+ * They begin at next[r] until pack_array() moves that on. */
 struct import_buffer {
     size_t *counts; /* [size] */
     float *memory;

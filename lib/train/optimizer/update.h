@@ -35,7 +35,8 @@ struct twill_update_segment {
     twill_request *gather;
 };
 
-/* A bucket's parameters and segments, under its reducer's lock. Made by twill_update_prepare(). */
+/* A bucket's parameters and segments, under its reducer's lock. Made by twill_update_prepare(),
+ * freed by twill_update_unprepare(). */
 struct twill_update_bucket {
     unsigned char *parameters; /* in an arena, or the caller's memory of the only tensor */
     bool copies;       /* some of its tensors have their parameters in the caller's memory */
@@ -43,7 +44,7 @@ struct twill_update_bucket {
     struct twill_update_segment *segment;
     uint64_t steps; /* complete updates; counted in generation 0 */
     /* Only for LARS and LAMB. */
-    struct twill_optimizer_norms *norms; /* [tensors of the bucket] */
+    struct twill_optimizer_norms *norms; /* [tensors of the bucket] of this rank, then of all */
     twill_request *norms_request;
 };
 

@@ -133,7 +133,8 @@ static size_t add_level(char *text, size_t bytes, const char *level, int index)
     return index < 0 ? 0 : (size_t)snprintf(text, bytes, "%s %d, ", level, index);
 }
 
-/* Print where the thread runs. Returns the length. */
+/* Write to text[bytes] on which package, NUMA node, L3 cache, core and PU the reducer's thread
+ * runs, or that it is not bound. Returns the length. */
 static size_t describe_core(const struct twill_reducer *reducer, char *text, size_t bytes)
 {
     struct twill_place place;

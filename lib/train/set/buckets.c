@@ -129,7 +129,7 @@ static int compare_buckets(const void *left, const void *right, void *user)
     return end_a > end_b ? -1 : end_a < end_b;
 }
 
-/* Add the buckets of the second generation. */
+/* Add the buckets of the second generation, copies of the first ones with memory of their own. */
 static void add_generation(struct twill_gradients *set)
 {
     uint32_t n = set->buckets;

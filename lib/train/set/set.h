@@ -29,7 +29,8 @@ struct twill_reducer;
 struct twill_update;
 struct twill_searches;
 struct twill_compressor;
-/* A registered tensor of a set. Constant after the commit, except `marked` and `bucket`. */
+/* A registered tensor of a set. Made by twill_gradients_add(), freed with the set. Constant after
+ * the commit, except `marked` and `bucket`. */
 struct twill_train_tensor {
     char *name;
     size_t count, bytes;
@@ -59,7 +60,8 @@ struct twill_wire {
 };
 
 /* Tensors that are reduced together. They are `tensors` in number, of one type, from index `first`
- * on in set->backward. twill_set_divide() makes it. The last members count steps. */
+ * on in set->backward. twill_set_divide() makes it, twill_set_free_buckets() frees it. The last
+ * members count steps. */
 struct twill_bucket {
     uint32_t first, tensors;
     twill_type type;

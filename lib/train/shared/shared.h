@@ -47,7 +47,8 @@ twill_status twill_compression_check(twill_compression compression, double ratio
 #define TWILL_LIST_ENTRY (sizeof(uint32_t) + sizeof(float)) /* bytes of an index and a value */
 enum twill_coding { TWILL_CODING_NARROW, TWILL_CODING_BLOCKS, TWILL_CODING_SPARSE };
 
-/* How gradients of TWILL_F32 are encoded. A part of a set or server, constant after its commit. */
+/* How gradients of TWILL_F32 are encoded. Made by twill_coder_of(). A part of a set or server,
+ * constant after its commit. */
 struct twill_coder {
     const struct twill_kernels *kernels;
     enum twill_coding kind;
@@ -56,7 +57,7 @@ struct twill_coder {
     bool feedback;   /* keep what a code lacks in the residual */
     double ratio;    /* fraction of the elements that a list has at most */
     float scale;     /* factor for gradients before they are encoded */
-    float threshold; /* for elements in the residual */
+    float threshold; /* least magnitude in lists without top_k, after scaling */
     int threads;     /* most OpenMP threads */
 };
 
@@ -98,9 +99,10 @@ void twill_add_list(void *to, size_t count, const unsigned char *list, size_t en
 /* Each candidate is used for a few steps, of which the shortest counts. All ranks change at the
  * same step. At the end they agree how long each candidate takes on the slowest rank. */
 #define TWILL_SEARCH_STEPS 5u /* steps of a candidate, of which the first does not count */
-/* A search for the fastest of some candidates. Its owner frees it. All zero if there is none. */
+/* A search for the fastest of some candidates, a member or variable of its owner. It begins with
+ * twill_search_begin() and is freed by twill_search_free(). All zero if there is none. */
 struct twill_step_search {
-    unsigned candidates, at; /* at == candidates: over, or none */
+    unsigned candidates, at; /* number of candidates, and the present one, or that number if over */
     unsigned steps;          /* number of steps with the present candidate */
     uint64_t step_began;     /* twill_now(), or 0 before the first step */
     double *seconds;         /* [candidates] shortest step, at the end that of the slowest rank */
