@@ -27,7 +27,8 @@ struct twill_entry_message {
 };
 _Static_assert(sizeof(struct twill_entry_message) == 16, "half of a header");
 
-/* This host's two clocks, read at one time. Two such pairs give the rate of twill_ticks(). */
+/* This host's two clocks, read one right after the other by twill_clock_read(). A value. Two such
+ * pairs give the rate of twill_ticks(). */
 struct twill_clock_pair {
     uint64_t ticks, ns; /* twill_ticks() and twill_now() */
 };

@@ -15,6 +15,7 @@
 _Static_assert(TWILL_SECRET_BYTES == crypto_auth_hmacsha256_KEYBYTES, "size of a key");
 _Static_assert(TWILL_PROOF_BYTES == crypto_auth_hmacsha256_BYTES, "size of a proof");
 
+/* Return whether all bytes of a key are 0, which is not allowed as a key. */
 static bool is_zero(const struct twill_secret *secret)
 {
     return sodium_is_zero(secret->key, sizeof(secret->key)) != 0;

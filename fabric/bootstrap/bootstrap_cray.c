@@ -19,12 +19,14 @@ struct apinfo {
         int rows;
     } profiles, commands, ranks, nodes;
 };
-/* A rank's row in the table `ranks` of that file. It has the rank's number on its node, and the
- * numbers of its rows in the tables `commands` and `nodes`. */
+/* A rank's row in the table `ranks` of the file that PALS_APINFO names, read into a local variable.
+ * It has the rank's number on its node, and the numbers of its rows in the tables `commands` and
+ * `nodes`. */
 struct apinfo_rank {
     int local, command, node;
 };
-/* The first part of a row of the table `nodes` of that file, which describes one host. */
+/* The first part of a row of the table `nodes` of the file that PALS_APINFO names, which describes
+ * one host. Read into a local variable. */
 struct apinfo_node {
     int number;    /* the host's number, not used */
     char host[64]; /* its name */

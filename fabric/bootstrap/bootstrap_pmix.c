@@ -221,7 +221,8 @@ static twill_status publish_pmix(const struct pmix_session *s, const struct twil
     return check_pmix(s, s->library.commit(), "PMIx_Commit", error);
 }
 
-/* Set rank and size of `job`. On rank 0, listen and publish its contact. On others, read it. */
+/* Set rank and size of `job`. On rank 0, listen and publish its contact. On others, read that once
+ * all ranks have entered the fence. Collective. */
 static twill_status exchange_pmix(const struct pmix_session *s, struct twill_job *job,
                                   const struct twill_bootstrap_params *params,
                                   struct twill_error *error)

@@ -17,7 +17,8 @@
 
 #define QUEUED 256 /* backlog of the listener, in addition to one for each rank */
 
-/* Listen on a free port and set *port to it. Returns a socket, or -1 with errno set. */
+/* Listen on a free port of oob->address or, if no interface here has that, of all addresses, and
+ * set *port to it. Returns a socket, or -1 with errno set. */
 static int listen_anywhere(const struct twill_oob *oob, uint64_t *port)
 {
     struct twill_endpoint endpoint;

@@ -35,10 +35,12 @@ const char *twill_link_kind_name(enum twill_link_kind kind);
  * with " and N more". Link-local addresses are left out if there are others. */
 void twill_links_list(const struct twill_link *links, size_t count, char *text, size_t bytes);
 /* Return the fastest real device that is in another network than the interface `name` and at least
- * twice as fast, as drivers report it. Returns NULL if there is none. */
+ * twice as fast, as drivers report it. Returns NULL if there is none, or the speed of `name` is not
+ * known. */
 const struct twill_link *twill_link_faster(const struct twill_link *links, size_t count,
                                            const char *name);
-/* Return how good an address is by its kind and family, from 1 to 10 for the best. */
+/* Return how good an address is, from 1 to 10 for the best. The kind of its interface, its family
+ * and whether it is link-local decide. */
 int twill_link_worth(const struct twill_link *link);
 
 #endif

@@ -151,14 +151,15 @@ static twill_status ofi_preview(const struct twill_transport_params *params, cha
     return TWILL_OK;
 }
 
-/* Ask the provider to return an operation, if it has it. A completion follows. */
+/* Ask the provider to cancel an operation, if it has it. A completion of the operation follows. */
 static void cancel_op(struct twill_ofi_endpoint *endpoint, struct twill_ofi_op *op)
 {
     if (op->posted && endpoint->fi.ep != NULL && !endpoint->options.no_cancel)
         fi_cancel(&endpoint->fi.ep->fid, &op->context);
 }
 
-/* Ask the provider to return all operations of a channel, except send buffers. */
+/* Ask the provider to cancel all operations of a channel, except sends from send buffers. A
+ * completion of each follows. */
 static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)

@@ -19,12 +19,14 @@ struct signal_actions {
     bool known[NSIG];
 };
 
+/* Store the program's action for each signal in *actions. */
 static void signals_save(struct signal_actions *actions)
 {
     for (int s = 1; s < NSIG; s++)
         actions->known[s] = sigaction(s, NULL, &actions->of[s]) == 0;
 }
 
+/* Set the action of each signal whose handler has changed since signals_save() back to that one. */
 static void signals_restore(const struct signal_actions *actions)
 {
     struct sigaction now;

@@ -152,7 +152,8 @@ void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, si
     }
 }
 
-/* Return the link to the least recently used cached registration without user, or NULL. */
+/* Return the address of the pointer in the list to the least recently used cached registration
+ * without user, or NULL if there is none. */
 static struct twill_ofi_registration **oldest_cached(struct twill_ofi_endpoint *endpoint)
 {
     struct twill_ofi_registration **found = NULL;

@@ -69,12 +69,14 @@ struct rails {
     char description[256];
 };
 
+/* Return the composite whose first member is `transport`, without const. */
 static struct rails *rails_from(const struct twill_transport *transport)
 {
     return (struct rails *)(uintptr_t)transport;
 }
 
-/* Prefix a rail's error message with "rail N: ", and return `status`. */
+/* Prefix a rail's error message with "rail N: ", and return `status`. Without a message, set
+ * `error` to "rail N failed". */
 static twill_status prefix_rail(uint32_t rail, twill_status status, struct twill_error *error)
 {
     char said[sizeof(error->message)];

@@ -233,7 +233,8 @@ static twill_status check_rails(const struct twill_rails_info *infos, uint32_t r
     return TWILL_OK;
 }
 
-/* Set *place to a rail in this network without bit in *taken, and set its bit, or return false. */
+/* Set *place to the index of the first rail in info->rail[] that is in this network and not in
+ * *taken, a bit for each index. Sets its bit there. Returns false if there is none. */
 static bool find_partner(const struct twill_rails_info *info, uint64_t network, uint32_t *taken,
                          uint32_t *place)
 {

@@ -24,7 +24,8 @@ static uint32_t first_rank(const struct twill_world *world, uint32_t node)
     return rank;
 }
 
-/* Post a SEND and a RECV and wait for both. Fails at the deadline or if a rank failed. */
+/* Post a SEND and a RECV and wait for both. Returns TWILL_ERR_TIMEOUT at the deadline,
+ * TWILL_ERR_PEER if another rank has failed, or the error of a transfer. */
 static twill_status exchange(struct twill_transport *rail, struct twill_oob *oob,
                              struct twill_transfer transfers[2], uint64_t deadline,
                              struct twill_error *error)

@@ -173,7 +173,8 @@ void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp)
         twill_fd_limit_restore(&tcp->files);
 }
 
-/* On rank 0, let all ranks join, with the limit of descriptors raised meanwhile, or fail. */
+/* On rank 0, let all ranks join (twill_bootstrap_tcp_serve()), with the limit of descriptors raised
+ * meanwhile. */
 static twill_status serve(struct twill_bootstrap_tcp *tcp, const char *listen_fd,
                           struct twill_error *error)
 {

@@ -117,7 +117,8 @@ twill_status twill_bootstrap_tcp_fail(struct twill_bootstrap_tcp *tcp, struct tw
                                       twill_status status, const char *format, ...)
     TWILL_PRINTF(4, 5);
 /* On other ranks, read the sentence of rank 0's REFUSE or FAIL frame, whose header has been read.
- * Sets `error` to it. Returns the status in the header, or TWILL_ERR_BOOTSTRAP if that is none. */
+ * Sets `error` to it, or to "(no reason)" if it cannot be read. Returns the status in the header,
+ * or TWILL_ERR_BOOTSTRAP if that is none. */
 twill_status twill_bootstrap_tcp_read_failure(struct twill_bootstrap_tcp *tcp,
                                               const struct twill_wire_header *header,
                                               struct twill_error *error);

@@ -288,7 +288,8 @@ static twill_status check_ended(const struct rendezvous *m, uint64_t *wake,
     return TWILL_OK;
 }
 
-/* Sleep until an event, `wake` or a deadline of a pending connection. Fails only if poll() does. */
+/* Sleep until an event on any socket, `wake`, the end of a pause, or the deadline of a pending
+ * connection. The events are in tcp->polls then. Fails only if poll() does. */
 static twill_status wait_any(struct rendezvous *m, uint64_t wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -363,7 +364,9 @@ static void say_absent(struct rendezvous *m, uint64_t *wake)
     *wake = twill_min(*wake, m->say_at);
 }
 
-/* Wait once and serve all sockets. Fails if a rank has failed or m->deadline has passed. */
+/* Wait once, and then progress handshakes, admit ranks and accept connections. Returns
+ * TWILL_ERR_PEER, sent to all ranks, if a rank has ended, or TWILL_ERR_TIMEOUT once m->deadline has
+ * passed. */
 static twill_status rendezvous_turn(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
