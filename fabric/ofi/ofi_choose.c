@@ -520,7 +520,8 @@ static bool has_plain_interfaces(const char *sys)
 #define PCI_NETWORK  0x02L   /* class of network controllers, in bits 16 to 23 */
 #define PCI_ETHERNET 0x0200L /* class of Ethernet controllers, in bits 8 to 23 */
 
-/* Return whether all network controllers on PCI are for Ethernet. True if there are none. */
+/* Return whether all network controllers in the folder bus/pci/devices of `sys` are for Ethernet.
+ * True if there are none, false if the class of a device cannot be read. */
 static bool has_plain_controllers(const char *sys)
 {
     char path[512];

@@ -253,7 +253,8 @@ static void unregister_all(struct twill_ofi_endpoint *endpoint)
     }
 }
 
-/* Return whether registrations are bound to the endpoint (FI_MR_ENDPOINT). */
+/* Return whether the provider requires registrations and binds them to the endpoint
+ * (FI_MR_ENDPOINT). */
 static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
 {
     return endpoint->registrations.required &&

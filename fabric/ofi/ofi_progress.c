@@ -149,8 +149,9 @@ static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
-/* Handle an operation that the provider has completed. Headers and chunks are left to the thread of
- * their communicator, whose channel is put into its list. */
+/* Handle an operation that the provider has completed, or count it as a stray if the provider did
+ * not have it. Headers and chunks are left to the thread of their communicator, whose channel is
+ * put into its list. A SEND that has left is queued for it. */
 static void handle_completion(struct twill_ofi_endpoint *endpoint,
                               const struct fi_cq_tagged_entry *entry)
 {
@@ -254,7 +255,8 @@ static void fail_operation(struct twill_ofi_endpoint *endpoint, struct twill_ofi
 }
 
 /* Read and handle the error of one operation, which may be unknown, as rxm before libfabric 2.0 may
- * name its own buffer. Returns whether there may be more completions. */
+ * name its own buffer. Returns whether there may be more completions. If the error cannot be read,
+ * the endpoint fails. */
 static bool failed_completion(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_err_entry entry = {
@@ -278,7 +280,8 @@ static bool failed_completion(struct twill_ofi_endpoint *endpoint)
     return true;
 }
 
-/* Read and handle up to TWILL_OFI_BATCH completions. Returns whether there may be more. */
+/* Read and handle up to TWILL_OFI_BATCH completions, or one error. Returns whether there may be
+ * more. If reading fails, the endpoint fails. */
 static bool read_batch(struct twill_ofi_endpoint *endpoint)
 {
     struct fi_cq_tagged_entry entries[TWILL_OFI_BATCH];

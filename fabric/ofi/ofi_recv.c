@@ -118,8 +118,9 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return done;
 }
 
-/* Post the chunks of large RECVs, in order, and send a clear to send for each once its first chunk
- * is posted. Returns 0 if the provider is busy, else 1 or a negative status. */
+/* Post the chunks of large RECVs, in order. Send a clear to send for each once its first chunk is
+ * posted, to at most TWILL_OFI_CLEAR at a time. Returns 0 if the provider is busy, else 1 or a
+ * negative status. */
 static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {
@@ -146,7 +147,8 @@ static int clear_large(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return 1;
 }
 
-/* Compare a header, of a message of `bytes`, with its RECV. Returns 1 if they match, 0 if not, or
+/* Compare a header, which arrived in a message of `bytes`, with its RECV. Returns 1 if signature
+ * and bytes match. If not, sets request->peer_signature and peer_bytes and returns 0. Returns
  * TWILL_ERR_FABRIC if the provider broke the order or the content. */
 static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
                           struct twill_transfer *request, const struct twill_ofi_header *header,
@@ -183,7 +185,8 @@ static void finish_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
 }
 
 /* Complete the channel's first RECV with TWILL_ERR_MISMATCH, and let the channel receive no more.
- * The receives of its chunks, which get no data, are cancelled, and its memory stays registered. */
+ * The receives of its chunks, which get no data, are cancelled. Its memory then stays registered
+ * (channel->orphan). */
 static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_transfer *request)
 {

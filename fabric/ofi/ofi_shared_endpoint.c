@@ -238,7 +238,8 @@ struct ofi_peer_info {
     unsigned char address[SHORT_ADDRESS]; /* if it is not longer */
 };
 
-/* Set *address, at first NULL, to the endpoint's address, or fail. The caller always frees it. */
+/* Set *address, at first NULL, to the endpoint's address, and *bytes to its size, or fail. The
+ * caller frees *address in any case. */
 static twill_status own_address(struct twill_ofi_endpoint *endpoint, unsigned char **address,
                                 size_t *bytes, struct twill_error *error)
 {
@@ -382,7 +383,8 @@ static void localise_address(const struct fi_info *info, unsigned char *address,
     memcpy(address, &theirs, sizeof(theirs));
 }
 
-/* Insert the address of one rank into the address vector, and set *contact, or fail. */
+/* Insert the address of the rank with the entry `contact` into the address vector, and set
+ * *contact. Returns TWILL_ERR_FABRIC if the provider refuses it. */
 static twill_status insert_address(struct twill_ofi_endpoint *endpoint,
                                    struct twill_ofi_contact *contact, struct twill_error *error)
 {
@@ -414,8 +416,8 @@ static twill_status insert_all(struct twill_ofi_endpoint *endpoint, struct twill
 }
 
 /* Send *mine to all ranks, set all[r] to what rank r sent, and set endpoint->addresses and the
- * limits that hold for all ranks. Fails if a rank has failed, or if its version, provider or
- * settings differ from this rank's. Collective. */
+ * limits that hold for all ranks. Inserts all addresses if receives are directed. Fails if a rank
+ * has failed, or if its version, provider or settings differ from this rank's. Collective. */
 static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine, struct ofi_peer_info *all,
                                     const unsigned char *address, struct twill_error *error)

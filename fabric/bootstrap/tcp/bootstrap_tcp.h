@@ -68,8 +68,8 @@ void twill_bootstrap_tcp_close(struct twill_oob *oob); /* close, wipe keys and f
 /* On rank 0, raise the limit of descriptors to the hard limit if tcp->raises is set, else do
  * nothing. */
 void twill_bootstrap_tcp_raise(struct twill_bootstrap_tcp *tcp);
-/* Set the limit of descriptors back to its value before twill_bootstrap_tcp_raise(), which does
- * nothing unless tcp->raises is set. */
+/* If tcp->raises is set, set the limit of descriptors back to its value before
+ * twill_bootstrap_tcp_raise(). */
 void twill_bootstrap_tcp_restore(struct twill_bootstrap_tcp *tcp);
 
 /* Set the nonce of this run, and derive the secret of the run from it and the key. */

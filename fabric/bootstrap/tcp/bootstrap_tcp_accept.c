@@ -108,9 +108,9 @@ static const char *objection(struct rendezvous *m, const struct twill_hello_call
     return NULL;
 }
 
-/* Make an authenticated process a rank, and lower m->deadline to before that process gives up. Or
- * send it the reason why it cannot join, and count and close it as rejected. It is no longer
- * pending then. */
+/* Make an authenticated process a rank, and lower m->deadline to the end of its timeout. Or send it
+ * the reason why it cannot join, and count and close it as rejected. It is no longer pending
+ * then. */
 static void admit_pending(struct rendezvous *m, size_t i, struct twill_session *session)
 {
     const struct twill_hello_call *call = &m->pending[i].hello.said.call;
@@ -231,9 +231,9 @@ static twill_status accept_pending(struct rendezvous *m, struct twill_error *err
     return TWILL_OK;
 }
 
-/* Drop the connections that tcp->polls shows to be closed. Extends each rank's deadline to return
- * once, and then returns TWILL_ERR_PEER, sent to all ranks. Sets *wake to the next such deadline if
- * that is earlier. */
+/* Drop the connections that tcp->polls shows to be closed. Extends the deadline of a rank that has
+ * not returned by then or, if peer->overdue is set, returns TWILL_ERR_PEER, sent to all ranks. Sets
+ * *wake to the next such deadline if that is earlier. */
 static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
@@ -256,7 +256,8 @@ static twill_status check_waiting(struct rendezvous *m, uint64_t *wake, struct t
     return TWILL_OK;
 }
 
-/* Return TWILL_ERR_PEER, sent to all ranks, if twillrun has seen an unconnected rank end. */
+/* Return TWILL_ERR_PEER, sent to all ranks, if twillrun has seen an unconnected rank end. If a
+ * process has that rank, ignores twillrun from now on. */
 static twill_status check_exited(struct rendezvous *m, struct twill_error *error)
 {
     struct twill_bootstrap_tcp *tcp = m->tcp;
