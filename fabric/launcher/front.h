@@ -50,6 +50,7 @@ struct twill_front {
     bool mute;                    /* output cannot be written */
     bool unbound;                 /* a host reported that its ranks are not bound */
     bool cut; /* a host was given up after its ranks ended, so output may be lost */
+    /* when agents were started; if ending, when hosts that have not reported are given up */
     uint64_t start_ns, end_ns;
     uint64_t finish_ns; /* when the first rank ended with status 0; 0: none has */
     uint32_t window;    /* bytes of standard input that may be sent */

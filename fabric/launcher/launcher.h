@@ -43,7 +43,7 @@ enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE };
 /* A host that the user named. An element of options->site[]. */
 struct twill_site {
     char *name;
-    int slots;
+    int slots; /* ranks it has places for */
     int most;  /* most ranks with --oversubscribe; 0: no limit */
     int ranks; /* placed there */
     bool local;
@@ -246,7 +246,8 @@ char **twill_program_of(const struct twill_options *options, int rank);
 extern const char *const twill_bind_names[TWILL_BIND_COUNT];
 
 /* Exec twill-check, which checks the hosts in `options`, in place of this process. Returns only if
- * that fails, after a message, with the exit code for twillrun. */
+ * that fails, with the exit code for twillrun. Prints a message, unless the path of twill-check on
+ * other hosts is too long. */
 int twill_check_run(const struct twill_options *options);
 
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */

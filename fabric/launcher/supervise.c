@@ -115,7 +115,8 @@ static void next_phase(struct twill_launch *launch)
     launch->phase = PHASE_KILL;
 }
 
-/* Notify ranks in twill_init() that a rank ended, unless a child that it left may still join. */
+/* Notify ranks in twill_init(), on all hosts, that a rank ended. Do nothing if it ended with status
+ * 0 and left a child in its process group, which may still join. */
 static void notify_others(struct twill_launch *launch, const struct twill_child *child,
                           const siginfo_t *info)
 {
@@ -156,7 +157,8 @@ void twill_oom_open(struct twill_launch *launch)
         launch->oom_kills = UINT64_MAX;
 }
 
-/* If the kernel counted another kill, write what memory limit is reached, to end a sentence. */
+/* If the kernel has counted more kills than launch->oom_kills, count one there. Then write to
+ * `text`, as the end of a sentence, which memory limit is reached. Else leave `text` as it is. */
 static void explain_kill(struct twill_launch *launch, char *text, size_t bytes)
 {
     struct twill_cgroup cgroup;

@@ -94,7 +94,8 @@ static inline bool twill_node_last_entry(const struct twill_node *node, uint32_t
            (found == sequence &&
             atomic_load_explicit(&entry->sequence, memory_order_relaxed) == sequence);
 }
-/* Publish that this rank has long been waiting for `rank`. Its next call ends that. */
+/* Publish that this rank has long been waiting for `rank` of the communicator. That holds until it
+ * enters its next call. */
 static inline void twill_node_wait_for(struct twill_node *node, uint32_t rank)
 {
     atomic_store_explicit(&node->area[node->me]->call.waits_for, rank + 1, memory_order_release);

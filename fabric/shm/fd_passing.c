@@ -500,8 +500,8 @@ static enum twill_share_cause exchange_until_done(struct exchange *exchange)
 }
 
 /* Return how many connections that this rank makes may be open at a time, which is also the number
- * of accepted ones. It is half of the descriptors left below the limit, from 1 to MAX_OPEN.
- * LEFT_FREE of those are kept free. */
+ * of accepted ones. It is half of the descriptors left below the limit without LEFT_FREE of them,
+ * from 1 to MAX_OPEN. If the limit is not known, it is MAX_OPEN. */
 static size_t count_places(const struct twill_fd_limit *files)
 {
     size_t used = twill_fd_count(files->now) + LEFT_FREE;

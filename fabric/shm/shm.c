@@ -42,9 +42,9 @@ _Static_assert(SLOT_BYTES % TWILL_CACHE_LINE == 0, "chunks keep element boundari
 #define LINE_SUM   (TWILL_LINE_PAYLOAD - sizeof(uint32_t))
 #define READ_AGAIN 3 /* reads of a slot whose checksum is wrong */
 
-/* Slots consumed, 1 + the number of the last slot whose message could not be read to its end, and
- * the bytes read so far of an offered message. The consumer writes this, in its region. The
- * producer reads it when the ring looks full or a message is offered. */
+/* A receiver's report to the sender of a channel, in the receiver's region. `consumed` counts
+ * slots. `refused` is 1 + the number of the last slot whose message could not be read in place, or
+ * 0. `fetched` counts bytes read so far of an offered message. */
 struct shm_credit {
     _Atomic uint64_t consumed, refused, fetched;
 } TWILL_ALIGNED(64);

@@ -12,7 +12,8 @@ static const struct twill_single_copy_method *const methods[] = {&twill_single_c
                                                                  &twill_single_copy_xpmem};
 enum { METHODS = TWILL_ARRAY_LENGTH(methods) };
 
-/* One rank's access to the others of its node, from offer() to close(), for one thread. */
+/* One rank's access to the others of its node, made by twill_single_copy_offer() or _derive(),
+ * freed by twill_single_copy_close(). Used by one thread at a time. */
 struct twill_single_copy {
     uint32_t peers; /* number of ranks of the node */
     void *state[METHODS];

@@ -76,9 +76,9 @@ void twill_region_release(struct twill_region *region);
 
 /* The information that a rank sends the others so that they can access its memory. */
 struct twill_single_copy_info {
-    uint64_t pid, segment; /* for cma and for xpmem, 0 if none */
-    uint64_t token_at;     /* address of the token */
-    unsigned char token[TWILL_NONCE_BYTES];
+    uint64_t pid, segment;                  /* for cma and for xpmem, 0 if none */
+    uint64_t token_at;                      /* address of the token */
+    unsigned char token[TWILL_NONCE_BYTES]; /* its contents, for comparison */
 };
 
 /* The functions of one method, as a constant table. */

@@ -170,7 +170,8 @@ static int attach_pages(struct xpmem *x, struct xpmem_peer *peer, struct twill_r
     }
 }
 
-/* Set *at to these bytes of a peer, mapped, and add a user to *found. Returns 0 or an errno. */
+/* Map `bytes` bytes at address `from` of a peer, unless a region has them already. Set *at to their
+ * place here, and *found to the region, with one user more. Returns 0 or an errno. */
 static int xpmem_attach_region(void *state, uint32_t number, uint64_t from, size_t bytes,
                                struct twill_region **found, void **at)
 {

@@ -239,7 +239,7 @@ static void tcp_cancel(struct twill_transport *transport)
         t->failed = TWILL_ERR_BROKEN;
 }
 
-/* Return whether a busy channel has something to send. */
+/* Return whether twill_tcp_sends() is true for a busy channel. */
 static bool has_sends(const struct twill_tcp *t)
 {
     for (size_t i = 0; i < t->busy_count; i++)

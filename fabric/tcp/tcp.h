@@ -102,7 +102,8 @@ struct twill_tcp_channel {
     } in;
 };
 
-/* The channels of a peer. Created at the first contact, freed with the transport. */
+/* The channels of a peer. Created by twill_tcp_peer() at the first contact, freed with the
+ * transport. */
 struct twill_tcp_peer {
     uint32_t rank;
     char name[TWILL_RANK_TEXT];              /* for messages, as the next is */
@@ -110,7 +111,7 @@ struct twill_tcp_peer {
     const struct twill_tcp_address *address; /* of its listener, NULL in set-up */
     bool met;                                /* a channel was open once */
     bool told;                               /* it was logged that no answer comes */
-    unsigned char *rx_buffers;
+    unsigned char *rx_buffers;               /* memory of in.bytes of all channels */
     struct twill_clock_filter clock;
     struct twill_tcp_channel channels[TWILL_LANES];
 };
@@ -180,7 +181,7 @@ struct twill_tcp {
     uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
     int epoll;              /* -1 until there are many busy channels */
     size_t once;            /* most bytes per system call */
-    unsigned char *scratch;
+    unsigned char *scratch; /* [TWILL_TCP_SCRATCH] payload to reduce or discard */
     struct twill_clock_pair start; /* when the transport was opened */
     twill_status failed;
     bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */
@@ -299,13 +300,14 @@ int twill_tcp_recv_refusal(struct twill_tcp *t, struct twill_tcp_channel *channe
  * no RECV is posted there. The message stays unread. `all` has no effect, as only the first message
  * of a channel can be seen. Does nothing after a failure. */
 void twill_tcp_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
-/* Return whether the channel has something to send. */
+/* Return whether a SEND is posted on the channel, or a refusal or records wait to be sent. */
 static inline bool twill_tcp_sends(const struct twill_tcp_channel *channel)
 {
     return channel->out.queue.head != NULL || channel->out.refuses ||
            (channel->records != NULL && twill_tcp_records_wait(channel->records));
 }
-/* Return whether the channel has something to receive. */
+/* Return whether a RECV is posted on the channel, or bytes of a refused message are left to
+ * discard. Neither says that anything has arrived. */
 static inline bool twill_tcp_receives(const struct twill_tcp_channel *channel)
 {
     return channel->in.queue.head != NULL || channel->in.skip > 0;

@@ -274,7 +274,8 @@ static int open_again(struct twill_tcp *t, struct twill_tcp_channel *channel, in
 }
 
 /* Connect again, as the other end may have evicted the connection before the handshake, and keep
- * the posted requests. Returns 1 if it connects now, 0 if it waits or is LOST, or a status. */
+ * the posted requests. Returns 1 if it connects now, 0 if it waits or is LOST, or a negative
+ * status. */
 static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {
@@ -288,8 +289,8 @@ static int call_again(struct twill_tcp *t, struct twill_tcp_channel *channel,
 
 /* Continue the handshake on a connection that this rank has made. At its end the channel is OPEN.
  * If the peer closes it first, connect again, up to AGAIN times, or AGAIN_ANSWERED after its
- * answer. If it fails otherwise, returns as give_up_link(). Else returns 1 if anything moved, or
- * 0. */
+ * answer. If it fails otherwise, does and returns the same as give_up_link(). Else returns 1 if
+ * anything moved, or 0. */
 static int greet_link(struct twill_tcp *t, struct twill_tcp_channel *channel,
                       struct twill_error *error)
 {

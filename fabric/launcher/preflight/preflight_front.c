@@ -175,8 +175,8 @@ static void take_reply(void *user, int index, int rank, struct json_object *obje
     front->program[index].owed--;
 }
 
-/* Wait up to time_ns for all replies. If a host still owes one then, set its `error` and clear its
- * `answered`, so that it is not asked again. */
+/* Wait up to time_ns for all replies. Clear `answered` of each host that still owes one then, so
+ * that it is not asked again. If it has answered before, also set its `error`. */
 static void await_replies(struct preflight_front *front, uint64_t time_ns)
 {
     preflight_programs_wait(front->program, front->all->hosts, twill_now() + time_ns, take_reply,

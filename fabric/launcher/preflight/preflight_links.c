@@ -19,8 +19,8 @@ struct preflight_attempt {
     int fd; /* -1: the attempt has ended, with `result` */
     int to; /* number of the host */
     bool connected;
-    size_t sent; /* bytes of the PREFLIGHT_PROBE */
-    uint64_t start_ns, until_ns;
+    size_t sent;                 /* bytes of the PREFLIGHT_PROBE */
+    uint64_t start_ns, until_ns; /* its begin, and the deadline to connect or for the data */
     struct preflight_link result;
 };
 

@@ -25,7 +25,7 @@ struct preflight_tester {
     int32_t *node; /* [size] node number of each rank */
     char *bulk;    /* [BULK_BYTES] */
     double allreduce_us;
-    int64_t wrong;             /* wrong elements in the result of an allreduce */
+    int64_t wrong;             /* wrong elements in the results of all allreduces */
     struct json_object *pairs; /* array: round trip and bandwidth with each rank above this one */
 };
 

@@ -10,7 +10,8 @@
 #define PREFLIGHT_LINE_MOST (4u << 20) /* bytes of a line */
 /* Add the facts to an object, also empty texts and unknown numbers. */
 void preflight_facts_put(struct json_object *object, const struct preflight_facts *facts);
-/* Get the facts that an object has with the right type, and leave the others as they are. */
+/* Get the facts that an object has, and leave the others as they are. A member of a wrong type
+ * leaves a number as it is, and makes a text empty. */
 void preflight_facts_get(const struct json_object *object, struct preflight_facts *facts);
 /* Add a text as a member to an object. */
 void preflight_put_text(struct json_object *object, const char *key, const char *text);

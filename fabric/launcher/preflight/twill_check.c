@@ -115,7 +115,8 @@ static void allow_files(struct preflight_request *request)
     (void)setrlimit(RLIMIT_NOFILE, &most);
 }
 
-/* Check the hosts and print the results. Returns the exit code. */
+/* Check the hosts and print the results. Returns the exit code of print_results(), or 2 if the
+ * check could not run. */
 static int run_front(struct check_line *line)
 {
     struct preflight all;
