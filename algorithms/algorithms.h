@@ -149,7 +149,8 @@ static inline struct twill_element_kind twill_wide_elements(twill_type type)
 /* Return the size of a partial, as a multiple of the size of an element. */
 unsigned twill_partial_width(struct twill_element_kind elements);
 
-/* A call for which an algorithm is chosen, with only what all ranks know, so all choose alike. */
+/* A call for which an algorithm is chosen, a plain value of the caller. It has only what all ranks
+ * know, so that all choose alike. */
 struct twill_select_request {
     enum twill_collective collective;
     uint32_t root; /* 0 unless the collective is rooted */

@@ -8,7 +8,8 @@
 
 enum twill_memory_mode { TWILL_MODE_PREFERRED, TWILL_MODE_BIND, TWILL_MODE_INTERLEAVE };
 
-/* The setting of TWILL_MEMORY for one kind of buffers, as twill_memory_decide() resolves it. */
+/* The setting of TWILL_MEMORY for one kind of buffers, as twill_memory_decide() resolves it. A
+ * plain value, which a pool copies. */
 struct twill_memory_policy {
     enum twill_memory_kind kind; /* DDR, MCDRAM or CXL */
     enum twill_memory_mode mode;

@@ -62,7 +62,8 @@ static bool is_knl(hwloc_topology_t hwloc)
 }
 
 #define INITIATORS_MOST 64
-/* The sets of CPUs, owned by hwloc, that access a NUMA node, with hwloc's Bandwidth in MB/s. */
+/* The sets of CPUs, owned by hwloc, that access a NUMA node, with hwloc's Bandwidth in MB/s. A
+ * local variable that find_initiators() sets. */
 struct initiators {
     unsigned count;
     hwloc_const_bitmap_t cpus[INITIATORS_MOST];

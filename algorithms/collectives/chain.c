@@ -11,7 +11,7 @@
 #include "algorithms/patterns/pipeline.h"
 
 enum { CHAIN_BLOCKS = 16, CHAIN_MOST_BLOCKS = 4096 };
-/* Return the number of blocks, as requested or the default. */
+/* Return the number of blocks, as requested or CHAIN_BLOCKS. */
 static uint32_t chain_blocks(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? CHAIN_BLOCKS : shape->parameter[0];
@@ -25,7 +25,7 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return chain_blocks(shape) <= CHAIN_MOST_BLOCKS;
 }
 
-/* The chain as chain_delivers() must know it, while it is emitted. */
+/* The chain as chain_delivers() must know it, a local variable of emit(). */
 struct chain {
     const struct twill_world *world;
     uint32_t root;

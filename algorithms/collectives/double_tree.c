@@ -22,7 +22,7 @@
 #define TREE_BLOCKS      8
 #define TREE_MOST_BLOCKS 4096
 
-/* Return the number of blocks of each tree, as requested or the default. */
+/* Return the number of blocks of each tree, as requested or TREE_BLOCKS. */
 static uint32_t tree_blocks(const struct twill_shape *shape)
 {
     return shape->parameter[0] == 0 ? TREE_BLOCKS : shape->parameter[0];

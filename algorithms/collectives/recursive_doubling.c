@@ -12,7 +12,8 @@
  * the group. Each reduction reads one of two copies in TMP, and writes the other, or DST. */
 #include "algorithms/collectives/cores.h"
 
-/* The data that a rank has reduced so far, while recursive doubling is emitted. */
+/* The data that a rank has reduced so far, while recursive doubling is emitted. A local variable of
+ * twill_emit_recursive_doubling(). */
 struct doubling {
     twill_operand own; /* where the reduction so far is */
     bool partial;      /* `own` is a partial */

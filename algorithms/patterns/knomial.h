@@ -16,8 +16,8 @@ struct twill_tree {
     uint32_t credit; /* children that may send at once while others wait, or 0 for all */
 };
 
-/* Return the number of messages with children that a gather or scatter posts at a time. It is
- * `credit`, or TWILL_TREE_WINDOW if that is 0. */
+/* Return the number of messages with children that a broadcast, gather or scatter posts at a time.
+ * It is `credit`, or TWILL_TREE_WINDOW if that is 0. */
 uint32_t twill_tree_window(const struct twill_tree *t);
 /* Messages posted before a WAIT, enough to overlap and few enough not to overrun a receiver. */
 #define TWILL_TREE_WINDOW 16

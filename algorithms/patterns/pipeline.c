@@ -6,7 +6,9 @@
  * the time after its arrival. */
 #include "algorithms/patterns/pipeline.h"
 
-/* The arguments of twill_emit_pipeline(), for the functions that it calls. */
+/* The arguments of twill_emit_pipeline(), in a local variable there, for the functions that it
+ * calls. The trees in which blocks go up and down may be NULL. The blocks are `first` to `first` +
+ * `blocks` - 1, and `result` is the space of the final ones at the root. */
 struct pipeline {
     const struct twill_pipe_tree *up, *down;
     uint32_t first, blocks;

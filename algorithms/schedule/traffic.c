@@ -33,7 +33,8 @@ void twill_traffic_each(const struct twill_schedule *schedule, uint32_t rank, si
     }
 }
 
-/* The sums of add_to_class(), bytes[class of link], and the world that has the classes. */
+/* The sums of add_to_class(), bytes[class of link], and the world that has the classes. A local
+ * variable of twill_traffic_by_class(), whose caller owns both. */
 struct by_class {
     uint64_t *bytes;
     const struct twill_world *world;

@@ -62,7 +62,8 @@ size_t twill_tuning_find(const struct twill_tuning *tuning, const struct twill_a
                          const struct twill_shape *shape, const struct twill_world *world,
                          const struct twill_measured **first);
 
-/* Identifies the machine of a tuning file, whose measurements are not used on any other. */
+/* Identifies the machine of a tuning file, whose measurements are not used on any other. A plain
+ * value. */
 struct twill_tuning_key {
     /* vendor, family and model number by CPUID, or "" if unknown, which matches no file */
     char cpu[64];

@@ -15,7 +15,7 @@ twill_status twill_cost_of_choice(uint64_t *picoseconds, struct twill_chooser *c
                                   const struct twill_select_request *request,
                                   struct twill_error *error);
 
-/* The result of twill_narrowing_pays(), with times in picoseconds. */
+/* The result of twill_narrowing_pays(), a plain value of its caller, with times in picoseconds. */
 struct twill_narrowing {
     uint64_t wide;       /* of the reduction of f32 as it is */
     uint64_t narrow;     /* of as many elements of the type, as with twill_op_create_narrow() */
@@ -54,7 +54,7 @@ struct twill_dense_pricing {
     const struct twill_tuning *tuning;
 };
 
-/* Speeds measured by the caller, equal on all ranks. */
+/* Speeds measured by the caller, equal on all ranks. A plain value. */
 struct twill_dense_rates {
     uint64_t million; /* picoseconds of a million multiplications */
     double reality;   /* time of a reduction over the predicted one, as the model may be wrong */

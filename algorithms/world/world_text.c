@@ -107,7 +107,7 @@ enum {
 }; /* the key after the levels, for the number of ranks in the smallest unit */
 
 /* A world as a text declares it. For each key that is given, it has the number of units inside one
- * unit of the next larger given key, else 0. Lives while the text is parsed. */
+ * unit of the next larger given key, else 0. A local variable of twill_world_declare(). */
 struct declared {
     uint32_t count[KEYS];
 };
@@ -268,7 +268,8 @@ enum { MOST_LINES = 24, FEW_UNITS = 16, LIST_BYTES = 64 };
 #define LEVEL_TEXT(NOUN, name, noun, with) [TWILL_LEVEL_##NOUN] = (noun),
 static const char *const nouns[] = {TWILL_LEVELS(LEVEL_TEXT, )};
 
-/* The tree of levels that is printed, and the text so far. A plain value. */
+/* The tree of levels that is printed, and the text so far. A local variable of the function that
+ * prints, which open_tree() sets. */
 struct tree {
     const struct twill_world *world;
     unsigned level[TWILL_LEVEL_COUNT], levels;   /* levels that divide something, outermost first */
