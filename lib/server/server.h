@@ -60,7 +60,8 @@ void twill_server_encode(struct twill_server *server, struct twill_server_key *k
 /* Copy key->landed to the key's parameters after a pull, unless both are the same memory. */
 void twill_server_land(struct twill_server *server, struct twill_server_key *key);
 
-/* Advance this rank's links, and its shards without a thread. Returns whether something moved. */
+/* Advance this worker's links, and this rank's shards without a thread, except what another thread
+ * has locked. Returns whether something moved. */
 bool twill_server_progress(struct twill_server *server);
 /* Break the server and return the error if a server has died that this rank needs for `key` (-1 for
  * any key), or a rank lacks memory. Looks only at times, and otherwise returns TWILL_OK. */

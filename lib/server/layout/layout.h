@@ -184,7 +184,8 @@ struct twill_server {
 bool twill_server_is_chunk_size(size_t bytes);
 
 /* Decide which ranks serve and work, and set server->roles. Returns TWILL_ERR_ARGUMENT if the
- * options' ranks are wrong, listed twice or too many, or TWILL_ERR_MEMORY. */
+ * options' ranks are wrong or listed twice, no worker is left, or a second server is missing for
+ * replicas. Returns TWILL_ERR_MEMORY if out of memory, else TWILL_OK. */
 twill_status twill_server_cast(struct twill_server *server);
 /* Cut tensors into chunks of cut.chunk_bytes and assign these to shards, in server->cut. Also set
  * each key's first_chunk, chunks and wire_bytes. If there are too many chunks (TWILL_ERR_ARGUMENT)

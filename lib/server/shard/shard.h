@@ -165,10 +165,11 @@ struct twill_shard {
 twill_status twill_shards_open(struct twill_server *server);
 /* Free this rank's shards. Their threads and connections have ended. */
 void twill_shards_close(struct twill_server *server);
-/* Take orders of workers and advance the shard's connections. Returns 0 if nothing moved. The shard
- * is locked, here and in all that follows. */
+/* Take orders of workers and advance the shard's links and connections with replicas. Returns 0 if
+ * nothing moved. The caller has locked the shard. */
 unsigned twill_shard_poll(struct twill_shard *shard);
-/* Give up workers that two checks in a row find dead. Checks only from time to time. */
+/* Give up workers that two checks in a row find dead, after taking their last orders. Checks only
+ * from time to time. The caller has locked the shard. */
 void twill_shard_check(struct twill_shard *shard);
 /* Note that push `number` of a worker begins, and that all chunks of the key on this shard are
  * missing. The caller then calls twill_chunk_push() for each of these chunks. */

@@ -93,7 +93,8 @@ static twill_status read_residual(struct twill_gradients *set, struct residuals 
     return TWILL_OK;
 }
 
-/* Add an exported residual to this rank's. */
+/* Add an exported residual, at `data`, to this rank's, divided by the factor after decoding
+ * (`after`). */
 static void add_residual(struct twill_gradients *set, const unsigned char *data)
 {
     struct twill_compressor *c = set->compressor;
@@ -108,8 +109,8 @@ static void add_residual(struct twill_gradients *set, const unsigned char *data)
 }
 
 /* Return a number by which the ranks that could take the residual `of` are compared. The rank with
- * the lowest takes it. For rank `rank` of `size` it is `rank` if this rank has the number of the
- * rank that has exported the residual, and otherwise `size` more. */
+ * the lowest takes it. For rank number `rank` of `size` it is `rank` if a rank of that number has
+ * exported the residual, and otherwise `rank` + `size`. */
 static uint64_t key_of(const struct residual_of *of, uint64_t rank, uint64_t size)
 {
     return (of->rank != rank) * size + rank;

@@ -17,7 +17,8 @@ static twill_status check_no_marks(struct twill_gradients *set, const char *call
     return TWILL_OK;
 }
 
-/* Return TWILL_OK if a committed set can take these hyperparameters, else TWILL_ERR_ARGUMENT. */
+/* Return TWILL_OK if a committed set can take these hyperparameters now. Refuse another rule,
+ * another number of states, and a call within a step, with TWILL_ERR_ARGUMENT. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
 {
     if (set->update == NULL)
@@ -342,7 +343,8 @@ static void use_state_twice(struct twill_gradients *set)
         }
 }
 
-/* Allocate the state of all shards, and divide it. Returns TWILL_OK or the error. */
+/* Allocate the state of all shards, all zero, and divide it among the segments. The second
+ * generation shares that of the first. Returns TWILL_OK or the error. */
 static twill_status place_state(struct twill_gradients *set)
 {
     struct twill_update *update = set->update;
