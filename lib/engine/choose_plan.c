@@ -58,7 +58,8 @@ static enum twill_price_record ask(void *user, uint64_t key, bool wait,
     return TWILL_RECORD_THERE;
 }
 
-/* The give() of struct twill_price_records. Posts prices that this rank has computed. */
+/* The give() of struct twill_price_records. Posts the prices that this rank has computed, or
+ * abandons the entry of `key` if `words` is NULL. */
 static void give(void *user, uint64_t key, const uint64_t words[TWILL_PRICE_WORDS])
 {
     struct twill_engine *engine = user;

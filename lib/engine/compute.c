@@ -38,7 +38,7 @@ static struct twill_elements locate(const struct twill_request *run,
     return twill_run_locate(run, instance, &where);
 }
 
-/* Reduce `count` elements with the library's kernels. */
+/* Reduce `count` elements of all f->source[] into each f->dst[] with the library's kernels. */
 static void reduce_by_kernel(const struct twill_request *run, const struct reduction *f,
                              size_t count)
 {
@@ -120,7 +120,8 @@ static void reduce_by_function(const struct twill_request *run, const struct red
     }
 }
 
-/* Execute a reduction of `count` elements, by a kernel or a caller's function. */
+/* Execute a reduction of `count` elements, whose sources are all in this process. The operation's
+ * own function does it or, if there is none, a kernel. A detailed trace records it. */
 static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
 {
     if (count == 0)

@@ -92,7 +92,7 @@ struct twill_engine_usage {
     uint64_t ticks_at_start, ns_at_start; /* twill_ticks() and twill_now() at creation */
     uint64_t idle;                        /* ticks in which waits found nothing to do */
     uint64_t ended;                       /* number of the last collective that has ended */
-    struct twill_last_entry last; /* latest entry of a rank into it that messages reported */
+    struct twill_last_entry last; /* latest entry of a rank into it that was known at its end */
     uint64_t report_at;           /* number of calls at the next TWILL_REPORT, or UINT64_MAX */
 };
 

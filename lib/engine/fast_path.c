@@ -26,7 +26,8 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 
-/* Set the source of *fast_path to that of the step. Returns false if it is empty or in scratch. */
+/* Set `side`, `at`, `from` and `bytes` of *fast_path to the source of the step. Returns false if
+ * this rank has no such buffer, if it is empty, or if it is copied through scratch. */
 static bool find_source(const struct twill_request *run, const struct twill_step *step,
                         struct twill_fast_path *fast_path)
 {

@@ -147,7 +147,9 @@ static size_t segment_limit(const struct twill_request *run)
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
 }
 
-/* Lay out a slot's scratch for TMP, bounces of messages, bounced sides and fetched chunks. */
+/* Set the size of a slot's scratch in this run, and the offsets in it. It has TMP, bounces of
+ * messages, bounced sides and fetched chunks, in this order. Also set the stride of bounced
+ * sides. */
 static void size_scratch(struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;

@@ -238,7 +238,7 @@ struct twill_request {
     struct twill_run_layout layout;
     struct twill_run_buffers buffers;
     size_t started, finished;     /* instances begun and done */
-    struct twill_last_entry last; /* latest entry into the call, as received with messages */
+    struct twill_last_entry last; /* latest entry of a rank into the call that is known */
     struct twill_fast_path fast_path;
 
     struct twill_point point;

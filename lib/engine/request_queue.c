@@ -427,7 +427,8 @@ static void close_request(struct twill_request *request)
     *request = (struct twill_request){.handle.generation = request->handle.generation + 1};
 }
 
-/* Get a slab of unused requests from the context's pool. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Get a slab of unused requests from the context's pool or, if that is empty, map one, and put it
+ * first in the engine's list. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 static twill_status take_slab(struct twill_engine *engine)
 {
     struct twill_context *context = engine->context;

@@ -43,7 +43,8 @@ bool twill_staging_applies(const struct twill_request *run, size_t elements)
            elements * run->layout.element * s->shards >= STAGING_LEAST;
 }
 
-/* Set worst[] to the node's highest cost, cached and streamed. Returns whether all are known. */
+/* Set worst[] to the highest costs of cached and of streamed stores that ranks of the node have
+ * published for this kind of copies. Returns whether all ranks have published both. */
 static bool read_costs(const struct twill_engine *engine, enum twill_staging_kind kind,
                        uint32_t worst[2])
 {

@@ -264,8 +264,8 @@ static twill_status compare_ranks(struct twill_context *context, struct job_open
 }
 
 /* After the first exchange, begin to share the heap and to connect hosts, as if all ranks with the
- * same label could share memory. Adds all parts to the batch even after a failure, so that the
- * batches of all ranks match. Returns TWILL_OK or the first error. */
+ * same label could share memory. Begin each even if the one before has failed, since all ranks must
+ * add the same parts to the batch. Returns TWILL_OK or the first error. */
 static twill_status attach_job(struct twill_context *context, struct job_opening *job,
                                struct twill_oob_batch *batch)
 {

@@ -19,9 +19,9 @@ void twill_levels_describe(const struct twill_topology *topology, const struct t
                            struct twill_level_info *info);
 /* Set the levels of the context's world, whose nodes are known. Units come from TWILL_LAYOUT=units
  * or, without it, from info[size]. Groups come from TWILL_LAYOUT=groups. Sets job.unbound to
- * whether several ranks of a node may run on the same set of several cores. One rank warns then.
- * Fails if the layout is wrong. Collective, as ranks exchange places in info[] if
- * TWILL_LAYOUT=topology is set. */
+ * whether several ranks of a node may run on the same set of several cores. Without
+ * TWILL_LAYOUT=units one of them then logs that. Fails if the layout is wrong. Collective, as ranks
+ * exchange places in info[] if TWILL_LAYOUT=topology is set. */
 twill_status twill_levels_open(struct twill_context *context, struct twill_level_info *info);
 /* Set a world's levels from info[size], if any rank knows them. Fails only if out of memory. */
 twill_status twill_levels_find(struct twill_world *world, const struct twill_level_info *info,
@@ -37,8 +37,9 @@ twill_status twill_levels_place(struct twill_world *world, const struct twill_to
 
 /* Add notes to twill-info that draw the hierarchy as a tree. */
 void twill_levels_log_world(struct twill_context *context);
-/* Add a line to twill_context_describe() that says on which CPUs this rank may run. If ranks of its
- * node are not bound, add another line with CPUs to which to bind it. */
+/* Add a line to twill_context_describe() that says on which CPUs this rank may run, unless
+ * TWILL_LAYOUT=topology replaces the machine. If ranks are not bound (job.unbound), and others are
+ * on this rank's node, add another line with CPUs to which to bind it. */
 void twill_levels_log_binding(struct twill_context *context);
 
 #endif

@@ -64,7 +64,8 @@ static size_t chunk_bytes(const struct twill_heap *heap, size_t chunk)
     return twill_min(heap->bytes - chunk * TWILL_HUGE_PAGE, TWILL_HUGE_PAGE);
 }
 
-/* Mark a chunk of the region as not placed. Its pages stay. */
+/* Mark a chunk of the region as not placed, and give its bytes back to the budget of the heap's
+ * memory. Its pages stay. */
 static void unplace_chunk(struct twill_heap *heap, size_t chunk)
 {
     if (heap->chunk[chunk] != CHUNK_NEW)
@@ -276,7 +277,9 @@ static void drop_pages(struct twill_heap *heap, const struct twill_extent *unuse
                                 chunks_end - first * TWILL_HUGE_PAGE, -1);
 }
 
-/* Free an extent, and merge it with its neighbours. `before` is the extent before it, or NULL. */
+/* Free an extent. One outside the region is removed from the list. Another stays as free and is
+ * merged with free neighbours, and its pages are freed if it is large. `before` is the extent
+ * before it, or NULL. */
 static void release_extent(struct twill_heap *heap, struct twill_extent *before,
                            struct twill_extent *extent)
 {

@@ -14,7 +14,9 @@ void twill_handle_retire(void *memory, size_t bytes);
 /* Empty the pool, and give all its memory to twill_handle_retire(). */
 void twill_handle_pool_retire(struct twill_handle_pool *pool);
 
-/* lib/job/context_bootstrap.c. Connect ranks and open the log. Returns TWILL_OK or the error. */
+/* lib/job/context_bootstrap.c. Connect to the other ranks, set the log's rank, and open its file.
+ * On the first rank of a new job, warn of unknown variables TWILL_*. In a job that grows, use rank
+ * 0's TWILL_LAYOUT=nodes. Returns TWILL_OK or the error. */
 twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
@@ -93,7 +95,8 @@ struct twill_heap_opening {
 twill_status twill_heap_offer(struct twill_context *context, struct twill_heap_opening *opening,
                               struct twill_oob_batch *batch);
 /* The second step. Set the heap's size from info[size], the facts of all ranks, and begin to share
- * it, if there are several ranks. Adds its parts to the batch and exchanges nothing itself.
+ * it, if there are several ranks. Adds its parts to the batch and exchanges nothing itself. If a
+ * process of this node has too little address space, returns TWILL_ERR_MEMORY and adds none.
  * twill_heap_conclude() then finishes it. Returns TWILL_OK or the error. */
 twill_status twill_heap_attach(struct twill_context *context, struct twill_heap_opening *opening,
                                const struct twill_heap_info *info, struct twill_oob_batch *batch);

@@ -319,7 +319,9 @@ static void log_spill(struct twill_context *context, const void *memory, size_t 
               bytes, heap->bytes >> 20);
 }
 
-/* Set *memory to new memory of the program and list its region. The caller holds the lock. */
+/* Set *memory to new memory of the heap of twill_alloc() and add its region to the list. Log the
+ * first memory that is private (log_spill()). The caller holds the context's lock. Returns TWILL_OK
+ * or the error. */
 static twill_status alloc(struct twill_context *context, void **memory, size_t bytes,
                           struct twill_error *error)
 {
@@ -345,7 +347,9 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     return twill_context_outcome(context, status, &error);
 }
 
-/* Free memory of this context or of one that it has replaced, or return TWILL_ERR_ARGUMENT. */
+/* Free memory of twill_alloc(), of this context or of one that it has replaced, and remove its
+ * region from the list and from transports. Returns TWILL_OK, or TWILL_ERR_ARGUMENT if none of
+ * these contexts has it. */
 static twill_status free_memory(struct twill_context *context, void *memory,
                                 struct twill_error *error)
 {

@@ -126,7 +126,8 @@ static const char *operation_name(const struct twill_call *call)
     return reduces ? name_or_dash(twill_op_name(call->op)) : "-";
 }
 
-/* Append to the view the line of the last call of a region's owner. */
+/* Append to the view the line of the last call of a region's owner. It ends with the message of the
+ * communicator's failure, if it has failed. */
 static void list_call(struct twill_job_view *view, const struct twill_job_region *region)
 {
     const struct twill_node_owner *owner = region->owner;
@@ -186,7 +187,7 @@ static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
     return before == index;
 }
 
-/* Append to the view the line of the job and those of its ranks. */
+/* Append to the view the line of the job, and one for each of its ranks on this host. */
 static void list_ranks(struct twill_job_view *view)
 {
     const struct twill_node_owner *first = view->region[0].owner;

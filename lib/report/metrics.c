@@ -159,7 +159,7 @@ static void add_value(struct metrics_text *text, const struct twill_metrics *met
                  second * (double)(family == FAMILY_WAITING ? waiting : ticks - waiting));
 }
 
-/* Append the whole file to a text, under the context's lock. */
+/* Append the whole text of the file to *text. Takes the context's lock. */
 static void compose(struct twill_context *context, struct metrics_text *text)
 {
     const struct twill_metrics *metrics = metrics_of(context);

@@ -20,15 +20,19 @@ void twill_timeline_attach(struct twill_comm *comm, twill_gather_fn gather);
  * align the clocks again, which is collective. Does nothing on other communicators, or if it is
  * broken or has ended. `gather` is twill_allgather(). */
 void twill_timeline_align_again(struct twill_comm *comm, twill_gather_fn gather);
-/* Write the recorded events of all communicators to the file, and stop recording this one. */
+/* Write the recorded events of all communicators to the file, and stop recording this one, whose
+ * events that have not ended are dropped. Does nothing without a timeline. */
 void twill_timeline_detach(struct twill_comm *comm);
 /* From now on, show tensor `index` of each gradient set over the communicator by this name in the
  * communicator's events. If it has a name, that stays. */
 void twill_timeline_name_tensor(struct twill_comm *comm, uint32_t index, const char *name);
 
-/* Keep metrics if TWILL_METRICS is set. Returns TWILL_OK, TWILL_ERR_MEMORY or TWILL_ERR_CONFIG. */
+/* If TWILL_METRICS is set, keep metrics from now on until the context ends. Does nothing if they
+ * are kept already. Returns TWILL_OK, TWILL_ERR_MEMORY or, if the file's name is wrong,
+ * TWILL_ERR_CONFIG. */
 twill_status twill_metrics_open(struct twill_context *context, struct twill_error *error);
-/* Write the file of metrics, if any and unless a thread does, or log why not. For any thread. */
+/* Write the file of metrics, unless none are kept or another thread is writing it. If it cannot be
+ * written, log why. Any thread may call this. */
 void twill_metrics_write(struct twill_context *context);
 
 #endif
