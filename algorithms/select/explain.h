@@ -17,8 +17,8 @@
  *     hierarchy  levels other than nodes and ranks, if any: see twill_world_summarize()
  *     candidate  name[=parameters][@protocol], price, cost (the price unless measured),
  *                measurements
- *     instead    name, price: with several nodes and mapped buffers, every MAPPED candidate, which a
- *                node may run in place of its staged variant if that is chosen
+ *     instead    name, price: with several nodes and mapped buffers, every MAPPED candidate. A node
+ *                may run it in place of its staged variant if that is chosen
  *     small      name, sizes and buffers it needs: a candidate, but not for this request
  *     other      name, why it is no candidate
  *     chosen     name, price, what chose it: "auto" or the value of TWILL_ALGORITHM
