@@ -105,7 +105,8 @@ void twill_internode_guess(struct twill_transport_params *params, char *why, siz
     conclude(params, best_offer(&mine, SIZE_MAX), offer, 0, false, why, why_bytes);
 }
 
-/* Return whether a transport can carry messages between two ranks. */
+/* Return whether a transport can carry messages between two ranks. Without ops->reaches(), it can
+ * between any two different ranks. */
 static bool reaches(const struct twill_transport_ops *ops,
                     const struct twill_transport_params *params, uint32_t from, uint32_t to)
 {

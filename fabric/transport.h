@@ -33,11 +33,12 @@ _Static_assert(sizeof(struct twill_message_call) == 16 && TWILL_WORLD_MAX_RANKS 
                "a part of a header");
 
 /* One message to send or receive. The poster owns it and fills in the members from `kind` to
- * `bounce`. It must not touch them from post() until `status` is no longer TWILL_PENDING. */
+ * `call`, but of a RECV not `last`. It must not touch them from post() until `status` is no longer
+ * TWILL_PENDING. */
 struct twill_transfer {
     int32_t status; /* TWILL_PENDING, then TWILL_OK or an error, set last */
-    uint8_t kind;
-    uint8_t lane; /* below TWILL_LANES */
+    uint8_t kind;   /* enum twill_transfer_kind */
+    uint8_t lane;   /* below TWILL_LANES */
     uint16_t spare;
     uint32_t peer;      /* rank of the communicator */
     uint32_t signature; /* hash of the call, sent along and compared on arrival */
@@ -97,7 +98,8 @@ struct twill_persistent {
     size_t *pinned;
 };
 
-/* The arguments of open(). All pointers stay valid until the transport is closed, except `oob`. */
+/* The arguments of open(), priority(), preview() and rails(), a plain value. All pointers stay
+ * valid until the transport is closed, except `oob`. */
 struct twill_transport_params {
     struct twill_oob *oob; /* for open() only, which is collective */
     const struct twill_world *world;

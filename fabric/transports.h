@@ -36,7 +36,8 @@ twill_status twill_internode_offer(const struct twill_transport_params *params,
  * where it is worst, equal on all ranks, or NULL. Writes the reason to `why`. */
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
-/* Set params->internode to the best transport for this rank alone, or NULL, and write why. */
+/* Set params->internode to the best transport between nodes for this rank alone, or NULL, and write
+ * why. Asks all transports, without communication. */
 void twill_internode_guess(struct twill_transport_params *params, char *why, size_t why_bytes);
 /* Return the registry number of the first transport that can carry messages from one rank to the
  * other. Of the transports between nodes only params->internode counts. Returns the length of the
@@ -49,7 +50,7 @@ struct twill_transfer_queue {
     struct twill_transfer *head, *tail;
 };
 
-/* Append a request and set its status to TWILL_PENDING. */
+/* Append a request, set its status to TWILL_PENDING, and set the bytes that it has moved to 0. */
 static inline void twill_transfer_push(struct twill_transfer_queue *queue,
                                        struct twill_transfer *request)
 {
@@ -71,7 +72,8 @@ static inline void twill_transfer_pop(struct twill_transfer_queue *queue, twill_
     twill_transfer_finish(request, status);
 }
 
-/* Return whether a message has the request's signature and size. If not, set peer_... to its. */
+/* Return whether a message has the request's signature and size. If not, set
+ * request->peer_signature and peer_bytes to the message's. */
 static inline bool twill_transfer_matches(struct twill_transfer *request, uint32_t signature,
                                           uint64_t bytes)
 {

@@ -89,8 +89,9 @@ bool twill_hello_expect(struct twill_hello *hello, const struct twill_secret *se
                         enum twill_hello_role role, uint32_t rank, uint32_t size);
 /* Continue a handshake over `fd` as far as that does not block. Returns TWILL_WIRE_LATER if the
  * caller must wait for hello->events and call again. Returns TWILL_WIRE_DONE when the handshake is
- * complete, *session is set and hello->said.call is authentic. Returns TWILL_WIRE_GONE if it
- * failed, with the reason in hello->fault, and errno for TWILL_FAULT_CLOSED. Closes nothing. */
+ * complete, *session is set and hello->said.call is authentic. For the caller of a detector, that
+ * is once the call is sent. Returns TWILL_WIRE_GONE if it failed, with the reason in hello->fault,
+ * and errno for TWILL_FAULT_CLOSED. Closes nothing. */
 enum twill_wire_moved twill_hello_move(struct twill_hello *hello, int fd,
                                        struct twill_session *session);
 

@@ -50,7 +50,8 @@ char *twill_hex_text(const uint8_t *bytes, size_t count, char *text)
     return sodium_bin2hex(text, 2 * count + 1, bytes, count);
 }
 
-/* Return TWILL_ERR_CONFIG if the digits of a user's key are too few, as it could be guessed. */
+/* Return TWILL_ERR_CONFIG if the digits `text` of a user's key are fewer than TWILL_SECRET_LEAST,
+ * as it could be guessed. The message calls them `name`. */
 static twill_status check_length(const char *name, const char *text, struct twill_error *error)
 {
     size_t digits = strlen(text);
@@ -61,7 +62,8 @@ static twill_status check_length(const char *name, const char *text, struct twil
     return TWILL_OK;
 }
 
-/* Return TWILL_ERR_CONFIG unless `fd` is a regular file of this user, and no other has access. */
+/* Return TWILL_ERR_CONFIG unless `fd` is a regular file of this user, to which no other user has
+ * access. `path` is for the message. Returns TWILL_ERR_SYSTEM if fstat() fails. */
 static twill_status check_file(int fd, const char *path, struct twill_error *error)
 {
     struct stat about;

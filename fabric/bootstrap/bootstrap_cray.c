@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The head of the file that PALS_APINFO names, in versions 1 to 5, as read from it. Each table has
- * a row size, an offset and a number of rows (Slurm's mpi/cray_shasta/apinfo.h). */
+/* The head of the file that PALS_APINFO names, in versions 1 to 5, as read into a local variable.
+ * Each table has a row size, an offset and a number of rows (Slurm's mpi/cray_shasta/apinfo.h). */
 struct apinfo {
     int version;
     size_t total;

@@ -22,7 +22,8 @@
 #define PMIX_SONAME      "libpmix.so.2"
 #define PMIX_CONTACT_KEY "twill.card"
 
-/* libpmix, as load_pmix() opened it, with the functions that are used. */
+/* libpmix, as load_pmix() opened it, with the functions that are used. Part of struct pmix_session,
+ * or a local variable. */
 struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;
@@ -41,7 +42,8 @@ struct pmix_session { /* this process's PMIx client, a local variable of pmix_op
     uint64_t deadline; /* of twill_now() */
 };
 
-/* A fence (barrier) in progress, which its callback and its waiter share. The last one frees it. */
+/* A fence (barrier) in progress, which fence() allocates. Its callback fence_done() and its waiter
+ * share it, and the last one frees it. `status` is the result, set before `done` is posted. */
 struct fence {
     sem_t done;
     atomic_int users; /* that have not released it, 2 at first */

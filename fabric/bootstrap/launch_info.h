@@ -12,8 +12,8 @@
 struct twill_job {
     int rank, size;              /* `rank` may be TWILL_JOIN_ANY */
     char hosts[TWILL_JOB_HOSTS]; /* names or addresses of rank 0 to try, separated by blanks */
-    uint16_t port;
-    struct twill_secret key; /* from the launcher, if has_key */
+    uint16_t port;               /* where rank 0 listens */
+    struct twill_secret key;     /* from the launcher, if has_key */
     bool has_key;
     char identity[96];  /* text that differs between jobs; port and key are derived from it */
     int listener;       /* rank 0: a socket that listens at `port`; -1: none yet */

@@ -10,7 +10,7 @@
 #define TWILL_PMI_NAME 257  /* bytes of the name of a key-value space */
 /* A PMI-1 connection to the launcher, a local variable of the bootstrap method. Not thread safe. */
 struct twill_pmi {
-    int fd;
+    int fd;                   /* -1: none */
     bool own;                 /* twill opened the connection, it is not inherited */
     bool broken;              /* an answer was missing or malformed */
     uint64_t deadline;        /* of twill_now(), for all waits */

@@ -300,8 +300,8 @@ static void check_connecting(struct twill_detector *detector, uint32_t peer)
 
 /* Check an open link by reading from it. If keep-alive found that the host is silent, set
  * LINK_DEAD. Else if the connection ended, failed, has data, which no peer sends, or gets no
- * acknowledgement, close it. It is then LINK_IDLE and suspected, or LINK_DEAD if it was suspected
- * before. */
+ * acknowledgement, close it. It is then LINK_IDLE and suspected, or LINK_DEAD, as twill_link_lose()
+ * decides. */
 static void check_open(struct twill_detector_link *link)
 {
     char byte;

@@ -70,11 +70,13 @@ uint64_t twill_host_bound_ns(void);
 const char *twill_detector_address(const struct twill_detector *detector, uint32_t peer);
 /* Return the address of a dead peer's host if the whole host stopped answering, else NULL. */
 const char *twill_detector_lost_host(const struct twill_detector *detector, uint32_t peer);
-/* Notify ranks[0 .. count-1], except this one. Blocks for at most `patience_ns` in all. */
+/* Notify ranks[0 .. count-1], except this one. Blocks for at most `patience_ns` in all. Ranks to
+ * which it could not be sent by then do not get it. */
 void twill_detector_notify(struct twill_detector *detector, const struct twill_notice *notice,
                            const uint32_t *ranks, size_t count, uint64_t patience_ns);
-/* Notify one rank if that does not block, else drop the notification. Returns whether it was sent.
- * It is not sent while the connection, which the first call begins, is not open yet. */
+/* Notify one rank if that does not block, else drop the notification. Returns whether all of it was
+ * sent. If only a part was, the connection is closed. It is not sent while the connection, which
+ * the first call begins, is not open yet. */
 bool twill_detector_send(struct twill_detector *detector, uint32_t peer,
                          const struct twill_notice *notice);
 /* Set *notice to the next notification that has arrived and return true, or return false if there

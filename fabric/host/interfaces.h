@@ -20,9 +20,9 @@ struct twill_link {
     char name[32];
     char address[TWILL_ADDRESS_TEXT]; /* with %scope if link-local */
     enum twill_link_kind kind;
-    bool six, link_local;
-    uint32_t mbits;   /* speed as the driver reports it; 0: not known */
-    uint64_t network; /* hash of family, prefix and prefix length; 0: not known */
+    bool six, link_local; /* the address is IPv6; it is fe80: */
+    uint32_t mbits;       /* speed as the driver reports it; 0: not known */
+    uint64_t network;     /* hash of family, prefix and prefix length; 0: not known */
 };
 
 /* Set (*links)[0 .. *count-1] to the IP addresses of all interfaces that are up, loopback included.

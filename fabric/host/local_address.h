@@ -41,7 +41,8 @@ void twill_interface_of(char interface[32], const char *address);
  * of that host, by the zone of the local address `own`. Other addresses do not change. */
 void twill_address_localise(char address[TWILL_ADDRESS_TEXT], const char *own);
 /* List the addresses at which other hosts can probably reach this one, separated by blanks, most
- * likely first, as far as they fit. Omits loopback, link-local and virtual ones. May be "". */
+ * likely first, as far as they fit. Omits loopback, link-local and virtual ones, but not a bridge
+ * over which the default route leads. May be "". */
 void twill_interface_addresses(char *text, size_t bytes);
 
 #endif

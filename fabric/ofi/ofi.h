@@ -125,10 +125,10 @@ struct twill_ofi_op {
     unsigned char *buffer; /* memory of the transport, NULL if the data is in the request's */
     size_t bytes;          /* posted, or of a header that has arrived, its length */
     uint32_t sequence;     /* number of the message that a send buffer or a chunk belongs to */
-    uint8_t kind;
-    uint8_t message; /* enum twill_ofi_message of what a send buffer carries */
-    bool posted;     /* the provider has it */
-    bool done;       /* completed and not yet handled */
+    uint8_t kind;          /* enum twill_ofi_op_kind */
+    uint8_t message;       /* enum twill_ofi_message of what a send buffer carries */
+    bool posted;           /* the provider has it */
+    bool done;             /* completed and not yet handled */
 };
 
 /* The transport's part of a posted request, kept in its private_. */
@@ -210,11 +210,11 @@ struct twill_libfabric {
 /* Behaviour of providers that this machine does not have, for tests that open the transport. */
 struct twill_ofi_options {
     bool force_registration; /* treat FI_MR_LOCAL as required */
-    bool no_inject;
-    size_t max_message; /* 0 keeps the endpoint's limit */
-    uint32_t again;     /* every n-th post is answered "busy", 0 for none */
-    bool no_cancel;     /* as if the provider could not cancel */
-    uint32_t cached;    /* most registrations cached, 0 for TWILL_OFI_CACHED */
+    bool no_inject;          /* as if injected messages did not leave at once */
+    size_t max_message;      /* 0 keeps the endpoint's limit */
+    uint32_t again;          /* every n-th post is answered "busy", 0 for none */
+    bool no_cancel;          /* as if the provider could not cancel */
+    uint32_t cached;         /* most registrations cached, 0 for TWILL_OFI_CACHED */
 };
 
 /* The objects of libfabric that make up the endpoint. Part of it, opened and closed with it. */
@@ -269,8 +269,8 @@ struct twill_ofi_matching {
 
 /* The addresses of all ranks, by their rank in the communicator that opened the endpoint. */
 struct twill_ofi_addresses {
-    size_t stride; /* bytes from one address to the next */
-    unsigned char *bytes;
+    size_t stride;                     /* bytes from one address to the next */
+    unsigned char *bytes;              /* [size][stride] in the provider's format */
     size_t *length;                    /* [size] in bytes */
     struct twill_ofi_contact *contact; /* [size] */
 };

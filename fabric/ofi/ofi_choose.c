@@ -13,8 +13,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Providers used by default, best first, without shm (twill has its own), udp and sockets (slow)
- * and net (stops reading from a peer at an unexpected message). */
+/* A provider that is used by default, an entry of a constant table with the best first. The table
+ * omits shm (twill has its own), udp and sockets (slow), and net (stops reading from a peer at an
+ * unexpected message). */
 static const struct preference {
     const char *name;
     bool ip; /* it is bound to the interface it is opened on; the others know their network */
@@ -22,7 +23,8 @@ static const struct preference {
                    {"psm2", false}, {"opx", false}, {"efa", false},
                    {"tcp", true}};
 
-/* Providers that are refused even if the user sets them, and why (test_fabric_providers.c). */
+/* A provider that is refused even if the user sets it, and why (test_fabric_providers.c). An entry
+ * of a constant table. */
 static const struct refusal {
     const char *name, *why;
 } refusals[] = {

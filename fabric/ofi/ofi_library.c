@@ -13,7 +13,8 @@
 #define NSIG 65
 #endif
 
-/* Signal actions of the program, which PSM's libraries replace when loaded and we restore. */
+/* Signal actions of the program, a local variable. PSM's libraries replace some when they are
+ * loaded, and we restore those. */
 struct signal_actions {
     struct sigaction of[NSIG]; /* by the signal's number */
     bool known[NSIG];

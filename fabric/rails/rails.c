@@ -103,7 +103,8 @@ static uint32_t chunk_hash(size_t bytes)
     return (uint32_t)((uint64_t)bytes * UINT64_C(0x9e3779b97f4a7c15) >> 32) | 0x80000000u;
 }
 
-/* Return the offset at which the chunk of a rail begins in a message of `bytes`. */
+/* Return the offset at which the chunk of a rail begins in a message of `bytes`, a multiple of
+ * EDGE. If `rail` is t->count, returns `bytes`, where the last chunk ends. */
 static size_t chunk_start(const struct rails *t, size_t bytes, uint32_t rail)
 {
     if (rail == t->count)
@@ -236,7 +237,8 @@ static twill_status start_message(struct rails *t, struct rails_stream *stream,
     return status == TWILL_OK ? status : prefix_rail(rail, status, error);
 }
 
-/* Start waiting requests of a stream, in order, until a large one finds no slot. */
+/* Start waiting requests of a stream, in order, until a large one finds no slot. Stops at the first
+ * error and returns it. */
 static twill_status start_waiting(struct rails *t, struct rails_stream *stream,
                                   struct twill_error *error)
 {

@@ -13,8 +13,8 @@
 
 #define BY_NAME "TWILL_INTERFACE="
 
-/* The rails of this rank, and what it sends to the others about them. Part of struct
- * twill_rails_opening. */
+/* The rails of this rank, rail[0 .. info.count-1], and what it sends to the others about them. Part
+ * of struct twill_rails_opening, or a local variable. */
 struct own_rails {
     bool listed;     /* the user named them */
     char faster[96]; /* text for messages on the device in the network info.faster, or "" */

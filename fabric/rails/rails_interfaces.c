@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Set *rail to an address of an interface, with its NUMA node and distance if these are known. */
+/* Set *rail to an address of an interface, which becomes its name, with network and speed, and NUMA
+ * node and distance if these are known. Sets on_demand unless it is a real device of known speed
+ * and not link-local. */
 static void rail_from_link(struct twill_rail *rail, const struct twill_link *link,
                            const struct twill_topology *topology)
 {

@@ -22,8 +22,8 @@ struct twill_bootstrap_peer {
 /* The body of the frame that rank 0 sends to every rank when all have joined. */
 struct twill_bootstrap_welcome {
     char address[TWILL_ADDRESS_TEXT]; /* of rank 0's host */
-    uint8_t nonce[TWILL_NONCE_BYTES];
-    uint32_t rank; /* of the receiver */
+    uint8_t nonce[TWILL_NONCE_BYTES]; /* of this run */
+    uint32_t rank;                    /* of the receiver */
 };
 
 /* The TCP bootstrap of one rank, from twill_bootstrap_tcp_open() to twill_bootstrap_tcp_close(). */

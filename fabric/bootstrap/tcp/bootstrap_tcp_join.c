@@ -80,9 +80,8 @@ static bool loopback_is_dropped(const struct twill_bootstrap_address *at)
 }
 
 /* Return a hint for the user why a connection to `at` failed with the errno `why`, or "".
- * `loopback` says whether `at` is a loopback address. Set *hopeless to whether another attempt
- * fails in any case, as loopback is down or dropped, descriptors are short, access is denied, or
- * IPv6 is missing. */
+ * `loopback` says whether `at` is a loopback address. Set *hopeless to whether waiting cannot help,
+ * as loopback is down or dropped, descriptors are short, access is denied, or IPv6 is missing. */
 static const char *judge_failure(const struct twill_bootstrap_address *at, bool loopback, int why,
                                  bool *hopeless)
 {
