@@ -181,7 +181,7 @@ struct twill_variable {
     enum twill_variable_scope scope;
     enum twill_variable_kind kind;
     const char *fallback; /* the default */
-    int64_t least, most;  /* of a number; most is 0 if there is no upper limit */
+    int64_t least, most;  /* of a number; for NUMBER and BYTES, most 0 means no upper limit */
     const char *choices;  /* of TWILL_CHOICE, as "off|auto", else NULL */
     enum twill_variable_agreement agree;
     const char *help;

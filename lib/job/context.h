@@ -99,7 +99,7 @@ struct twill_context_machine {
 /* The transports of a context. Constant unless a lock is named. */
 struct twill_context_transports {
     const struct twill_transport_ops *internode;        /* between nodes; NULL if one node */
-    struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index */
+    struct twill_common *common[TWILL_TRANSPORTS_MOST]; /* by registry index, NULL if not made */
     struct twill_alone *alone;  /* communicators with their own endpoints; under alone_lock */
     pthread_mutex_t alone_lock; /* taken before any lock of a transport */
 };

@@ -16,11 +16,11 @@ struct twill_extent; /* lib/job/heap.c */
 
 /* The heap of a context, whose lock protects it. */
 struct twill_heap {
-    struct twill_shm_region *region; /* NULL if all memory is private */
-    struct twill_memory *memory;
+    struct twill_shm_region *region;     /* NULL if all memory is private */
+    struct twill_memory *memory;         /* gives private memory and places pages of the region */
     const struct twill_preload *preload; /* manages the region; NULL if this heap does */
     unsigned char *base;                 /* start of the region */
-    size_t bytes;
+    size_t bytes;                        /* of the region */
     size_t limit;   /* TWILL_TUNE=heap_limit: most bytes, private memory included. 0 if unlimited */
     size_t outside; /* bytes allocated by the malloc library or as private memory */
     unsigned char *chunk;         /* [each 2 MiB from base] an enum chunk_state */
@@ -110,7 +110,8 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
  * region for it. The region and its blocks stay, because they may outlive the context. */
 void twill_preloaded_close(struct twill_preloaded *preloaded);
 
-/* Memory of twill_alloc() (user) and of the library. context->lock protects the allocations. */
+/* Memory of twill_alloc() (`user`) and of the library, part of the context. The context's lock
+ * protects the allocations. */
 struct twill_context_memory {
     struct twill_memory *user, *library;
     struct twill_memory_policy user_policy, library_policy;
