@@ -139,7 +139,8 @@ int twill_run_advance(struct twill_slot *slot);
 unsigned twill_run_waits_for(const struct twill_slot *slot, uint32_t *ranks, unsigned most,
                              const char **step);
 /* Return whether this rank and a peer on its node have both published their call of this run's
- * number. A rank publishes a call after its first stores, once its earlier calls have ended. */
+ * number or a later one. A rank publishes a call after its first stores, once its earlier calls
+ * have ended. */
 bool twill_run_is_written_down(const struct twill_request *run, uint32_t peer);
 /* Handle a peer on this node with another signature. Returns the error, below 0, that says how its
  * call differs. `is_known` is what twill_run_is_written_down() returned before the signature was

@@ -226,10 +226,10 @@ static unsigned ranks_behind(const struct twill_engine *engine, uint32_t *ranks,
     return n;
 }
 
-/* Begin the segments that may begin. A segment needs the slot of the segment TWILL_WINDOW before
- * it. It also needs a copy of SHARED, and lines of immediates, that no rank of the node still uses.
- * None does once all ranks have begun the instance `max_ahead` before this one. Returns how many
- * have begun, or an error below 0. */
+/* Begin the segments that may begin, after choosing the call's plan. A segment needs the slot of
+ * the segment TWILL_WINDOW before it. It also needs a copy of SHARED, and lines of immediates, that
+ * are free since all ranks have begun the instance `max_ahead` before. Returns how many have begun,
+ * or an error below 0. */
 static int begin_segments(struct twill_engine *engine)
 {
     int started = 0;

@@ -392,8 +392,8 @@ static void count_bytes(struct spans *open, const struct twill_trace_event *even
     add_event(open->timeline, &added);
 }
 
-/* Take and return the lowest free lane for an event, which drop_begun() frees. A lane is one of the
- * lines on which events of a kind are drawn. At its first use add an event that names it. */
+/* Take and return the lowest free lane for an event, else the last. A lane is one of the lines on
+ * which events of a kind are drawn. At its first use add an event that names it. */
 static uint8_t take_lane(struct spans *open, const struct twill_trace_event *event)
 {
     uint32_t used = open->lanes[event->kind];
