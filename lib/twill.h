@@ -518,9 +518,11 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
  * @{ */
 /** \brief Return a status in words, never NULL. Any thread may call it. */
 TWILL_API const char *twill_strerror(twill_status status);
-/** \brief Return the last failure on a communicator as a sentence, or "" if there was none. */
+/** \brief Return the last failure on a communicator as a sentence, or "" if there was none. There
+ * is also a sentence for NULL and for a destroyed communicator. */
 TWILL_API const char *twill_comm_message(const twill_comm *comm);
-/** \brief Return the last failure on the context as a sentence, or "" if there was none. */
+/** \brief Return the last failure on the context as a sentence, or "" if there was none. There is
+ * also a sentence for NULL and for a destroyed context. */
 TWILL_API const char *twill_context_message(const twill_context *context);
 /** \brief Return the version, such as "0.1.0". Any thread may call it. */
 TWILL_API const char *twill_version(void);
@@ -531,7 +533,7 @@ TWILL_API const char *twill_type_name(twill_type type);
 /** \brief Return the name of an operation, such as "sum", or NULL if it is unknown. All operations
  * of twill_op_create() have the name "created". Any thread may call it. */
 TWILL_API const char *twill_op_name(twill_op op);
-/** \brief Counters of a communicator since its creation. */
+/** \brief Counters of a communicator since its creation, as twill_comm_counters() stores them. */
 typedef struct twill_counters {
     uint64_t calls;            /**< completed collectives */
     uint64_t bytes_sent;       /**< payload passed to transports */

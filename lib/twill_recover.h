@@ -175,7 +175,8 @@ TWILL_API int twill_comm_epoch(const twill_comm *comm);
 /** \addtogroup twill_recovery
  * @{ */
 
-/** \brief Findings of the last twill_comm_agree() or twill_comm_shrink(), the same everywhere. */
+/** \brief Findings of the last twill_comm_agree() or twill_comm_shrink(), the same on all
+ * survivors. The caller provides one, and twill_comm_outcome() fills it. */
 typedef struct twill_outcome {
     int failed;             /**< number of ranks of the communicator that have failed */
     int survivors;          /**< number of the others */

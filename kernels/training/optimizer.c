@@ -100,7 +100,8 @@ static double power(double base, uint64_t n)
     return result;
 }
 
-/* Compute the constants of a step. */
+/* Compute the constants of a step. `trust` is read for LARS and LAMB. It is 0 in their first pass,
+ * which needs no rate. */
 static struct twill_update_job job_of(const struct twill_kernels *kernels,
                                       const struct twill_optimizer_step *step, float trust)
 {

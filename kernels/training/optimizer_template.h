@@ -39,7 +39,7 @@ TWILL_INLINE vector_f32 lamb_direction(const struct twill_update_job *job, vecto
     return u;
 }
 
-/* Update the first and the second moment of Adam and LAMB. */
+/* Add the gradient g to *m and *v, the first and the second moment of Adam and LAMB. */
 TWILL_INLINE void add_to_moments(const struct twill_update_job *job, vector_f32 g, vector_f32 *m,
                                  vector_f32 *v)
 {
@@ -47,7 +47,9 @@ TWILL_INLINE void add_to_moments(const struct twill_update_job *job, vector_f32 
     *v = splat_f32(job->beta2) * *v + splat_f32(job->rest2) * (g * g);
 }
 
-/* Update a register of weights w and states a and b. `rule` is known at compile time. */
+/* Update a register of weights *w and of the states *a and *b by the gradient g. `rule` is known at
+ * compile time. For LAMB only *w changes, and g is not read, as norms_of_register() has added it to
+ * the states. */
 TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer_rule rule,
                              vector_f32 g, vector_f32 *w, vector_f32 *a, vector_f32 *b)
 {
@@ -84,7 +86,8 @@ TWILL_INLINE void apply_rule(const struct twill_update_job *job, twill_optimizer
     }
 }
 
-/* Update registers or, unless n is 0, n elements. `rule`, `registers`, n == 0 are compile-time. */
+/* Update `registers` registers of parameters from element `at` on or, unless n is 0, n elements.
+ * The states of LAMB are only read. `rule`, `registers`, n == 0 are compile-time. */
 TWILL_INLINE void update_batch(const struct twill_update_job *job, twill_optimizer_rule rule,
                                size_t at, unsigned registers, size_t n)
 {

@@ -35,7 +35,7 @@ struct twill_block_format {
 
 /* Return whether a format has a code and a size that are supported. */
 bool twill_block_format_valid(struct twill_block_format format);
-/* Return the bytes of a block. */
+/* Return the bytes of a block, 4 for the scale and one for each element. */
 size_t twill_block_bytes(struct twill_block_format format);
 /* Return how many blocks `count` elements take. The codes behind the last element are zeros. */
 size_t twill_block_count(struct twill_block_format format, size_t count);

@@ -37,7 +37,7 @@ static struct twill_request *take_first(struct twill_call_group *group)
     return request;
 }
 
-/* Free the requests that comm->group still has. */
+/* Take all requests off the list of comm->group, and free them. */
 static void forget_group(struct twill_comm *comm)
 {
     struct twill_request *request;
@@ -109,7 +109,8 @@ static bool may_fuse(const struct twill_request *a, const struct twill_request *
            a->call.op == b->call.op && bytes + request_bytes(b) <= GROUP_FUSED_BYTES;
 }
 
-/* Return how many requests from `first` on are fused into one call, and set *bytes to their sum. */
+/* Return how many requests from `first` on are fused into one call, at least 1, and set *bytes to
+ * the sum of their bytes. */
 static unsigned count_fused(const struct twill_request *first, size_t *bytes)
 {
     unsigned n = 1;
@@ -165,7 +166,8 @@ static twill_status wait_request(struct twill_request *request)
     return request->status;
 }
 
-/* Run one allreduce for n recorded ones from `first` on. Returns TWILL_OK or the error. */
+/* Run one allreduce for n recorded ones from `first` on, and store their results. Returns TWILL_OK
+ * or the error. */
 static twill_status run_fused(struct twill_comm *comm, struct twill_request *first, unsigned n)
 {
     struct twill_call_group *group = comm->group;
@@ -212,7 +214,8 @@ static twill_status begin_points(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Start the collectives in order, waiting for fused ones. Returns TWILL_OK or the first error. */
+/* Start the collectives of the group in order. Fused ones are also waited for, and their results
+ * stored. Returns TWILL_OK or the first error. */
 static twill_status begin_collectives(struct twill_comm *comm)
 {
     struct twill_request *r = comm->group->first;
@@ -231,7 +234,8 @@ static twill_status begin_collectives(struct twill_comm *comm)
     return TWILL_OK;
 }
 
-/* Wait for all calls of the group. Returns TWILL_OK or the first error. */
+/* Wait for all calls of the group, and copy results to buffers in device memory. Returns TWILL_OK
+ * or the first error. */
 static twill_status wait_requests(struct twill_comm *comm)
 {
     int swept = twill_points_sweep(&comm->engine);

@@ -16,7 +16,8 @@ static uint32_t signature_of(twill_type type, size_t count)
     return (uint32_t)(h >> 32) | 1u;
 }
 
-/* Check a buffer called `name` and its peer. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
+/* Check one direction of a message: its type, its peer, its count, and that the buffer called
+ * `name` is not NULL. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
 static twill_status check_way(struct twill_comm *comm, const char *name, const void *buffer,
                               size_t count, twill_type type, const char *peer_name, int peer)
 {
@@ -34,7 +35,8 @@ static twill_status check_way(struct twill_comm *comm, const char *name, const v
     return TWILL_OK;
 }
 
-/* Check the arguments of a message. Returns TWILL_OK or TWILL_ERR_ARGUMENT. */
+/* Check the arguments of a message, and that its buffers do not overlap. Returns TWILL_OK or
+ * TWILL_ERR_ARGUMENT. */
 static twill_status check_point(struct twill_comm *comm, const struct twill_point *p)
 {
     if (p->sends)

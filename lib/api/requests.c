@@ -3,7 +3,7 @@
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
 
-/* Return whether there is no request, or it is not started. */
+/* Return whether there is no request, or it is not started or was waited for since. */
 static bool request_is_idle(const struct twill_request *request)
 {
     return request == NULL ||
@@ -249,7 +249,7 @@ static struct twill_request *active_at(const struct several *several, size_t i)
     return request_is_idle(request) ? NULL : request;
 }
 
-/* Return the index of the first complete request, or `count`. */
+/* Return the index of the first complete request that was not waited for, or `count` if none. */
 static size_t first_done(const struct several *several)
 {
     size_t i = 0;

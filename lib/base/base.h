@@ -43,8 +43,8 @@ static inline size_t twill_round_up(size_t n, size_t to)
 }
 
 /* A failure on its way up the call stack, with its status, message and the source lines passed.
- * Each context and communicator has one, under its lock. Functions that can fail take a pointer to
- * one, so nothing is global. */
+ * Each context and communicator has one, under its lock. Others are on the stack of a function.
+ * Functions that can fail take a pointer to one, so nothing is global. */
 struct twill_error {
     twill_status status;
     uint32_t rank;  /* the rank of the communicator that TWILL_FAIL_RANK has blamed, or
@@ -74,7 +74,8 @@ twill_status twill_error_set_list(struct twill_error *error, twill_status status
 /* Put a text, such as a rank's name, before the message of a failure. Does nothing if `error` is
  * NULL or has none. */
 void twill_error_prefix(struct twill_error *error, const char *format, ...) TWILL_PRINTF(2, 3);
-/* Append a source line to the trace. Returns `status`. `error` may be NULL. */
+/* Append a source line to the places of `error`, if it has room for one. Returns `status`. `error`
+ * may be NULL. */
 twill_status twill_error_pass(struct twill_error *error, twill_status status, const char *file,
                               int line);
 

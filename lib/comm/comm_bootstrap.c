@@ -172,7 +172,7 @@ static bool comm_attend(struct twill_oob *oob, uint32_t awaited, bool late)
     return status == TWILL_OK;
 }
 
-/* Wipe the secret and free the exchange. */
+/* The close() of the exchange. Wipes the secret and frees the exchange. */
 static void comm_close(struct twill_oob *oob)
 {
     twill_secret_wipe(&oob->secret, sizeof(oob->secret));

@@ -18,7 +18,8 @@ static uint64_t last_ended(const struct twill_comm *comm)
     return twill_node_left_call(comm->node, comm->local);
 }
 
-/* Record that a wait for ranks[0 .. n-1] since `since` has timed out because of rank `missing`. */
+/* Record in the communicator and its context that a wait for ranks[0 .. n-1] since `since` has
+ * timed out because of rank `missing`. */
 static void note_timeout(struct twill_comm *comm, uint64_t since, const uint32_t *ranks, unsigned n,
                          uint32_t missing)
 {
@@ -146,7 +147,8 @@ twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since)
                            twill_comm_timeout_name(comm), doing, way);
 }
 
-/* Record for a timeline that this wait has begun, or is now for another rank. */
+/* Record in the event ring that this wait has begun, or that it is now for another rank, after the
+ * end of the record for the one before. Does nothing if a wait for `rank` is recorded. */
 static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
 {
     uint64_t ns = 0;
@@ -289,7 +291,8 @@ uint64_t twill_death_bound_ns(void)
     return TWILL_LIVENESS_EVERY_NS + 4 * NOTICE_NS;
 }
 
-/* Check for revocation, failures, mismatches and timeout, as due. Returns TWILL_OK or the error. */
+/* Check for revocation, failures, mismatches and timeout, as due. The first check of a wait also
+ * sets the times of the next ones. Returns TWILL_OK or the error. */
 static twill_status check_stall(struct twill_comm *comm, struct twill_waiting *state)
 {
     uint64_t now = twill_now();
@@ -347,7 +350,8 @@ static twill_status blocked_on(void *of, struct twill_waiting *state)
     return status;
 }
 
-/* The idle() of the waitable. Records the beginning of the wait for a timeline. */
+/* The idle() of the waitable, if a timeline is open. Records the beginning of the wait in the event
+ * ring, unless that is done. */
 static void record_idle(void *of, struct twill_waiting *state)
 {
     struct twill_comm *comm = of;
@@ -358,7 +362,7 @@ static void record_idle(void *of, struct twill_waiting *state)
 }
 
 /* End the time in which a wait found nothing to do. If state->idle_since says that there was some,
- * add its ticks to comm->usage.idle. If the wait is recorded for a timeline, end that record. */
+ * add its ticks to comm->usage.idle. If the wait is recorded in the event ring, end that record. */
 static void end_idle(struct twill_comm *comm, struct twill_waiting *state)
 {
     if (state->idle_since != 0)

@@ -140,7 +140,8 @@ void twill_consensus_receive(struct twill_consensus *consensus, uint32_t from, c
 void twill_consensus_fail(struct twill_consensus *consensus, uint32_t rank, bool silent);
 /* Leave all agreements and answer no messages, as the other ranks continue without this one. */
 void twill_consensus_leave(struct twill_consensus *consensus);
-/* Repeat the messages that have not been answered. */
+/* Repeat the messages that have not been answered. A coordinator also sends CALL to the other
+ * ranks, to show that it is alive. */
 void twill_consensus_tick(struct twill_consensus *consensus);
 /* Return the lowest rank >= `from` whose message this rank waits for, or UINT32_MAX if none. */
 uint32_t twill_consensus_awaits(const struct twill_consensus *consensus, uint32_t from);

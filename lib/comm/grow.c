@@ -175,7 +175,8 @@ uint64_t twill_growth_bound_ns(const struct twill_comm *comm)
     return timeout_to_grow(comm) + TWILL_LEAVE_NS + twill_oob_slack(timeout_to_grow(comm));
 }
 
-/* Connect all ranks and make g->context and g->made. Returns TWILL_OK, or the error in g->error. */
+/* Connect all ranks, and make g->context, which gets the operations and registrations of the old
+ * one, and g->made. Returns TWILL_OK, or the error in g->error. */
 static twill_status make_larger(struct growing *g)
 {
     struct twill_comm *comm = g->comm;

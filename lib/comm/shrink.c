@@ -149,7 +149,9 @@ uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm)
     return timeout_to_meet(comm) + twill_oob_slack(timeout_to_meet(comm));
 }
 
-/* Make a->made, the communicator of the agreed survivors. Returns TWILL_OK or the error. */
+/* Make a->made, the communicator of the agreed survivors, over a rendezvous that the lowest of them
+ * serves. Returns TWILL_OK or the error, which is TWILL_ERR_PEER if that rank has failed or cannot
+ * listen. */
 static twill_status make_smaller(struct attempt *a, const struct twill_decision *decision)
 {
     struct twill_bootstrap_params params = {.timeout_ns = timeout_to_meet(a->comm)};

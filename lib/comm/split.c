@@ -232,13 +232,16 @@ twill_status twill_comm_split_level(twill_comm **made, twill_comm *comm, twill_l
     return split_by(made, comm, KIND_LEVEL + (int32_t)level, colour, key);
 }
 
-/* A checked list of ranks, and this rank's index in it. */
+/* A checked list of ranks, and this rank's index in it. On the stack of a function that makes a
+ * communicator, which frees rank[]. */
 struct rank_list {
     uint32_t size, self;
     uint32_t *rank; /* [size] */
 };
 
-/* Copy ranks[] to *named, with seen[] as zeroed scratch. Returns an error for a bad list. */
+/* Copy ranks[] to named->rank[], and set named->self, with seen[] as zeroed scratch. Returns
+ * TWILL_ERR_ARGUMENT if a rank is outside the communicator or repeated, or if this rank is
+ * missing. */
 static twill_status check_named(const struct twill_comm *comm, struct rank_list *named,
                                 const int *ranks, uint8_t *seen, struct twill_error *error)
 {

@@ -86,7 +86,8 @@ static __attribute__((constructor(101))) void begin_preload(void)
     twill_hook_forks();
 }
 
-/* Return whether a block of this size comes from the region. */
+/* Return whether a block of this size comes from the region, if that has room. Returns false while
+ * no context shares memory. */
 static inline bool size_is_large(size_t bytes)
 {
     size_t least = atomic_load_explicit(&twill_preload_state.least, memory_order_relaxed);

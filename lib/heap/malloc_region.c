@@ -163,7 +163,8 @@ static const struct twill_preload_region *region_now(void)
     return region;
 }
 
-/* Make `mine` the region, unless memory or fork handlers are missing. The region is locked. */
+/* Make `mine` the region. Does nothing if memory or fork handlers are missing, or its descriptor is
+ * closed. The region is locked. */
 static void adopt_region(const struct twill_preload_region *mine)
 {
     struct stat about;
@@ -193,7 +194,8 @@ static const struct twill_preload_region *offer(const struct twill_preload_regio
     return region;
 }
 
-/* Serve blocks from `least` bytes on, and keep up to `keep` bytes of freed ones, for a context. */
+/* The serve() of twill_preload_heap. Serves blocks from `least` bytes on, and keeps up to `keep`
+ * bytes of freed ones resident, for a context. The least and the largest of all contexts apply. */
 static void serve(size_t least, size_t keep)
 {
     bool entered = enter_region();
@@ -208,7 +210,8 @@ static void serve(size_t least, size_t keep)
     leave_region(entered);
 }
 
-/* End one serve(). The last one ends serving, and frees the pages of freed blocks. */
+/* The stop() of twill_preload_heap. Ends one serve(). The last one ends serving, and gives the
+ * pages of freed blocks back to the system. */
 static void stop(void)
 {
     bool entered = enter_region();
