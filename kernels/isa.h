@@ -21,9 +21,11 @@ bool twill_cpu_runs_baseline(void);
 bool twill_cpu_runs_avx2(void);
 bool twill_cpu_runs_avx512f(void);
 
-/* Return the CRC32C of data after `crc`, by a table of bytes (on aarch64 by CRC instructions). */
+/* Return the CRC32C of the data whose CRC32C is `crc`, followed by these bytes. Uses a table of
+ * bytes or, on aarch64, CRC instructions if the CPU has them. */
 uint32_t twill_crc32c_plain(uint32_t crc, const void *data, size_t bytes);
-/* Return the CRC32C of data after `crc`, by SSE4.2 and PCLMULQDQ. */
+/* Return the CRC32C of the data whose CRC32C is `crc`, followed by these bytes. Uses SSE4.2 and
+ * PCLMULQDQ, which the CPU must have. */
 uint32_t twill_crc32c_sse42(uint32_t crc, const void *data, size_t bytes);
 
 /* Elements in memory: element_f32 and so on. Integers are unsigned, so that they wrap. As callers'
@@ -66,7 +68,8 @@ typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
  * `threads` threads. `element` is the bytes of a destination's element, a power of two up to 64. */
 void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
 
-/* Call `apply` for ranges of blocks that write `bytes` bytes each, on at most `threads` threads. */
+/* Call `apply` for ranges that together are the blocks 0 to `blocks` - 1, each range in its own
+ * thread, at most `threads`. Each block writes `bytes` bytes. */
 void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
                         int threads);
 

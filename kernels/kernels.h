@@ -44,7 +44,7 @@ typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
  * bytes. With `crc` 0 it is that of these bytes alone. */
 typedef uint32_t (*twill_crc32c_fn)(uint32_t crc, const void *data, size_t bytes);
 
-/* The kernels of one instruction set. Constant. */
+/* The table of the kernels of one instruction set, a constant. */
 struct twill_kernels {
     const char *isa;         /* "scalar", "avx2", "avx512f" */
     bool (*supported)(void); /* decided by CPUID and the operating system's state, never by model */
@@ -70,7 +70,7 @@ size_t twill_kernels_element(twill_type type, twill_op op);
 /* Return the bytes of an element of a partial, or 0 if not defined. */
 size_t twill_kernels_partial(twill_type type, twill_op op);
 
-/* The parameters of a reduction, without its data. */
+/* The parameters of a reduction, without its data. A variable of the caller. */
 struct twill_reduction {
     twill_type type;
     twill_op op;

@@ -74,7 +74,7 @@ TWILL_INLINE VECTOR NAME(finish)(VECTOR v, twill_op op, uint32_t divisor)
                                                                    : v;
 }
 #else
-/* Combine two registers. An average is a sum until finish() divides it. */
+/* Return `a op b` for two registers. An average is a sum until NAME(finish)() divides it. */
 TWILL_INLINE VECTOR NAME(apply)(VECTOR a, VECTOR b, twill_op op)
 {
     switch (op) {

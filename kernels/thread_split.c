@@ -11,7 +11,8 @@
 #define THREAD_BYTES ((size_t)256 << 10)
 
 #if defined(_OPENMP)
-/* Process range number `index` of `of`, in whole lines of `line` elements. */
+/* Call `apply` for range number `index` of the `of` ranges into which `count` elements are split.
+ * All ranges begin at a multiple of `line` elements. */
 static void call_range(twill_range_fn apply, const void *job, size_t count, size_t line,
                        size_t index, size_t of)
 {

@@ -54,7 +54,7 @@ TWILL_API twill_status twill_lightgbm_reduce_scatter(twill_comm *comm, void *inp
                                                      void *output, int32_t output_bytes,
                                                      const twill_lightgbm_reducer *reducer);
 /** \brief Gather \p input of rank r to block r of \p output on every rank, as LightGBM's
- * AllgatherFunction does. \p input may begin \p output, which a failure fills with zeros. */
+ * AllgatherFunction does. \p input may overlap \p output, which a failure fills with zeros. */
 TWILL_API twill_status twill_lightgbm_allgather(twill_comm *comm, void *input, int32_t input_bytes,
                                                 const int32_t *block_start,
                                                 const int32_t *block_bytes, int blocks,

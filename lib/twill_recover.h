@@ -208,8 +208,9 @@ TWILL_API twill_status twill_comm_set_timeout(twill_comm *comm, double seconds);
  * twill_wait_any() uses the least of its requests' times. */
 TWILL_API twill_status twill_request_set_timeout(twill_request *request, double seconds);
 
-/** \brief Seconds within which a call ends in which this rank waits. They count from when all other
- * ranks that live are in the call, and hold if their processes get a core. */
+/** \brief Seconds within which a call ends in which this rank waits, as twill_comm_bounds() stores
+ * them. They count from when all other ranks that live are in the call, and hold if their processes
+ * get a core. */
 typedef struct twill_bounds {
     double silent; /**< the awaited rank lives but does not come. This is the timeout, up to 1.2 s
                       to ask which rank the awaited ones wait for, and the time until all ranks

@@ -125,10 +125,11 @@ typedef enum twill_server_part {
     TWILL_SERVER_BOTH = 3    /**< it does both */
 } twill_server_part;
 
-/** \brief Counters since the commit. Those of chunks are about the chunks that this rank serves,
- * without replicas. Those of bytes include replicas. Bytes sent as a message are counted on both
- * ranks. Bytes through shared memory are also counted on both, but by each rank itself: a server
- * counts them when it reads and writes, a worker when it starts a push or a pull. */
+/** \brief Counters since the commit, as twill_server_count() stores them. Those of chunks are about
+ * the chunks that this rank serves, without replicas. Those of bytes include replicas. Bytes sent
+ * as a message are counted on both ranks. Bytes through shared memory are also counted on both, but
+ * by each rank itself: a server counts them when it reads and writes, a worker when it starts a
+ * push or a pull. */
 typedef struct twill_server_counters {
     uint64_t keys;           /**< tensors */
     uint64_t chunks;         /**< chunks of all servers */

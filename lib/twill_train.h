@@ -102,7 +102,8 @@ typedef struct twill_gradients_options {
                                         inside calls, or as TWILL_PROGRESS says */
 } twill_gradients_options;
 
-/** \brief A tensor to be registered. */
+/** \brief A tensor to be registered by twill_gradients_add(), twill_gradients_add_dense() or
+ * twill_server_add(). */
 typedef struct twill_tensor {
     const char *name; /**< unique in the set, not empty; copied */
     size_t count;     /**< elements, at least 1 */
@@ -117,7 +118,7 @@ typedef struct twill_tensor {
     int uncompressed; /**< 1 if it is never compressed, as suits biases, norms and embeddings */
 } twill_tensor;
 
-/** \brief Counters of a set since it was committed. */
+/** \brief Counters of a set since it was committed, as twill_gradients_count() stores them. */
 typedef struct twill_gradients_counters {
     uint64_t steps;           /**< completed steps */
     uint64_t operations;      /**< reductions started */

@@ -172,7 +172,8 @@ twill_status twill_device_find(const struct twill_device *device, const void *po
 }
 
 /* --- contexts ------------------------------------------------------------------------------- */
-/* A context made current for a copy, on the stack of the function that copies. */
+/* A context that enter_context() has made current, on the stack of its caller, for leave_context().
+ * Either flag says what that has to undo. `ordinal` is the device's. */
 struct entered_context {
     bool is_pushed, is_retained;
     int ordinal;

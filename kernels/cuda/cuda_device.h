@@ -21,7 +21,8 @@ twill_status twill_device_open(struct twill_device **device, const char *library
                                size_t how_bytes, struct twill_error *error);
 void twill_device_close(struct twill_device *device); /* may be NULL */
 
-/* Facts that the driver knows of a pointer. */
+/* Facts that the driver knows of a pointer, which twill_device_find() stores in a variable of its
+ * caller. */
 struct twill_device_memory {
     const void *at;
     void *context;   /* in which it was allocated, NULL for memory of a pool or unknown */

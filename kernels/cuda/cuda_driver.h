@@ -26,7 +26,9 @@ enum twill_cuda_attribute { /* CUpointer_attribute */
 enum { TWILL_CUDA_MEMORY_HOST = 1, TWILL_CUDA_MEMORY_DEVICE = 2 }; /* CUmemorytype */
 enum { TWILL_CUDA_REGISTER_PORTABLE = 1 };                         /* for cuMemHostRegister() */
 
-struct twill_cuda_rows { /* CUDA_MEMCPY2D: a copy of rows */
+/* A copy of rows between host and device, CUDA_MEMCPY2D. On the stack of the function that copies.
+ * A pitch is the bytes from one row to the next. */
+struct twill_cuda_rows {
     size_t from_x, from_y;
     unsigned from_type; /* CUmemorytype */
     const void *from_host;

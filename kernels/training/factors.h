@@ -8,8 +8,8 @@
 
 #include "kernels/kernels.h"
 
-/* Factors of several ranks. Part p has errors[p * stride + sample * rows + row] and activations[p *
- * stride + sample * columns + column]. */
+/* Factors of several ranks, a variable of the caller, who owns the arrays. Part p has errors[p *
+ * stride + sample * rows + row] and activations[p * stride + sample * columns + column]. */
 struct twill_factors {
     const void *errors, *activations; /* of f32 */
     size_t parts, stride;

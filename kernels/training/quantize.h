@@ -67,7 +67,8 @@ void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
                       const void *gradient, float prescale, size_t count, int threads);
 
-/* Elements of an array, in the order of their indices. The caller owns both arrays. */
+/* Elements of an array, in the order of their indices. The caller owns both arrays. Their number is
+ * not in it, but an argument or the result of the function that uses it. */
 struct twill_sparse {
     uint32_t *index;
     float *value;

@@ -33,7 +33,8 @@ typedef struct twill_optimizer_norms (*twill_norms_fn)(const struct twill_update
                                                        size_t first, size_t count);
 typedef double (*twill_squares_fn)(const void *src, size_t count);
 
-/* How elements become codes. Constant during a call. */
+/* How elements become codes, or codes elements. A member of a struct code_job, constant during a
+ * call. */
 struct twill_encoding {
     struct twill_block_format format;
     twill_type plain; /* the type of elements that are not codes */
@@ -62,7 +63,7 @@ typedef size_t (*twill_collect_fn)(float *values, size_t count, uint32_t bits, s
 typedef void (*twill_multiply_fn)(const struct twill_factors *factors, void *gradient, size_t first,
                                   size_t count);
 
-/* The functions of one instruction set. Constant. */
+/* The functions of one instruction set, a constant, to which its struct twill_kernels points. */
 struct twill_training_kernels {
     twill_update_fn update[TWILL_OPTIMIZER_COUNT];
     twill_norms_fn norms[TWILL_OPTIMIZER_COUNT];

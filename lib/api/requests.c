@@ -51,7 +51,7 @@ static twill_status check_rests(const struct twill_request *request)
                              request->persistent ? "under way" : "not persistent");
 }
 
-/* The start of a wait or test: twill_ticks() and comm->usage.idle. */
+/* The values of twill_ticks() and comm->usage.idle when a wait or test began, passed by value. */
 struct wait_start {
     uint64_t ticks; /* 0 if not counted, as the request is a message or complete */
     uint64_t idle;

@@ -82,7 +82,8 @@ twill_status twill_error_pass(struct twill_error *error, twill_status status, co
 /* The lowest value of twill_status. */
 #define TWILL_STATUS_LOWEST TWILL_ERR_EXCLUDED
 
-/* Return a status that another process has sent, TWILL_ERR_INTERNAL if it is no twill_status. */
+/* Return `sent`, a status that another process has sent, or TWILL_ERR_INTERNAL if it is no
+ * twill_status. */
 static inline twill_status twill_status_received(int64_t sent)
 {
     return sent <= 0 && sent >= TWILL_STATUS_LOWEST ? (twill_status)sent : TWILL_ERR_INTERNAL;
@@ -157,7 +158,7 @@ int twill_print(char *text, size_t bytes, const char *format, ...) TWILL_PRINTF(
 /* Print as vsnprintf() does, but in the C locale. */
 int twill_print_list(char *text, size_t bytes, const char *format, va_list arguments)
     TWILL_PRINTF(3, 0);
-/* Read a number as strtod() does, but in the C locale. Any thread may call these three. */
+/* Read a number as strtod() does, but in the C locale. Any thread may call it. */
 double twill_read_real(const char *text, char **end);
 /* Read an integer into *number. If `bytes`, it must not be negative. It may then end in B, or in K,
  * M, G or T (powers of 1024), also written as KB or KiB. Returns false, and leaves *number, for any
@@ -185,7 +186,8 @@ void twill_text_list(char *text, size_t bytes, const char *name);
  * characters, also NUL, by '?'. */
 void twill_text_plain(char *text, size_t bytes);
 
-/* Fill memory with up to 256 random bytes of the kernel. Returns false with errno on failure. */
+/* Fill bytes[count], at most 256 bytes, with random bytes of the kernel. Returns false with errno
+ * on failure. */
 bool twill_random(void *bytes, size_t count);
 
 #define TWILL_FD_LEAST 3

@@ -214,8 +214,9 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
 }
 
 /* --- lib/comm/comm_wait.c --- */
-/* Advance the communicator until done(of) returns true. Returns TWILL_OK, or the error that ended
- * the wait. The caller then breaks the communicator. */
+/* Advance the communicator, and others of its context if nothing moves, until done(of) returns
+ * true. Returns TWILL_OK, or the error that ended the wait, such as a failed rank or
+ * TWILL_ERR_TIMEOUT. The caller then breaks the communicator. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
 /* Reduce the timeout of a communicator that is about to be destroyed to at most TWILL_LEAVE_NS, if
  * a wait for one of its ranks has just timed out and that rank has done nothing since. Otherwise
@@ -225,8 +226,9 @@ void twill_comm_shorten_deadline(struct twill_comm *comm);
 uint64_t twill_death_bound_ns(void);
 /* Return the longest time, in ns, until all waiting ranks fail if an awaited rank is silent. */
 uint64_t twill_silence_bound_ns(const struct twill_comm *comm);
-/* Advance the communicator once, for callers that test repeatedly. Returns TWILL_OK, or the error
- * with which this has broken the communicator. */
+/* Advance the communicator as long as data moves, at most a few times, for callers that test
+ * repeatedly. In one of many calls without progress, also check for failures and the timeout.
+ * Returns TWILL_OK, or the error with which this has broken the communicator. */
 twill_status twill_comm_progress(struct twill_comm *comm);
 /* lib/comm/shrink.c. Return the longest time, in ns, for which survivors wait for each other. */
 uint64_t twill_rendezvous_bound_ns(const struct twill_comm *comm);

@@ -147,8 +147,8 @@ twill_status twill_comm_time_out(struct twill_comm *comm, uint64_t since)
                            twill_comm_timeout_name(comm), doing, way);
 }
 
-/* Record in the event ring that this wait has begun, or that it is now for another rank, after the
- * end of the record for the one before. Does nothing if a wait for `rank` is recorded. */
+/* Record in the event ring that this wait has begun. If a wait for another rank is recorded, first
+ * end that. Do nothing if a wait for `rank` is recorded. */
 static void record_wait(struct twill_comm *comm, struct twill_waiting *state, uint32_t rank)
 {
     uint64_t ns = 0;

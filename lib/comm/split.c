@@ -27,7 +27,8 @@ static const char *kind_name(int32_t kind)
 }
 
 /* Return TWILL_OK if `made` is given and the parent has nothing under way, as its links carry the
- * set-up. A request under way breaks the parent on all ranks, as others may have completed it. */
+ * set-up. Otherwise return the error. A request under way breaks the parent on all ranks, as others
+ * may have completed it. */
 static twill_status check_parent(struct twill_comm **made, struct twill_comm *comm)
 {
     if (made == NULL)

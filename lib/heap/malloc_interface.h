@@ -12,7 +12,9 @@
 #define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
 #define TWILL_PRELOAD_VERSION 1
 
-/* The shared memory of large blocks, one per process, which stays as blocks outlive contexts. */
+/* The shared memory from which a process serves large blocks, mapped at base[bytes]. There is one
+ * per process. libtwill makes it and offers it (offer()). As blocks outlive contexts, it is never
+ * freed once it is accepted. */
 struct twill_preload_region {
     int fd;
     void *mapping; /* struct twill_mapping of the libtwill that created it */

@@ -58,7 +58,7 @@ static void yield_core(struct twill_pace *pace)
         pace->spins += pace->spins / 4 + 1;
 }
 
-/* Advance the waitable, if it can. Returns the steps made, or a negative status. */
+/* Call the waitable's advance(), if it has one. Returns the steps made, or a negative status. */
 static int advance(const struct twill_waitable *waitable)
 {
     return waitable->advance != NULL ? waitable->advance(waitable->of) : 0;

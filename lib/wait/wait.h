@@ -113,7 +113,8 @@ int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*ru
  * *own becomes true if it is one of the rank's own CPUs (twill_topology_helper()). */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own);
-/* Wake the progress thread of TWILL_PROGRESS=thread. The first call starts it. */
+/* Wake the progress thread of TWILL_PROGRESS=thread or late. The first call starts it, or warns if
+ * that fails. */
 void twill_progress_wake(struct twill_context *context);
 
 #endif
