@@ -92,7 +92,8 @@ typedef struct twill_server_options {
     const twill_optimizer *optimizer; /**< rule of the update, for ::TWILL_F32: SGD, Adagrad, Adam
                                            or AdamW. With NULL, parameters become the result of op.
                                            Copied */
-    twill_server_rate rate;           /**< ::TWILL_SERVER_RATE_FIXED by default */
+    twill_server_rate rate;           /**< how much a gradient counts, ::TWILL_SERVER_RATE_FIXED by
+                                           default */
     double distance_c;                /**< numerator in ::TWILL_SERVER_RATE_DISTANCE, above 0, 1 by
                                            default */
     double distance_most;             /**< most that a gradient is multiplied by in
@@ -128,7 +129,7 @@ typedef enum twill_server_part {
 /** \brief Counters since the commit, as twill_server_count() stores them. Those of chunks are about
  * the chunks that this rank serves, without replicas. Those of bytes include replicas. Bytes sent
  * as a message are counted on both ranks. Bytes through shared memory are also counted on both, but
- * by each rank itself: a server counts them when it reads and writes, a worker when it starts a
+ * by each rank itself. A server counts them when it reads and writes, a worker when it starts a
  * push or a pull. */
 typedef struct twill_server_counters {
     uint64_t keys;           /**< tensors */

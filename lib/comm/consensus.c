@@ -180,7 +180,8 @@ static void gather(struct twill_consensus *c, uint32_t instance, uint32_t from, 
 }
 
 /* Continue after a rank has joined, accepted or failed. A coordinator proposes or decides if it
- * can. Another rank joins the lowest rank that is not considered failed, which may be this one. */
+ * can, or refuses if too few ranks are left (may_go_on()). Another rank joins the lowest rank that
+ * is not considered failed, which may be this one, unless it has joined that already. */
 static void elect(struct twill_consensus *c)
 {
     if (c->state == TWILL_CONSENSUS_GATHERS) {

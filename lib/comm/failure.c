@@ -327,7 +327,7 @@ static const char *call_of_error(const struct twill_engine *engine, bool numbere
 }
 
 /* The poll_failures() of twill_comm_ports. Returns TWILL_OK, or the error if another rank has
- * failed in the call that this rank is in or in an earlier one. */
+ * failed in this rank's call or an earlier one, or has revoked the communicator. */
 static twill_status poll_failures(struct twill_engine *engine)
 {
     return twill_comm_poll_failures(twill_comm_of(engine), false);

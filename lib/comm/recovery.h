@@ -55,8 +55,8 @@ struct twill_growth_limits {
 };
 /* Make *larger of the ranks of `comm`, all of which must live, and of the new processes that join
  * by the handle of rank 0. Collective over all of them. `limits` may be NULL. Returns TWILL_OK on
- * all ranks of `comm`, or an error on all. The handle is dropped in both cases. On success *larger
- * owns its context, and also the old one, if `comm` owned that (twill_init()). */
+ * all ranks of `comm`, or an error on all. The handle is dropped in both cases. On success, if
+ * `comm` owned its context (twill_init()), *larger owns that and its new one. */
 twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
                         const struct twill_growth_limits *limits, struct twill_error *error);
 /* In a new process, make *made, the communicator of all ranks of its context, together with the old
