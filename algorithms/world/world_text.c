@@ -46,10 +46,9 @@ static twill_status parse_shape(const char *variable, const char *container, con
                               "%s=%s: cannot be read at \"%s\"; write %ss x %ss, such "
                               "as 2x4, or %ss of each %s, such as 4+2+1",
                               variable, text, at, container, each, each, container);
-        for (uint32_t t = 0; t < times; t++, node++)
-            for (uint32_t r = 0; r < ranks; r++, total++)
-                if (total < size)
-                    label[total] = node;
+        for (uint32_t t = 0; t < times; t++, node++, total += ranks)
+            for (uint32_t r = 0; r < ranks && total + r < size; r++)
+                label[total + r] = node;
         if (*at == '\0')
             break;
         at++;
