@@ -113,7 +113,7 @@ static void fail_endpoint(struct twill_ofi_endpoint *endpoint, const char *what,
 /* Post the control receives that are idle, unless the endpoint has failed or is closed. */
 static void post_controls(struct twill_ofi_endpoint *endpoint)
 {
-    struct twill_error error;
+    struct twill_error error = {0};
     if (endpoint->buffers.controls_idle == 0 || endpoint->failed != TWILL_OK ||
         endpoint->fi.ep == NULL)
         return;
