@@ -70,7 +70,8 @@ static inline unsigned twill_mpi_received(unsigned wrong)
 {
     return wrong == 0 ? 0 : wrong | TWILL_MPI_WRONG_RECEIVED;
 }
-/* Return whether the MPI refuses a call with the fault `wrong` at once, whatever other ranks do. */
+/* Return whether the MPI refuses a call with the fault `wrong` at once, whatever other ranks do.
+ * Returns false for a persistent call, and if the MPI checks no arguments. */
 bool twill_mpi_is_refused(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm,
                           unsigned wrong);
 /* Handle the fault `wrong` of a call. Returns ERRONEOUS if the MPI refuses such a call. Otherwise
@@ -155,8 +156,9 @@ static inline void twill_mpi_bound_free(struct twill_mpi_bound *bound)
 /* Copy elements within this process, as a message to itself would. Returns MPI's code. */
 int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                       MPI_Datatype to_type);
-/* Allocate bounce memory and set src and dst. Copies arrays and types that a call which is not
- * blocking needs later. If out of memory, the call FAILS. */
+/* Allocate bounce memory, and set src and dst to it where a side needs it. For a call that is not
+ * blocking, also copy the arrays and types that it needs later. If out of memory or if the MPI
+ * fails, the call FAILS. */
 void twill_mpi_bounce(struct twill_mpi_bound *bound);
 /* Run, start or initialise the twill call, by its form. If bound->bounced has TWILL_MPI_FAILS, do
  * this with a barrier instead, so that all ranks get an error. Returns twill's status. Sets

@@ -29,7 +29,8 @@ void twill_mpi_clones_close(struct twill_mpi_comm *parent);
 void twill_mpi_clones_revoke(struct twill_mpi_comm *parent);
 
 /* Create comm->comm over the MPI's communicator `handle` and, unless `bound` is NULL, a request on
- * it, on all ranks or on none. Returns ADOPTED or the reason why not, equal on all ranks. */
+ * it, on all ranks or on none. A rank that has no memory passes NULL as `comm`, and then all fail.
+ * Returns ADOPTED or the reason why not, equal on all ranks. */
 enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm handle, int size,
                                           const struct twill_mpi_bound *bound,
                                           twill_request **request);

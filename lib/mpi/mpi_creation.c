@@ -96,9 +96,10 @@ int MPIX_Comm_revoke(MPI_Comm comm)
 }
 #endif
 
-/* Return whether this is mpi4py's MPIX_Comm_iagree(), which becomes this reduction if the MPI has
- * none, as MPICH. Programs call it before a collective on one rank and after it on another, and
- * when a rank has failed, after which twill's communicator takes no more calls. */
+/* Return whether this is mpi4py's MPIX_Comm_iagree() over an MPI that has none, as MPICH. It is
+ * then a nonblocking allreduce of one MPI_INT with MPI_BAND. Programs call it before a collective
+ * on one rank and after it on another. They also call it when a rank has failed, after which
+ * twill's communicator takes no more calls. */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call)
 {
     return call->kind == TWILL_MPI_Allreduce && call->form == TWILL_MPI_NONBLOCKING &&

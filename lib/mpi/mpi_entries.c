@@ -68,7 +68,9 @@ static int narrowed(struct narrowed_call *narrow, MPI_Count value)
     return (int)value;
 }
 
-/* Return a converted copy in narrow->memory, or NULL for no array, an unused one or a failure. */
+/* Return a copy of an array of narrow->size MPI_Count, converted to int, in narrow->memory. Returns
+ * NULL for no array, an unused one, or after a failure. If an element does not fit, sets
+ * narrow->fails. */
 static int *narrowed_array(struct narrowed_call *narrow, const void *array, bool used)
 {
     if (!used || array == NULL || narrow->fails)
@@ -162,7 +164,8 @@ static int run(const struct narrowed_call *narrow, MPI_Request *request)
 }
 
 /* Pass a call of MPI 4 on to functions that older MPIs have. Returns MPI's code. If the MPI has
- * none, says so, calls the error handler and returns MPI_ERR_OTHER. */
+ * none, or counts do not fit int, says so on standard error, calls the error handler and returns
+ * MPI_ERR_OTHER. */
 static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 {
     struct narrowed_call narrow = {.fails = !call->large};

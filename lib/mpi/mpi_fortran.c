@@ -176,8 +176,9 @@ MAKES_COMM(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT,
 #else
 
 /* Finish an entry point that has called the MPI's Fortran function to make *made from *comm. Store
- * its code, `result`, in *code, and after a success adopt *made. C's function cannot be called, as
- * Fortran's MPI_UNWEIGHTED is a symbol whose name depends on the compiler. */
+ * its code, `result`, in *code. Adopt *made after a success. If the function was not found, call
+ * the error handler. C's function cannot be called, as Fortran's MPI_UNWEIGHTED is a symbol whose
+ * name depends on the compiler. */
 static void adopt_made_comm(fint *comm, const fint *made, fint *code, int result)
 {
     if (result == MPI_SUCCESS)
@@ -370,7 +371,8 @@ static void status_close(const MPI_Status *own, fint *status)
         PMPI_Status_c2f(own, status);
 }
 
-/* Convert requests and statuses to C in *many, to be closed. Returns false if out of memory. */
+/* Convert requests and statuses to C in *many. Returns false if out of memory. Either way
+ * many_close() must follow. */
 static bool many_open(struct request_array *many, fint count, fint *request, fint *status)
 {
     size_t n = count > 0 ? (size_t)count : 0;

@@ -168,7 +168,9 @@ static void list_settings(const char *list[3])
     *list = NULL;
 }
 
-/* Create context and world on all ranks of oob->comm. Returns TWILL_OK or the first failure. */
+/* Create the context and twill's world on all ranks of oob->comm, and add the first communicators
+ * to the table. While twill waits, the context calls on_idle(). Returns TWILL_OK or the first
+ * failure. */
 static twill_status context_open(struct twill_mpi_oob *oob)
 {
     twill_bootstrap bootstrap = {.exchange = twill_mpi_exchange, .user = oob};
@@ -184,9 +186,9 @@ static twill_status context_open(struct twill_mpi_oob *oob)
     return status == TWILL_OK && !twill_mpi_comms_open() ? TWILL_ERR_MEMORY : status;
 }
 
-/* Undo this rank's set-up, and print the cause from the lowest rank that found one. Collective.
- * `status` is this rank's failure, or TWILL_OK if only others have one. If `told`, another rank has
- * reported a failure, which caused this rank's. */
+/* Undo this rank's set-up. Store the cause from the lowest rank that found one in twill_mpi.off,
+ * which rank 0 prints. Collective. `status` is this rank's failure, or TWILL_OK if only others have
+ * one. If `told`, another rank has reported a failure, which caused this rank's. */
 static void give_up_setup(twill_status status, bool told)
 {
     int rank = -1;
@@ -286,7 +288,8 @@ static void after_fork_in_child(void)
     atomic_store(&twill_mpi.ready, false);
 }
 
-/* Start the library once the MPI is initialised. After a failure the MPI runs the program alone. */
+/* Start the library once the MPI is initialised. With one rank or TWILL_MPI=0, twill takes no
+ * calls, and only the report is set up. After a failure the MPI runs the program alone. */
 static void start_library(void)
 {
     int size = 0, level = MPI_THREAD_SINGLE, keyval = MPI_KEYVAL_INVALID;

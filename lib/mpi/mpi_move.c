@@ -45,7 +45,8 @@ static inline unsigned check_address(const struct buffer *buffer)
                : TWILL_MPI_WRONG_ADDRESS;
 }
 
-/* Check an end with one count and fill in *buffer. Returns TWILL_MPI_WRONG_* or 0. */
+/* Check an end with one count, and describe it in *buffer as `shards` shards of end->count
+ * elements. Returns TWILL_MPI_WRONG_* or 0. */
 static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mpi_end *end,
                                     int shards)
 {
@@ -67,8 +68,9 @@ static inline unsigned check_buffer(struct buffer *buffer, const struct twill_mp
     return check_address(buffer);
 }
 
-/* Translate counts to lengths, and displacements to offsets from the lowest, which is `begin`. An
- * empty shard's displacement is not used. Returns TWILL_MPI_WRONG_* or 0. */
+/* Translate counts to lengths, and displacements to offsets from the lowest, all in bytes. Also set
+ * `bytes`, `extent` and `begin`, which is at the lowest. An empty shard's displacement is not used.
+ * Returns TWILL_MPI_WRONG_* or 0. */
 static unsigned measure_counts(struct buffer *buffer)
 {
     MPI_Count low = 0, high = 0, bytes = 0;

@@ -102,8 +102,9 @@ static struct twill_mpi_operation *slot_for(const struct twill_mpi_operation *wa
     return slot;
 }
 
-/* Return *want as a twill operation with one more user, or NULL if no slot is left. `keeps` says
- * that the user is a persistent request. The table is locked. */
+/* Return *want as a twill operation with one more user, or NULL if no slot is left or twill cannot
+ * make it. `keeps` says that the user is a persistent request. These may occupy only
+ * TWILL_MPI_OPERATIONS_KEPT slots. The table is locked. */
 static struct twill_mpi_operation *operation_make(const struct twill_mpi_operation *want,
                                                   bool keeps)
 {

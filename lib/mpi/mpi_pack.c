@@ -23,7 +23,8 @@ int twill_mpi_to_self(const void *from, int count, MPI_Datatype type, void *to, 
     return code;
 }
 
-/* Copy one element of over INT_MAX bytes to `bytes` if `packs`, else back. Returns MPI's code. */
+/* Copy one element of over PACKED_AT_ONCE bytes to `bytes` if `packs`, else back. Returns MPI's
+ * code. */
 static int move_giant(const struct twill_mpi_side *side, char *user, unsigned char *bytes,
                       bool packs)
 {

@@ -142,7 +142,8 @@ void twill_mpi_refused(const struct twill_mpi_call *call)
     free(ranks);
 }
 
-/* Call a function with each communicator that twill has adopted. */
+/* Call a function with each adopted communicator of the table, also with freed ones that are not
+ * yet released. Clones are not in the table. */
 static void each_adopted(void (*visit)(struct twill_mpi_comm *comm, void *user), void *user)
 {
     for (unsigned b = 0; b < TWILL_MPI_BUCKETS; b++)

@@ -276,7 +276,8 @@ static void write_report(FILE *file, const struct mpi_report *report)
     write_rest(file, report);
 }
 
-/* Write the report to the file that TWILL_MPI_REPORT names, or to standard error. */
+/* Write the report to the file that TWILL_MPI_REPORT names. Writes to standard error if that names
+ * none (unset, empty, 0 or 1) or the file cannot be opened. */
 static void deliver_report(const struct mpi_report *report)
 {
     const char *name = getenv("TWILL_MPI_REPORT");

@@ -366,8 +366,9 @@ int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuse
 }
 
 /* --- any -------------------------------------------------------------------------------------- */
-/* Poll our requests, then the MPI's. Returns true if one is complete or the MPI fails, or if none
- * is active and *index is MPI_UNDEFINED. The array is then restored, and *code must be returned. */
+/* Complete the first of our requests that can be, or else one of the MPI's. Returns true if one is
+ * complete or the MPI fails, or if none is active and *index is MPI_UNDEFINED. The array is then
+ * restored, and *code must be returned. */
 static bool try_any(int count, struct taken *taken, int *index, MPI_Status *status, int *code)
 {
     const uint64_t pass = twill_mpi_request_next_pass();
@@ -546,7 +547,8 @@ static twill_mpi_function *passed_to(int count, const MPI_Request *requests, con
     return twill_mpi_below(name);
 }
 
-/* Return whether a request is active. Null handles and our unstarted persistent ones are not. */
+/* Return whether a request is active. Null handles and our unstarted persistent ones are not. All
+ * other requests of the MPI count as active. */
 static bool is_active(MPI_Request request)
 {
     if (request == MPI_REQUEST_NULL)

@@ -53,7 +53,8 @@ static inline int twill_mpi_request_state(const struct twill_mpi_request *reques
  * with the twill request. Returns false and changes nothing if out of memory. */
 bool twill_mpi_request_wrap(MPI_Request *handle, enum twill_mpi_form form, void *memory);
 
-/* Make progress without waiting. Returns true if the request is not or no longer under way. */
+/* Make progress without waiting. Returns true if the request is not or no longer under way. If
+ * another thread holds the communicator's lock, returns false at once. */
 bool twill_mpi_request_poll(struct twill_mpi_request *request);
 /* Return whether the request is not under way, because it is complete or is not started. A caller
  * that polls many requests gets a `pass` from twill_mpi_request_next_pass() for each round. The
@@ -69,11 +70,13 @@ static inline uint64_t twill_mpi_request_next_pass(void)
 /* Wait until the request is not under way. */
 void twill_mpi_request_wait(struct twill_mpi_request *request);
 /* Finish a complete request for the program and return MPI's code. A nonblocking request is
- * released, and *handle becomes MPI_REQUEST_NULL. A persistent one becomes idle. A failure of twill
- * is also stored in *fault, for twill_mpi_raise() once the program's array is restored. */
+ * released, and *handle becomes MPI_REQUEST_NULL. A persistent one becomes idle, and one that is
+ * idle already is left so. The first failure of twill is also stored in *fault, for
+ * twill_mpi_raise() once the program's array is restored. */
 int twill_mpi_request_collect(struct twill_mpi_request *request, MPI_Request *handle,
                               struct twill_mpi_fault *fault);
-/* Start a persistent request. Returns MPI's code. For an error, calls the error handler first. */
+/* Start a persistent request. Returns MPI's code, which is MPI_ERR_REQUEST if it is not idle. For
+ * an error, calls the error handler first. */
 int twill_mpi_request_start(struct twill_mpi_request *request);
 /* Release a request, at once or, if it is under way, when it is complete. Does not wait. */
 void twill_mpi_request_free(struct twill_mpi_request *request);

@@ -84,7 +84,8 @@ static int number_of(enum twill_type_kind kind, MPI_Count size)
     return -1;
 }
 
-/* Return the twill type of a pair's value, or -1 if it has no int at the end, as twill's have. */
+/* Return the twill type of a pair's value, or -1 if twill has no such pair. The pairs of twill have
+ * an int of 32 bits at the end. */
 static int pair_of(MPI_Datatype type, MPI_Count size)
 {
     if (type == MPI_FLOAT_INT)
@@ -127,7 +128,8 @@ static size_t type_slot(MPI_Datatype type)
            TWILL_MPI_TYPES;
 }
 
-/* Set *found to size, extent and bounds of a type. Returns false if the MPI fails. */
+/* Set *found to size, extent and lower bound of a type, and `plain` to whether it has no holes.
+ * `native` becomes -1 and `components` 1. Returns false if the MPI fails. */
 static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
 {
     MPI_Count lb, true_extent;
@@ -140,7 +142,8 @@ static bool measure_type(MPI_Datatype type, struct twill_mpi_type *found)
     return true;
 }
 
-/* Add a type to the table, under the lock. A full table is left as it is. */
+/* Add a type to the table, unless it is there. The caller holds the lock, or no other thread runs
+ * yet. A table that is half full is left as it is. */
 static void enter_type(MPI_Datatype type, const struct twill_mpi_type *found)
 {
     struct twill_mpi_types *types = &twill_mpi.types;
@@ -310,8 +313,9 @@ static bool is_committed(MPI_Datatype type)
            PMPI_Pack(nothing, 0, type, nothing, 1, &position, twill_mpi.shadow) == MPI_SUCCESS;
 }
 
-/* Keep the properties of a type, in an attribute if it is derived and the attribute is not `taken`
- * by another type's. If the MPI cannot say how the type was made, nothing is kept. */
+/* Keep the properties of a type, in the table if it is the MPI's own, else in its attribute.
+ * Nothing is kept if the attribute is `taken` by another type's, or if the MPI cannot say how the
+ * type was made. */
 static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, bool taken)
 {
     struct envelope e;
@@ -329,8 +333,9 @@ static void keep_type(MPI_Datatype type, const struct twill_mpi_type *found, boo
         free(kept);
 }
 
-/* Return the properties of a type, inspecting it unless another thread has, or NULL if the MPI
- * fails. They are in *storage if they could not be kept. */
+/* Return the properties of a type, or NULL if the MPI fails. If another thread has inspected it,
+ * they are those in its attribute. Otherwise inspects it, with the result in *storage, and keeps a
+ * copy. */
 static const struct twill_mpi_type *inspect_type(MPI_Datatype type, struct twill_mpi_type *storage)
 {
     bool taken;

@@ -82,7 +82,9 @@ struct twill_mpi_call {
 };
 
 /* Run a blocking call on twill, start a nonblocking or initialise a persistent one. Returns TAKEN,
- * with MPI's code in *code and the handle in *request, or the reason for passing the call on. */
+ * or the reason for passing the call on. If taken, *code is MPI's code, and *request is the handle
+ * if the call has succeeded and is not blocking. A persistent call that is taken has succeeded, and
+ * leaves *code alone. In a forked child, returns TAKEN with MPI_ERR_OTHER in *code. */
 enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request *request,
                                  int *code);
 
@@ -122,7 +124,8 @@ struct twill_mpi_notice {
 
 /* Which calls on one communicator the MPI refused to a rank, while other ranks may wait in them.
  * Part of a twill_mpi_comm. Calls on the communicator write it. When a notice of a refused call
- * arrives, `of`, `kind`, `rank` and `found_at` are written under twill_mpi.self.lock. */
+ * arrives, `of`, `kind`, `rank` and `found_at` are written under twill_mpi.self.lock. A rank that
+ * is itself refused a call sets `rank` to its own. */
 struct twill_mpi_refusal {
     int number; /* equal on all its ranks and unique among the communicators of each */
     /* Set by the thread that is in a call, and read by any thread that looks for refused calls. */
@@ -137,9 +140,11 @@ struct twill_mpi_refusal {
 };
 
 struct twill_mpi_comm;
-/* Inform the other ranks, without waiting, that the MPI refused a call that twill would run. */
+/* Inform the other ranks of call->comm, without waiting, that the MPI refused a call that twill
+ * would run. Does nothing if the communicator is not adopted or the ranks know it already. */
 void twill_mpi_refused(const struct twill_mpi_call *call);
-/* Receive the notices of refused calls that have arrived, and note them in communicators. */
+/* Receive the notices of refused calls that have arrived, and note them in communicators. Returns
+ * at once if another thread holds twill_mpi.self.lock. */
 void twill_mpi_refusals_read(void);
 /* Revoke each twill communicator on which this rank has long waited in a call that the MPI refused
  * to another rank. The call then fails on all ranks. */
@@ -147,7 +152,7 @@ void twill_mpi_refusals_check(void);
 /* Return whether ranks gave up a call on `comm` that ended with `status`. They do if the MPI
  * refused that call to one of them, and then revoke the twill communicator. If so, the call must
  * return an error, and the MPI must not run it. May receive notices of refused calls. Once true, it
- * stays true for `comm`. */
+ * stays true for `comm`, whatever `status` is. */
 bool twill_mpi_is_given_up(struct twill_mpi_comm *comm, twill_status status);
 /* Set ranks[size] to the world ranks of `handle`. Returns false if one has none or MPI fails. */
 bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
@@ -157,17 +162,18 @@ bool twill_mpi_world_ranks(MPI_Comm handle, int size, int *ranks);
 void twill_mpi_most(MPI_Comm comm, int *numbers, int count);
 /* Return the bits that are set in `mine` on all ranks, or 0 if the MPI fails. Collective. */
 uint64_t twill_mpi_common(MPI_Comm comm, uint64_t mine);
-/* One rank's message in a round of the exchange below. All have the same size, so that a rank that
- * failed can take part without knowing what the others exchange. */
+/* A rank's message in a round of twill_mpi_exchange() or twill_mpi_agree(). All have the same size,
+ * so that a rank that failed can take part without knowing what the others exchange. */
 struct twill_mpi_frame {
-    uint32_t failed;
-    char text[252]; /* most contributions fit into one frame */
+    uint32_t failed; /* 1 if this rank's set-up has failed, otherwise 0 */
+    char text[252];  /* bytes to exchange; most contributions fit into one frame */
 };
-/* The exchange of bytes over the MPI below in one set-up of twill. Only one thread uses it. */
+/* The exchange of bytes over the MPI below in one set-up of twill. A variable of the function that
+ * does the set-up. Only one thread uses it. */
 struct twill_mpi_oob {
     MPI_Comm comm;
     int size;
-    struct twill_mpi_frame *frame; /* [size] */
+    struct twill_mpi_frame *frame; /* [size] those of the last round */
     bool failed;                   /* a rank has reported a failure, or the MPI has */
 };
 /* Set up *oob for `comm`. Returns false if out of memory. It must be closed in either case. */
@@ -177,7 +183,8 @@ void twill_mpi_oob_close(struct twill_mpi_oob *oob);
 /* Gather `bytes` bytes of each rank in all[size][bytes]. Collective. `oob` is a twill_mpi_oob.
  * Returns 0, or 1 if a rank or the MPI has failed. */
 int twill_mpi_exchange(void *oob, const void *mine, void *all, size_t bytes);
-/* Return whether `fine`, the success of set-up, is true on all ranks. The last call of set-up. */
+/* Return whether `fine`, the success of this rank's set-up, is true on all ranks. The last call of
+ * set-up, and collective. If an exchange has failed before, returns false without communication. */
 bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 
 /* Results of adopting a communicator, equal on all its ranks. The texts appear in the report. */
@@ -196,7 +203,7 @@ enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 
 /* A range of message sizes. */
 struct twill_mpi_range {
-    uint32_t least, most; /* bytes; both 0 if there is no range */
+    uint32_t least, most; /* bytes, both included; both are 0 if there is no range */
 };
 
 /* A communicator of the program, adopted (twill runs its collectives) or not, or a clone of one for
@@ -208,7 +215,7 @@ struct twill_mpi_comm {
     int rank, size;
     struct twill_mpi_range quicker[TWILL_MPI_KIND_COUNT]; /* sizes that are passed on */
     pthread_mutex_t lock;      /* protects `comm` and its requests, with MPI_THREAD_MULTIPLE only */
-    _Atomic unsigned requests; /* nonblocking ones under way plus persistent ones that exist */
+    _Atomic unsigned requests; /* nonblocking ones not yet collected, plus persistent ones */
     struct twill_mpi_request *active, *newest; /* requests under way, oldest first */
     struct twill_mpi_request *next_polled;     /* request to poll next, or NULL */
     uint64_t pass;                             /* last pass that polled its requests */
@@ -262,7 +269,8 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle);
 MPI_Comm twill_mpi_error_comm(const struct twill_mpi_comm *comm);
 struct twill_mpi_bound;
 /* Enter a new communicator in the table, and let twill run its collectives if all its ranks can.
- * Call it after the blocking MPI call that made it. Ignores MPI_COMM_NULL. Collective. */
+ * Call it after the blocking MPI call that made it. Does nothing for MPI_COMM_NULL, or if twill
+ * takes no calls. Collective. */
 void twill_mpi_comm_adopt(MPI_Comm handle);
 /* Release a few of the freed communicators with which all ranks are done, unless another thread
  * makes one. Call it neither while twill waits nor in the MPI. */
@@ -358,9 +366,9 @@ struct twill_mpi_reduction {
 enum twill_mpi_why twill_mpi_reduction_find(const struct twill_mpi_call *call,
                                             const struct twill_mpi_type *type,
                                             struct twill_mpi_reduction *found);
-/* Drop a call's reference to an operation, or that of a persistent request if `kept`. The last of
- * both kinds also frees the MPI operation or type, if the program has freed it meanwhile and no
- * other slot uses it. */
+/* Drop the use of an operation by a call, or by a persistent request if `kept`. The twill operation
+ * stays for later calls. If this was the last use, also frees the MPI operation or type if the
+ * program has freed it meanwhile and no other slot in use has it. */
 void twill_mpi_operation_release(struct twill_mpi_operation *operation, bool kept);
 
 /* --- running calls (mpi_run.c) and errors (mpi_errors.c) -------------------------------------- */
@@ -370,21 +378,25 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
 /* Return whether a call with this status failed because its communicator was revoked, and note it.
  * The call is then passed on, so that the program gets the MPI's own answer. */
 bool twill_mpi_is_revoked(struct twill_mpi_comm *comm, twill_status status);
-/* Return whether the call is mpi4py's MPIX_Comm_iagree(). Equal on all ranks (mpi_creation.c). */
+/* Return whether the call is mpi4py's MPIX_Comm_iagree() over an MPI that has none. That is a
+ * nonblocking allreduce of one MPI_INT with MPI_BAND. Equal on all ranks (mpi_creation.c). */
 bool twill_mpi_is_agreement(const struct twill_mpi_call *call);
-/* Return MPI's code for `status`. If it is an error, print it and call the error handler first. */
+/* Return MPI's code for `status`. If it is an error, print its message, unless an earlier call has
+ * or `comm` is revoked, and call the error handler first. */
 int twill_mpi_outcome(struct twill_mpi_comm *comm, twill_status status);
-/* First error of a call that completes several requests. The error handler is called at the end. */
+/* The first error of a call that completes several requests, in a variable of that call. The error
+ * handler is called at its end. */
 struct twill_mpi_fault {
-    MPI_Comm comm;
-    int code; /* MPI_SUCCESS if there is no error */
+    MPI_Comm comm; /* of the program, whose error handler is called */
+    int code;      /* MPI_SUCCESS if there is no error */
 };
 #define TWILL_MPI_NO_FAULT                                                                         \
     {                                                                                              \
         MPI_COMM_NULL, MPI_SUCCESS                                                                 \
     }
-/* Return MPI's code for `status` without calling the error handler. If it is an error, print it and
- * store it in *fault for twill_mpi_raise(), unless *fault holds one already. */
+/* Return MPI's code for `status` without calling the error handler. If it is an error, print its
+ * message, unless an earlier call has or `comm` is revoked. Also store it in *fault for
+ * twill_mpi_raise(), unless *fault holds one already. */
 int twill_mpi_fault_of(struct twill_mpi_comm *comm, twill_status status,
                        struct twill_mpi_fault *fault);
 /* Call the error handler of the communicator of *fault if *fault holds an error. */
@@ -453,8 +465,8 @@ struct twill_mpi_requests {
 
 /* Start a nonblocking or initialise a persistent call on an adopted communicator. Returns TAKEN if
  * twill has done so, or why the call is passed on to the MPI. If taken, *code is MPI's code for a
- * nonblocking call, and is left alone for a persistent one, which has succeeded. *request is set if
- * the call has succeeded. */
+ * nonblocking call, whose error handler has been called if it failed. *code is left alone for a
+ * persistent call, which has succeeded. *request is set if the call has succeeded. */
 enum twill_mpi_why twill_mpi_run_request(const struct twill_mpi_call *call,
                                          struct twill_mpi_comm *comm, MPI_Request *request,
                                          int *code);
@@ -464,7 +476,8 @@ enum twill_mpi_why twill_mpi_run_shared(const struct twill_mpi_call *call,
                                         struct twill_mpi_comm *comm, int *code);
 /* Release those requests that the program freed while under way and that are complete by now. */
 void twill_mpi_requests_sweep(void);
-/* Complete all requests under way on a communicator, and wait until none is left. */
+/* Wait until no request is under way on a communicator. The requests stay valid until the program
+ * completes them. */
 void twill_mpi_requests_complete(struct twill_mpi_comm *comm);
 /* Release all requests, before communicators and the context are destroyed. Waits for those that
  * the program freed while under way, frees persistent ones and abandons other nonblocking ones. */
@@ -473,7 +486,8 @@ void twill_mpi_requests_end(void);
 void twill_mpi_progress(void);
 
 /* --- operations that need the MPI's progress (mpi_creation.c, mpi_progress.c) --------------- */
-/* What makes progress only in calls of the MPI. Part of twill_mpi. */
+/* Counts of the program's operations that make progress only in calls of the MPI. Part of
+ * twill_mpi. */
 struct twill_mpi_windows {
     _Atomic unsigned open; /* windows and files that are open */
     _Atomic bool messages; /* a persistent or partitioned message has been started */
@@ -502,9 +516,11 @@ void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
 void twill_mpi_checks_find(void);
 
 /* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */
-/* Set comm->quicker to the sizes of blocking calls that the MPI below runs faster than twill. */
+/* Set comm->quicker to the sizes of blocking calls that the MPI below runs faster than twill. There
+ * are none with TWILL_MPI=all, on several nodes, or if `comm` is not adopted. */
 void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
-/* Return whether a blocking call has a size that the MPI runs faster. Equal on all ranks. */
+/* Return whether a blocking call has a size that the MPI runs faster. Equal on all ranks. Only for
+ * a kind of call that has such sizes in comm->quicker. */
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */
@@ -556,7 +572,7 @@ struct twill_mpi {
     } errors;
     struct twill_mpi_tally tally[TWILL_MPI_KIND_COUNT][TWILL_MPI_FORM_COUNT];
     struct {
-        uint64_t ticks, ns;
+        uint64_t ticks, ns; /* twill_ticks() and twill_now() in MPI_Init */
     } start;
 };
 extern struct twill_mpi twill_mpi;
@@ -597,7 +613,9 @@ static inline struct twill_mpi_clock twill_mpi_clock_start(void)
 {
     return (struct twill_mpi_clock){twill_mpi.reports ? twill_ticks() : 0};
 }
-/* Add a call's duration in ticks and its bytes to the sums for the report. */
+/* Add a call's duration in ticks to the sums for the report, and the bytes that this rank
+ * contributes. Bytes are left out if the MPI refused the call, or if its communicator is unknown or
+ * an intercommunicator. */
 void twill_mpi_measure(const struct twill_mpi_call *call, enum twill_mpi_why why, uint64_t ticks);
 /* Write the report on rank 0 if TWILL_MPI_REPORT asks for it. Collective over the world. */
 void twill_mpi_report(void);

@@ -33,7 +33,8 @@ struct twill_below {
  * the one in global scope, otherwise the one that the caller's library needs, otherwise the only
  * one in the process. If there is none, below->kind is TWILL_BELOW_NONE. */
 void twill_below_find(const void *caller, struct twill_below *below);
-/* Describe in *below the MPI that the library with the code address `caller` needs, or NONE. */
+/* Describe in *below the MPI that the library with the code address `caller` needs. If it needs
+ * none, below->kind is TWILL_BELOW_NONE. */
 void twill_below_needed(const void *caller, struct twill_below *below);
 /* Make the functions of the MPI, if one was found, visible in global scope. */
 void twill_below_publish(const struct twill_below *below);

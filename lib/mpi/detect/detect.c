@@ -99,7 +99,8 @@ extern struct twill_mpi_detected twill_mpi_detected;
 struct twill_mpi_detected twill_mpi_detected = {.once = PTHREAD_ONCE_INIT,
                                                 .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Print a line on the rank that the job's launcher numbers 0, or on all if it numbers none. */
+/* Print a line, on the rank that the job's launcher numbers 0, or on all if it numbers none. Prints
+ * nothing if TWILL_LOG is "none". */
 static void TWILL_PRINTF(1, 2) say(const char *format, ...)
 {
     static const char *const ranks[] = {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
@@ -139,7 +140,8 @@ static void *open_library(const char *variant)
     return library != NULL ? library : dlopen(name, RTLD_LAZY | RTLD_LOCAL);
 }
 
-/* Return whether the library calls the MPI that was found, not another one that came with it. */
+/* Return whether the library calls the MPI that was found, not another one that came with it. Also
+ * true if it reaches no MPI at all. */
 static bool calls_below(void *library, const struct twill_below *below)
 {
     const void *init = dlsym(library, "PMPI_Init");
@@ -147,7 +149,9 @@ static bool calls_below(void *library, const struct twill_below *below)
     return init == NULL || (dladdr(init, &info) != 0 && info.dli_fbase == below->base);
 }
 
-/* Find the MPI and open the library for it. Sets twill_mpi_detected.library, for pthread_once(). */
+/* Find the MPI and open the library for it, for pthread_once(). Sets twill_mpi_detected.library, or
+ * leaves it NULL if all calls go to the MPI. Prints the reason for that, unless no MPI is
+ * loaded. */
 static void detect(void)
 {
     struct twill_mpi_detected *detected = &twill_mpi_detected;
@@ -202,8 +206,10 @@ static void check_again(const char *name, const void *caller)
 
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
     __attribute__((used, visibility("hidden")));
-/* Return the function to call for the slot `from`, and store it there. `caller` is the address of
- * the program's call. Ends the process if there is no such function. For twill_mpi_first. */
+/* Return the function to call for the slot `from`. Also store it there, except for an
+ * initialisation, which is checked each time. `caller` is the address of the program's call. Ends
+ * the process if there is no such function, or if a second MPI is initialised. For
+ * twill_mpi_first. */
 void *twill_mpi_resolve(entry_slot *from, const void *caller)
 {
     struct twill_mpi_detected *detected = &twill_mpi_detected;
