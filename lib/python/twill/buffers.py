@@ -100,7 +100,7 @@ _BY_DTYPE: dict[Any, Layout] = {}
 
 
 def layout_of(dtype: Any) -> Layout:
-    """Return the layout of a NumPy type. A type that twill cannot reduce is passed as bytes."""
+    """Return the layout of a NumPy type. A type that twill cannot reduce is passed as bytes, and objects are refused."""
     layout = _BY_DTYPE.get(dtype)
     if layout is None:
         layout = _NAMES.get(dtype.name) if dtype.isnative else None

@@ -149,7 +149,7 @@ class Server:
         self._check(lib.twill_server_serve(self._handle))
 
     def leave(self) -> None:
-        """Declare, on a worker whose calls are complete, that it pushes and pulls no more."""
+        """Wait for what this worker has started. After that it pushes and pulls no more."""
         self._check(lib.twill_server_leave(self._handle))
 
     def set_optimizer(self, **hyperparameters: float) -> None:
@@ -185,7 +185,7 @@ class Server:
         return list(histogram)
 
     def free(self) -> None:
-        """Free the server and its memory."""
+        """Free the server and its memory. Collective after a commit: workers leave, and servers serve until then."""
         handle, self._handle = self._handle, ctypes.c_void_p()
         lib.twill_server_destroy(handle)
         self._keep.clear()

@@ -52,7 +52,7 @@ def _headers() -> str | None:
 
 
 def _library() -> str | None:
-    """Return the path of the libtwill.so that the package has opened."""
+    """Return the path of the libtwill.so that the package has opened, or None if it is not found."""
     if os.path.sep in LIBRARY:
         return os.path.realpath(LIBRARY)
     with open("/proc/self/maps", encoding="utf-8") as maps:

@@ -143,7 +143,7 @@ def _only(call: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous tensor without gradients. It shares the tensor's memory if that is contiguous."""
+    """Return a contiguous tensor without gradients, of uint8 for bool. It shares the tensor's memory if possible."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous()
     return flat.view(torch.uint8) if flat.dtype == torch.bool else flat
 
@@ -488,7 +488,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self._store.set(f"{key}/all", "1")
 
     def _missing(self, key: str, limit: datetime.timedelta, wait_all_ranks: bool) -> Iterator[int]:
-        """Yield the ranks that have not come to a barrier in time, or only the first one."""
+        """Yield the ranks that have not come to a barrier, or only the first one. Waits for each up to `limit`."""
         for rank in range(1, self._size):
             try:
                 self._store.wait([f"{key}/{rank}"], limit)

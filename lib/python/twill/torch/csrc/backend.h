@@ -93,9 +93,9 @@ class Backend : public Base
     {
         end_calls();
     }
-    /* End the group on this rank. Messages that wait fail, and sends that have begun continue.
-     * Collectives in progress have five seconds, then they are aborted on all ranks. Waits for
-     * that. Later calls fail. */
+    /* End the group on this rank. Messages fail, except for receives whose contents are arriving.
+     * Transfers that have begun continue. Collectives in progress have five seconds, then they are
+     * aborted on all ranks. Waits for that. Later calls fail. */
     void shutdown() override
     {
         close(Milliseconds(5000));
@@ -143,7 +143,9 @@ class Backend : public Base
     {
         calls_->abort();
     }
-    /* End messages and calls, by force after `patience`, and leave the communicator. */
+    /* Fail the group's messages, except for receives whose contents are arriving. Wait for its
+     * collectives, which are aborted on all ranks after `patience`, and leave the communicator.
+     * Later calls fail. A second call does nothing more. */
     void close(Milliseconds patience);
     c10::intrusive_ptr<Backend> without(const std::vector<int64_t> &excluded, bool aborts);
     /* Return the text of a new handle of this process for reconfigure(), or throw. */
@@ -242,14 +244,14 @@ class Backend : public Base
     std::shared_ptr<CallQueue> calls_;
     std::shared_ptr<Messages> messages_;
     std::atomic<Milliseconds> timeout_;
-    std::atomic<uint64_t> number_{0}; /* number of calls, the same on all ranks */
-    std::atomic<uint64_t> messages_made_{0};
+    std::atomic<uint64_t> number_{0};        /* number of calls, the same on all ranks */
+    std::atomic<uint64_t> messages_made_{0}; /* by this rank */
     std::mutex scratch_mutex_;
-    std::vector<at::Tensor> scratch_;
-    bool coalesces_ = false;
-    std::vector<WorkRef> coalesced_;
-    twill_handle *handle_ = nullptr;
-    unsigned shrinks_ = 0;
+    std::vector<at::Tensor> scratch_; /* memory that scratch() gives again when no call has it */
+    bool coalesces_ = false;          /* between startCoalescing() and endCoalescing() */
+    std::vector<WorkRef> coalesced_;  /* works that began since startCoalescing() */
+    twill_handle *handle_ = nullptr;  /* of make_handle(), until it is used */
+    unsigned shrinks_ = 0;            /* calls of without() */
 };
 
 using BackendRef = c10::intrusive_ptr<Backend>;
@@ -269,7 +271,8 @@ inline void Backend::check_list(const char *call, const Tensors &list, const at:
     }
 }
 
-/* Return memory of at least `bytes` that ranks of the node share, for use by one call. */
+/* Return a tensor of at least `bytes` uninitialised bytes that ranks of the node share. It is given
+ * to no other call while the caller holds the reference. Throws in a forked child. */
 inline at::Tensor Backend::scratch(size_t bytes)
 {
     job()->check_forked();

@@ -64,17 +64,21 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
         stop(Milliseconds(0));
     }
 
-    /* Submit a call. Run it now if the caller waits at once and no call is before it. */
+    /* Submit a call. Run it now in this thread if `waits` (its caller waits at once) and no call is
+     * before it. Otherwise queue it for a thread. After stop(), it completes with an error. Throws
+     * in a forked child. */
     void submit(const CallRef &call, bool waits);
 
     /* Run a blocking call without a Work, or throw its error. Do nothing if others are before it,
      * and return false. */
     template <class Run, class After>
+    /* Run a blocking call and then `after`, without a Work. Returns true when both are complete, or
+     * throws their error. If other calls are before it, does nothing and returns false. */
     bool run_unseen(double seconds, Run &&run, const After &after);
 
-    /* Wait until a submitted call is complete. With kNoTimeout, this thread runs the calls that are
-     * next, this one included, unless another thread runs one. Otherwise it only waits, and throws
-     * after `timeout`. */
+    /* Wait until a submitted call is complete, without throwing its error. With kNoTimeout, this
+     * thread runs the calls that are next, this one included, unless another thread runs one.
+     * Otherwise it only waits, and throws after `timeout`. The call then continues. */
     void finish(Call *call, Milliseconds timeout);
 
     /* Revoke the group's communicator, so that its calls in progress and all later ones fail on all
@@ -86,8 +90,9 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
             (void)twill_comm_revoke(comm);
     }
 
-    /* Wait for calls to end, abort them after `patience`, and leave the communicator. A callback of
-     * a future may call this in a thread of the group. Does nothing in a forked child. */
+    /* Wait for calls to end, abort them on all ranks after `patience`, and leave the communicator.
+     * Calls that are submitted later fail. A callback of a future may call this in a thread of the
+     * group. Does nothing in a forked child, or if it was called before. */
     void stop(Milliseconds patience);
 
     /* Wait until all submitted calls are complete, then run a function with the communicator. Calls
@@ -182,15 +187,15 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
     Membership group_;
     std::mutex mutex_;
     std::condition_variable changed_, spare_;
-    std::deque<CallRef> calls_;
+    std::deque<CallRef> calls_; /* that wait for their turn */
     std::map<std::thread::id, std::thread> threads_;
-    std::vector<std::thread::id> ended_; /* of threads_ */
-    int spares_ = 0;                     /* threads that wait to be needed, or will soon */
-    int waiters_ = 0;                    /* in finish() and between() */
-    bool running_ = false, stopped_ = false;
-    bool serves_ = false; /* a thread takes calls */
-    double seconds_ = 0;
-    std::atomic<bool> failed_{false};
+    std::vector<std::thread::id> ended_;     /* of threads_ */
+    int spares_ = 0;                         /* threads that wait to be needed, or will soon */
+    int waiters_ = 0;                        /* in finish() and between() */
+    bool running_ = false, stopped_ = false; /* a call runs; stop() was called */
+    bool serves_ = false;                    /* a thread takes calls */
+    double seconds_ = 0;                     /* time limit that the communicator has now */
+    std::atomic<bool> failed_{false};        /* a call has failed in twill */
 };
 
 inline void CallQueue::submit(const CallRef &call, bool waits)

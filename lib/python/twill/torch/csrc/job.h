@@ -199,7 +199,8 @@ template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threa
     });
 }
 
-/* Return a tensor in memory of twill_alloc(), or other memory if that fails. Its end frees it. */
+/* Return an uninitialised tensor of `count` elements in memory of twill_alloc(), or in other memory
+ * if that fails. The memory is freed with the tensor. */
 inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
                                   const at::TensorOptions &options)
 {
@@ -235,7 +236,8 @@ inline std::string creation_failure(const Rendezvous &rendezvous, const char *sa
            (rendezvous.reason().empty() ? "" : ": " + rendezvous.reason());
 }
 
-/* Make a job of all ranks of a rendezvous, and the communicator of `made`, or throw. */
+/* Make a job of all ranks of a rendezvous, set made.job and made.comm, and let later groups join
+ * the job. Throws if twill fails. The caller has set made.number and made.in_job. */
 inline void create_job(Membership &made, Rendezvous &rendezvous, int rank, int size)
 {
     auto job = std::make_shared<Job>();

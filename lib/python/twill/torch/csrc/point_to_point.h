@@ -86,7 +86,9 @@ inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
     return made;
 }
 
-/* Rank 0 waits for a message from each rank, and answers all once it has them, or throws. */
+/* Wait for all ranks. Rank 0 waits for a message from each, and then answers all. It throws the
+ * first rank that does not come, or all if `wait_all_ranks`. Other ranks throw without an answer. A
+ * timeout of 0 fails at once on rank 0. */
 inline void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks)
 {
     if (rank_ == 0 && opts.timeout.count() == 0)

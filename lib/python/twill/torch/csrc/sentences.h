@@ -66,7 +66,7 @@ class Message : public Pending
     std::vector<int> in_job;   /* the same as ranks of the job */
     uint8_t *memory = nullptr; /* frame.bytes of contents */
     Frame frame = {};
-    twill_request *requests[2] = {nullptr, nullptr};
+    twill_request *requests[2] = {nullptr, nullptr}; /* sends of frame and of large contents */
     Clock::time_point deadline;
     double seconds = 0;            /* time until the deadline */
     const char *purpose = nullptr; /* set if it is not a message of the program */
@@ -125,9 +125,11 @@ class Messages : public std::enable_shared_from_this<Messages>
 
     /* Start a message. A thread then makes progress until it is complete. */
     void submit(const MessageRef &message);
-    /* Wait until a message is complete. Throws after the timeout. */
+    /* Wait until a message is complete, and make progress meanwhile. Does not throw its error.
+     * After the timeout throws another one, and the message continues. */
     void finish(Message *message, Milliseconds timeout);
-    /* Fail the messages of a group that ends. Sends that have begun continue. */
+    /* Fail the messages of a group that ends, and free the contents kept for it. Sends that have
+     * begun continue. Receives whose contents are arriving also continue, and do not fail. */
     void cancel(uint64_t group);
 
   private:
@@ -136,13 +138,14 @@ class Messages : public std::enable_shared_from_this<Messages>
     static constexpr std::chrono::microseconds LONGEST_NAP{500}, IDLE_NAP{200}, STAYS_AWAKE{20000},
         SLEEP{60000000};
 
-    /* Contents that arrived before they were wanted. Under the mutex of Messages. */
+    /* Contents that arrived before a message asked for them, or whose length is not that of the
+     * message. An entry of kept_, under the mutex of Messages. */
     struct Kept {
         Frame frame;
         int from; /* rank of the job */
         std::vector<uint8_t> contents;
-        MessageRef wanted; /* asked for while the contents were arriving */
-        bool complete;
+        MessageRef wanted; /* message that gets them, known while they arrive */
+        bool complete;     /* all contents have arrived */
     };
 
     /* The message that is arriving from a rank of the job. Under the mutex of Messages. */
@@ -169,7 +172,8 @@ class Messages : public std::enable_shared_from_this<Messages>
     twill_status start_frame(int from);
     twill_status begin_contents(int from);
     twill_status advance_peer(int from);
-    /* End the messages that have been sent. Returns TWILL_OK or the first failure. */
+    /* End the messages whose sends are complete, without waiting. Returns TWILL_OK, or the failure
+     * of a send, at which it stops. The caller then fails all messages (fail_all()). */
     twill_status advance_sends();
     bool take_kept(const MessageRef &message);
     void deliver(const MessageRef &message, const Frame &frame, int from, const uint8_t *contents);
@@ -251,7 +255,8 @@ inline twill_status Messages::start_frame(int from)
     return twill_recv_start(job_->world, &peer.frame, sizeof(Frame), TWILL_U8, from, &peer.request);
 }
 
-/* Give a message the contents that have arrived for it (in place if nullptr), and end it. */
+/* Give a message the contents that have arrived for it (in place if nullptr), call its `after`, and
+ * end it. It fails if the contents have another length than it expects, or if `after` throws. */
 inline void Messages::deliver(const MessageRef &message, const Frame &frame, int from,
                               const uint8_t *contents)
 {
@@ -279,8 +284,8 @@ inline void Messages::deliver(const MessageRef &message, const Frame &frame, int
 }
 
 /* Find the message that waits for the frame from rank `from` of the job. Give it the contents if
- * they are in the frame, otherwise start to receive them. If none waits, contents go to kept_ until
- * a message asks for them. Returns TWILL_OK, or why that start failed. */
+ * they are in the frame, otherwise start to receive them. Without such a message, or if their
+ * length differs from its, they go to kept_. Returns TWILL_OK, or why that start failed. */
 inline twill_status Messages::begin_contents(int from)
 {
     Peer &peer = peers_[static_cast<size_t>(from)];

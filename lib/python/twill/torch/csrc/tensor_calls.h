@@ -8,7 +8,8 @@
 namespace twill_torch
 {
 
-/* Return a function that copies a result back from a tensor's copy, or nullptr without a copy. */
+/* Return a function that copies a result back from a tensor's copy, or nullptr without a copy.
+ * Throws for a tensor that cannot take a result. */
 inline std::function<void()> stored(const Flat &flat)
 {
     if (!flat.copied())
@@ -83,7 +84,8 @@ inline WorkRef Backend::average_narrow(const at::Tensor &tensor)
         stored(flat));
 }
 
-/* Reduce small tensors of one type together, as a group of twill calls fuses them. */
+/* Reduce each tensor of the list. Except for PREMUL_SUM, the calls are a group of twill, which
+ * fuses small ones of one type. */
 inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
                                             const c10d::AllreduceCoalescedOptions &opts)
 {
@@ -280,9 +282,10 @@ inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 
 /* --- sparse tensors --------------------------------------------------------------------------- */
 
-/* The entries of this rank's sparse tensor, and of all ranks', to be added up. For one call. */
+/* The entries of this rank's sparse tensor, and of all ranks', to be added up. Made for one call,
+ * whose functions share and free it. */
 struct SparseSum {
-    at::Tensor indices, values; /* a row for each entry */
+    at::Tensor indices, values; /* of this rank, a row for each entry */
     at::Tensor all_indices, all_values;
     int size;
 

@@ -95,7 +95,7 @@ class Operation
                                const at::Tensor &tensor);
 
     /* Return the factor of PREMUL_SUM as a tensor of one element. It is a float for 8- and 16-bit
-     * floats, else of the tensor's type. Throws for a call without one. */
+     * floats, else of the tensor's type. Throws for a call without one, or for complex numbers. */
     static at::Tensor factor_of(const char *call, const c10d::ReduceOp &op,
                                 const at::Tensor &tensor);
 
@@ -205,7 +205,8 @@ inline void check_alike(const char *call, const at::Tensor &tensor, const at::Te
                          at::toString(other.scalar_type()));
 }
 
-/* Throw for tensors of one rank that differ in more than their values. */
+/* Throw for a list of tensors of which twill cannot access one, or that differ in type or in number
+ * of elements. */
 inline void check_same(const char *call, const Tensors &tensors)
 {
     for (const at::Tensor &tensor : tensors) {
