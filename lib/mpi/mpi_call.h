@@ -10,16 +10,16 @@
  * twill_mpi_bound. It consists of `shards` stretches of elements, which are packed into or unpacked
  * from contiguous bytes. */
 struct twill_mpi_side {
-    const void *user;  /* the program's buffer */
-    MPI_Datatype type; /* for PMPI_Pack; unused if plain */
-    MPI_Count size;    /* bytes of a packed element */
-    MPI_Count extent;  /* distance in bytes of elements in the program's memory */
-    MPI_Count true_lb; /* offset in bytes of the first byte, used if plain */
-    bool plain;        /* each stretch is count * size contiguous bytes, copied with memcpy */
-    bool large;        /* counts are MPI_Count and displs MPI_Aint, not int */
-    int shards, skip;  /* `skip` is a shard that is not copied, or -1 */
-    MPI_Count count;   /* elements of each shard, if counts is NULL */
-    const void *counts;
+    const void *user;      /* the program's buffer */
+    MPI_Datatype type;     /* for PMPI_Pack; unused if plain */
+    MPI_Count size;        /* bytes of a packed element */
+    MPI_Count extent;      /* distance in bytes of elements in the program's memory */
+    MPI_Count true_lb;     /* offset in bytes of the first byte, used if plain */
+    bool plain;            /* each stretch is count * size contiguous bytes, copied with memcpy */
+    bool large;            /* counts are MPI_Count and displs MPI_Aint, not int */
+    int shards, skip;      /* `skip` is a shard that is not copied, or -1 */
+    MPI_Count count;       /* elements of each shard, if counts is NULL */
+    const void *counts;    /* [shards] elements of each, or NULL */
     const void *displs;    /* in extents; NULL if the shards are contiguous */
     size_t bytes;          /* packed bytes of all shards */
     unsigned char *bounce; /* the packed bytes, in bounce memory of the call */

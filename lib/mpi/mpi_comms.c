@@ -191,7 +191,8 @@ void twill_mpi_comms_reap(void)
     }
 }
 
-/* Release a freed communicator's entry, if adopted once all ranks are done with it. */
+/* Release the entry of a communicator that has been freed. If it was adopted, this only queues it,
+ * and its idle clones, for reap_comms(), which releases it once all ranks are done. */
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
@@ -203,8 +204,8 @@ static void free_or_defer(struct twill_mpi_comm *comm)
 }
 
 /* Give up the entry `value` of a communicator that the program frees. The MPI calls this as delete
- * callback of the attribute that holds the entry. It releases the entry now, or
- * if the communicator was adopted, once all ranks are done with it. Always returns MPI_SUCCESS. */
+ * callback of the attribute that holds the entry. Releases it now or, if the communicator was
+ * adopted, once all ranks are done. Always returns MPI_SUCCESS. */
 static int comm_freed(MPI_Comm handle, int keyval, void *value, void *extra)
 {
     struct twill_mpi_comm *comm = value;

@@ -72,6 +72,8 @@ ENTRY(init_thread, INIT_THREAD, fint *required, fint *provided, fint *code)
     store_code(code, MPI_Init_thread(NULL, NULL, *required, provided));
 }
 
+/* Pass the call on by C's MPI_Session_init(). Stores its code in *code and, if it is a success, the
+ * number of the session in *session. */
 ENTRY(session_init, SESSION_INIT, fint *info, fint *errhandler, fint *session, fint *code)
 {
     twill_mpi_session made;
@@ -212,6 +214,7 @@ ENTRY(dist_graph_create_adjacent, DIST_GRAPH_CREATE_ADJACENT, fint *comm, fint *
 
 #endif
 
+/* Allocate memory by MPI_Alloc_mem(). Its address is stored where `memory` points. */
 ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
     store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
@@ -219,6 +222,7 @@ ENTRY(alloc_mem, ALLOC_MEM, MPI_Aint *size, fint *info, char *memory, fint *code
 
 #if defined(OPEN_MPI)
 
+/* Allocate memory as MPI_Alloc_mem does, for the interface whose pointer is a TYPE(C_PTR). */
 ENTRY(alloc_mem_cptr, ALLOC_MEM_CPTR, MPI_Aint *size, fint *info, char *memory, fint *code)
 {
     store_code(code, MPI_Alloc_mem(*size, INFO(info), memory));
@@ -506,6 +510,8 @@ ENTRY(startall, STARTALL, fint *count, fint *requests, fint *code)
     store_code(code, result);
 }
 
+/* Wait by C's MPI_Waitall() and convert requests and statuses back. If out of memory, the code is
+ * MPI_ERR_NO_MEM, and no request has changed. */
 ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
 {
     struct request_array many;
@@ -516,6 +522,8 @@ ENTRY(waitall, WAITALL, fint *count, fint *requests, fint *statuses, fint *code)
     store_code(code, result);
 }
 
+/* Test by C's MPI_Testall() and convert requests and statuses back. If out of memory, *flag is 0,
+ * the code is MPI_ERR_NO_MEM, and no request has changed. */
 ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses, fint *code)
 {
     struct request_array many;
@@ -527,6 +535,8 @@ ENTRY(testall, TESTALL, fint *count, fint *requests, fint *flag, fint *statuses,
     store_code(code, result);
 }
 
+/* Wait by C's MPI_Waitany(). *index becomes the position from 1 of the request that is complete, or
+ * MPI_UNDEFINED if none is active or out of memory. */
 ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, fint *code)
 {
     struct request_array many;
@@ -541,6 +551,8 @@ ENTRY(waitany, WAITANY, fint *count, fint *requests, fint *index, fint *status, 
     store_code(code, result);
 }
 
+/* Test by C's MPI_Testany(). *index becomes the position from 1 of the request that is complete, or
+ * MPI_UNDEFINED if there is none. */
 ENTRY(testany, TESTANY, fint *count, fint *requests, fint *index, fint *flag, fint *status,
       fint *code)
 {
@@ -617,6 +629,8 @@ WINDOW_ENTRY(win_allocate_shared_cptr, WIN_ALLOCATE_SHARED_CPTR,
              fint *info, fint *comm, char *base)
 #endif
 
+/* Open a file by the MPI's own Fortran function, and count it as open after a success. `length` is
+ * that of `name`. The code is MPI_ERR_OTHER if the MPI has no such function. */
 ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint *file, fint *code,
       size_t length)
 {
@@ -629,6 +643,8 @@ ENTRY(file_open, FILE_OPEN, fint *comm, char *name, fint *mode, fint *info, fint
     store_code(code, result);
 }
 
+/* Close a file by the MPI's own Fortran function, and count it as closed after a success. The code
+ * is MPI_ERR_OTHER if the MPI has no such function. */
 ENTRY(file_close, FILE_CLOSE, fint *file, fint *code)
 {
     void (*own)(fint *, fint *) = (__typeof(own))own_entry(__func__);

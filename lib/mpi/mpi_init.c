@@ -331,6 +331,8 @@ int MPI_Init(int *argc, char ***argv)
     return code;
 }
 
+/* Initialise the MPI with threads, then twill, whose failure is no failure of the call. Returns
+ * MPI's code. */
 int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 {
     check_program(__builtin_return_address(0));

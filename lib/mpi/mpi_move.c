@@ -16,9 +16,9 @@ struct buffer {
     struct twill_mpi_type storage; /* for derived types that could not be cached */
     MPI_Datatype handle;
     const void *user;
-    MPI_Count count; /* elements of each shard; unused with `counts` */
-    const void *counts, *displs;
-    bool large;
+    MPI_Count count;             /* elements of each shard; unused with `counts` */
+    const void *counts, *displs; /* the program's arrays, or NULL */
+    bool large;                  /* they are of MPI_Count, not int */
     int shards;
     size_t *lengths, *offsets; /* [shards] in bytes, offsets from `begin`; or NULL */
     size_t shard_bytes, bytes; /* of each shard (without counts), and of all shards */
@@ -347,8 +347,8 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
 }
 
 /* Set the buffers of a call on a rank with both sides. One side is `shard`, its own, the other is
- * `whole`, with the shards of all ranks. The shard is sent if shape.gathers, otherwise received.
- * Returns TAKEN, or ERRONEOUS if the MPI refuses overlapping buffers. */
+ * `whole`, with the shards of all ranks. The shard is sent if shape.gathers, otherwise received. It
+ * is bounced if it overlaps. Returns TAKEN, or ERRONEOUS if the MPI refuses that overlap. */
 static inline enum twill_mpi_why bind_both(const struct twill_mpi_call *call,
                                            struct twill_mpi_bound *bound, struct move_shape shape,
                                            const struct buffer *shard, const struct buffer *whole)
@@ -405,6 +405,8 @@ bind_shards(const struct twill_mpi_call *call, struct twill_mpi_bound *bound,
     return TWILL_MPI_WHY_TAKEN;
 }
 
+/* Define the binder of a collective of this shape (struct move_shape). It returns TAKEN, or why the
+ * call is passed on. */
 #define BINDER(name, gathers, rooted, vector)                                                      \
     enum twill_mpi_why twill_mpi_bind_##name(const struct twill_mpi_call *call,                    \
                                              struct twill_mpi_bound *bound)                        \

@@ -71,7 +71,8 @@ static uint64_t type_bytes(MPI_Datatype type)
     return found != NULL ? (uint64_t)found->size : 0;
 }
 
-/* Return the bytes that this rank contributes, summed over its parts if each rank gets one. */
+/* Return the bytes that this rank contributes, summed over its parts if each rank gets one. Returns
+ * 0 for a barrier, and on a rank that only receives. */
 static uint64_t bytes_given(const struct twill_mpi_call *call, int rank, int size)
 {
     const bool by_root = call->kind == TWILL_MPI_Bcast || call->kind == TWILL_MPI_Scatter ||

@@ -66,6 +66,8 @@ int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status)
     return collect_handle(mine, request);
 }
 
+/* Set *flag to whether a request is not under way. One of twill's is not finished by this, and its
+ * error is not returned. */
 int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status)
 {
     if (!handle_is_ours(&request) || flag == NULL)
@@ -324,6 +326,8 @@ static int collect_all(struct taken *taken, MPI_Status *statuses, int code)
     return code;
 }
 
+/* Wait for all requests, twill's first. If one of twill's has failed, test the MPI's only once, and
+ * return MPI_ERR_IN_STATUS with an error code in each status. */
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
 {
     struct taken taken;
@@ -342,6 +346,8 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[])
     return collect_all(&taken, statuses, code);
 }
 
+/* Set *flag to whether no request is under way, and finish all if so. If one of twill's has failed,
+ * return MPI_ERR_IN_STATUS, as MPI_Waitall() does. */
 int MPI_Testall(int count, MPI_Request requests[], int *flag, MPI_Status statuses[])
 {
     struct taken taken;
@@ -415,6 +421,7 @@ static void wait_for_only(const struct taken *taken)
         twill_mpi_request_wait(only);
 }
 
+/* Wait until one request is complete and finish it. twill's come before the MPI's. */
 int MPI_Waitany(int count, MPI_Request requests[], int *index, MPI_Status *status)
 {
     struct twill_mpi_backoff backoff = {0};

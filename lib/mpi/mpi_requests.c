@@ -35,6 +35,7 @@ static void lock_pool(void)
         pthread_mutex_lock(&twill_mpi.requests.lock);
 }
 
+/* Undo lock_pool(). */
 static void unlock_pool(void)
 {
     if (twill_mpi.multiple)

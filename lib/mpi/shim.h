@@ -314,8 +314,8 @@ struct twill_mpi_types {
     int keyval;           /* of the attribute that holds a derived type's properties */
     /* PMPI_Type_get_envelope_c() and PMPI_Type_get_contents_c(), each NULL if lacking */
     twill_mpi_function *envelope, *contents;
-    unsigned entered; /* number of types in the table */
-    _Atomic bool known[TWILL_MPI_TYPES];
+    unsigned entered;                    /* number of types in the table */
+    _Atomic bool known[TWILL_MPI_TYPES]; /* this place of the table has a type */
     MPI_Datatype handle[TWILL_MPI_TYPES];
     struct twill_mpi_type type[TWILL_MPI_TYPES];
 };

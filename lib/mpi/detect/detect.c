@@ -188,7 +188,8 @@ static void detect(void)
     }
 }
 
-/* End the process if `name` is an MPI_Init called by a library that uses a second MPI. */
+/* If `name` is an MPI_Init called by a library that uses a second MPI, print that and end the
+ * process. */
 static void check_again(const char *name, const void *caller)
 {
     struct twill_below below;

@@ -155,6 +155,7 @@ static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size
 
 } // namespace twill_torch
 
+/* Define the Python module, with create() and the class Backend. */
 PYBIND11_MODULE(_twill_torch, m)
 {
     using twill_torch::Backend;

@@ -114,6 +114,7 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
         return group_;
     }
 
+    /* Return whether this is a forked child of the process that made the job. */
     bool forked() const
     {
         return group_.job->forked();
@@ -186,10 +187,10 @@ class CallQueue : public std::enable_shared_from_this<CallQueue>
 
     Membership group_;
     std::mutex mutex_;
-    std::condition_variable changed_, spare_;
-    std::deque<CallRef> calls_; /* that wait for their turn */
-    std::map<std::thread::id, std::thread> threads_;
-    std::vector<std::thread::id> ended_;     /* of threads_ */
+    std::condition_variable changed_, spare_; /* a call ended or came; a spare thread is needed */
+    std::deque<CallRef> calls_;               /* that wait for their turn */
+    std::map<std::thread::id, std::thread> threads_; /* those not yet joined or detached */
+    std::vector<std::thread::id> ended_;             /* of threads_ */
     int spares_ = 0;                         /* threads that wait to be needed, or will soon */
     int waiters_ = 0;                        /* in finish() and between() */
     bool running_ = false, stopped_ = false; /* a call runs; stop() was called */

@@ -103,7 +103,7 @@ class Rendezvous
     const std::string name_;
     const int rank_, size_;
     int round_ = 0;
-    std::string number_, reason_;
+    std::string number_, reason_; /* of tell_apart(); why exchange() failed */
 };
 
 using Mutex = std::recursive_mutex;
@@ -159,6 +159,7 @@ struct Job {
     Job() = default;
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
+    /* Leave the communicator and destroy the context. Does nothing in a forked child. */
     ~Job()
     {
         if (forked())

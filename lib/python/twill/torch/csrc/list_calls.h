@@ -24,8 +24,8 @@ inline uint8_t *block_of(const Tensors &list)
 
 /* A list of tensors as one block of memory, for reading or for writing in one call. */
 struct Block {
-    at::Tensor memory; /* scratch, unless the list is a block */
-    uint8_t *data = nullptr;
+    at::Tensor memory;       /* scratch, unless the list is a block */
+    uint8_t *data = nullptr; /* of `memory`, or of the list's own block */
     Tensors list;
 
     /* Return a function that copies the block to the list, or nullptr if none is needed. */
@@ -70,6 +70,9 @@ inline void Backend::check_gathered(const char *call, const Tensors &list,
             refuse(call, "invalid tensor size: this rank's output differs from its input");
 }
 
+/* Copy the inputs of all ranks to each list of outputs, in rank order. There is a list for each
+ * input of this rank, with a tensor for each input of all ranks. Returns the Work, or nullptr
+ * (submit()). */
 inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
                                   const c10d::AllgatherOptions &opts)
 {
@@ -109,6 +112,8 @@ inline WorkRef Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs
         after);
 }
 
+/* Copy the input of each rank to one output of the root, in rank order. `outputs` is empty on other
+ * ranks. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
                                const c10d::GatherOptions &opts)
 {
@@ -139,6 +144,8 @@ inline WorkRef Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
         to.stored());
 }
 
+/* Copy one input of the root to the output of each rank, in rank order. `inputs` is empty on other
+ * ranks. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                 const c10d::ScatterOptions &opts)
 {
@@ -169,6 +176,8 @@ inline WorkRef Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
         stored(to));
 }
 
+/* Reduce the list of inputs of all ranks, of which rank r gets tensor r as its output. Tensors may
+ * differ in size. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                        const c10d::ReduceScatterOptions &opts)
 {
@@ -203,6 +212,8 @@ inline WorkRef Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &i
         stored(to));
 }
 
+/* Send input r to rank r, and receive output r from it. Tensors may differ in size. Returns the
+ * Work, or nullptr (submit()). */
 inline WorkRef Backend::alltoall(Tensors &outputs, Tensors &inputs,
                                  const c10d::AllToAllOptions &opts)
 {
@@ -273,6 +284,7 @@ inline WorkRef Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tenso
 }
 
 #if TWILL_TORCH_VERSION >= 201
+/* Run _allgather_base() for each pair of output and input. Returns one Work for all. */
 inline WorkRef Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                         const c10d::AllgatherOptions &opts)
 {
@@ -282,6 +294,7 @@ inline WorkRef Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensor
                 });
 }
 
+/* Run _reduce_scatter_base() for each pair of output and input. Returns one Work for all. */
 inline WorkRef Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                                         const c10d::ReduceScatterOptions &opts)
 {
@@ -291,11 +304,13 @@ inline WorkRef Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensor
                 });
 }
 
+/* Collect the works that begin from now on for endCoalescing(). Calls run as otherwise. */
 inline void Backend::startCoalescing()
 {
     coalesces_ = true;
 }
 
+/* Return a Work that is complete when all are that have begun since startCoalescing(). */
 inline WorkRef Backend::endCoalescing()
 {
     coalesces_ = false;

@@ -39,11 +39,13 @@ class Pending : public c10d::Work
         return done_.load(std::memory_order_acquire);
     }
 
+    /* Return whether this is complete and has not failed. */
     bool isSuccess() const override
     {
         return done_.load(std::memory_order_acquire) && error_ == nullptr;
     }
 
+    /* Return the error if this is complete and has failed, otherwise nullptr. */
     std::exception_ptr exception() const override
     {
         return done_.load(std::memory_order_acquire) ? error_ : nullptr;
@@ -54,6 +56,7 @@ class Pending : public c10d::Work
     {
     }
 
+    /* Return the tensors of the result at once. They have their values when this is complete. */
     Tensors result() override
     {
         return results;
@@ -66,6 +69,7 @@ class Pending : public c10d::Work
     bool wait(Milliseconds timeout = kNoTimeout) override;
 
 #if TWILL_TORCH_VERSION >= 201
+    /* Return the number that the constructor got. */
     uint64_t getSequencenumber() const override
     {
         return number_;
@@ -156,8 +160,8 @@ class Pending : public c10d::Work
     std::vector<Tensors> lists_; /* the results, if they are several lists */
     std::atomic<bool> done_{false};
     std::exception_ptr error_;
-    std::mutex future_mutex_;
-    FutureRef future_;
+    std::mutex future_mutex_; /* protects future_ */
+    FutureRef future_;        /* made by getFuture() */
     const uint64_t number_;
     const unsigned forks_ = fork_state().forks;
 };
@@ -239,9 +243,9 @@ class Joined : public Pending
 
   private:
     const std::vector<WorkRef> works_;
-    std::atomic<size_t> left_;
-    std::atomic<bool> failed_{false};
-    std::exception_ptr first_;
+    std::atomic<size_t> left_;        /* works that are not complete */
+    std::atomic<bool> failed_{false}; /* a work has failed */
+    std::exception_ptr first_;        /* its error */
 };
 
 } // namespace twill_torch

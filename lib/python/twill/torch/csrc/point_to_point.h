@@ -22,6 +22,7 @@ inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::
     return made;
 }
 
+/* Start to send the only tensor of a list to a rank, and return the Work. Throws for this rank. */
 inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
 {
     at::Tensor &tensor = only("send", tensors);
@@ -56,6 +57,8 @@ inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> rank
     return note(made);
 }
 
+/* Start to receive the only tensor of a list from a rank, and return the Work. Throws for this
+ * rank. */
 inline WorkRef Backend::recv(Tensors &tensors, int from, int tag)
 {
     if (from < 0 || from >= size_ || from == rank_)
@@ -63,6 +66,7 @@ inline WorkRef Backend::recv(Tensors &tensors, int from, int tag)
     return receive(tensors, tag, {from}, "recv");
 }
 
+/* Start to receive the only tensor of a list from any other rank, which the Work then names. */
 inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
 {
     std::vector<int> others;

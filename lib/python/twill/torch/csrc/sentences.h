@@ -75,6 +75,8 @@ class Message : public Pending
     bool late = false; /* it has failed, but its memory is in use */
 
   protected:
+    /* Wait until the message is complete. Throws if it is not within `timeout`, which kNoTimeout
+     * makes unlimited. */
     void block(Milliseconds timeout) override
     {
         block_in(messages, this, timeout);
@@ -118,12 +120,14 @@ class Messages : public std::enable_shared_from_this<Messages>
             thread_.join();
     }
 
+    /* Return whether this is a forked child of the process that made the job. */
     bool forked() const
     {
         return job_->forked();
     }
 
-    /* Start a message. A thread then makes progress until it is complete. */
+    /* Start a message. A thread then makes progress until it is complete. If the communicator has
+     * failed, the message ends with that error. Throws only in a forked child. */
     void submit(const MessageRef &message);
     /* Wait until a message is complete, and make progress meanwhile. Does not throw its error.
      * After the timeout throws another one, and the message continues. */
@@ -193,6 +197,7 @@ class Messages : public std::enable_shared_from_this<Messages>
         explicit Hold(Messages &messages) : of(&messages), lock(messages.mutex_)
         {
         }
+        /* Do what release() does. thread_main() sets `of` to nullptr if Messages has ended. */
         ~Hold()
         {
             if (of != nullptr)
@@ -223,15 +228,15 @@ class Messages : public std::enable_shared_from_this<Messages>
 
     std::shared_ptr<Job> job_;
     std::mutex mutex_;
-    std::vector<std::pair<MessageRef, std::exception_ptr>> ended_;
+    std::vector<std::pair<MessageRef, std::exception_ptr>> ended_; /* that Hold completes */
     std::condition_variable changed_;
-    std::list<MessageRef> sent_, wanted_;
+    std::list<MessageRef> sent_, wanted_; /* sends in progress, receives without a frame yet */
     std::list<Kept> kept_;
-    std::vector<Peer> peers_;
+    std::vector<Peer> peers_; /* by rank of the job */
     std::thread thread_;
-    std::atomic<int> waiters_{0};
+    std::atomic<int> waiters_{0}; /* threads in finish() */
     bool has_thread_ = false, asleep_ = false, stopped_ = false;
-    std::exception_ptr broken_;
+    std::exception_ptr broken_; /* why all messages fail, once twill has failed */
 };
 
 inline twill_status Messages::start_send(Message &message)

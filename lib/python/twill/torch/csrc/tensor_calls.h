@@ -18,6 +18,8 @@ inline std::function<void()> stored(const Flat &flat)
     return [flat] { flat.store(); };
 }
 
+/* Copy one tensor of the root, number opts.rootTensor, to all tensors of every rank. Returns the
+ * Work, or nullptr (submit()). */
 inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
     static const char call[] = "broadcast";
@@ -34,6 +36,8 @@ inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions
         root == rank_ && tensors.size() == 1 ? nullptr : stored_in_all(flat, tensors));
 }
 
+/* Reduce the tensors of all ranks, which all get the result. Several tensors of a rank are combined
+ * first. Sparse tensors are only added. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
     static const char call[] = "allreduce";
@@ -130,6 +134,8 @@ inline WorkRef Backend::allreduce_coalesced(Tensors &tensors,
                   copied ? std::function<void()>(store) : nullptr);
 }
 
+/* Reduce the one tensor of each rank to that of the root. On other ranks it stays as it is. Returns
+ * the Work, or nullptr (submit()). */
 inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 {
     static const char call[] = "reduce";
@@ -150,6 +156,8 @@ inline WorkRef Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts
         root == rank_ ? stored(flat) : nullptr);
 }
 
+/* Copy the input of each rank, in rank order, to the output, which is as large as all inputs.
+ * Throws for other sizes or types. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
                                         const c10d::AllgatherOptions &opts)
 {
@@ -171,6 +179,8 @@ inline WorkRef Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
         stored(to));
 }
 
+/* Reduce the inputs of all ranks, of which each rank gets its equal part as output. Throws for
+ * other sizes or types. Returns the Work, or nullptr (submit()). */
 inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                                              const c10d::ReduceScatterOptions &opts)
 {
@@ -252,6 +262,9 @@ inline WorkRef Backend::alltoall_of_equal(at::Tensor &output, at::Tensor &input,
         stored(to));
 }
 
+/* Send each rank its part of the input, and receive a part of the output from each. Splits are
+ * numbers of rows for each rank, and without any, all parts are equal. Returns the Work, or nullptr
+ * (submit()). */
 inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
                                       std::vector<int64_t> &output_splits,
                                       std::vector<int64_t> &input_splits,
@@ -274,6 +287,8 @@ inline WorkRef Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
         stored(to));
 }
 
+/* Wait until all ranks have called it. Returns the Work, or nullptr for a blocking call that is
+ * complete (submit()). */
 inline WorkRef Backend::barrier(const c10d::BarrierOptions &opts)
 {
     return submit(c10d::OpType::BARRIER, "barrier", opts, {}, {},

@@ -255,6 +255,7 @@ class Flat
             copy_ = at::empty(tensor.sizes(), tensor.options());
     }
 
+    /* Return the address of the block, which is a copy's if copied(). */
     uint8_t *data() const
     {
         return bytes_of(flat());
