@@ -132,7 +132,8 @@ static bool applies(const struct twill_world *world, const struct twill_shape *s
     return does;
 }
 
-/* Append the steps of the shape's collective over the levels that its parameters name. */
+/* The emit() of a twill_algorithm. Append this rank's steps of the shape's collective, composed of
+ * the levels that the shape's parameters name. */
 static void emit(struct twill_emitter *e, const struct twill_shape *shape)
 {
     struct twill_level_choice choice[TWILL_MAX_LEVELS];

@@ -38,7 +38,8 @@ struct twill_bench_statistics {
 /* Return statistics of n >= 1 samples, which are sorted in place. p99 is the nearest rank. */
 struct twill_bench_statistics twill_bench_statistics(double *samples, size_t n);
 
-/* Format a number in `width` characters, with fewer decimals the larger it is, as in nccl-tests. */
+/* Write a number to `text` in `width` characters, as nccl-tests does. It has fewer decimals the
+ * larger it is, and an exponent if its digits do not fit. */
 void twill_bench_format_number(double value, int width, char *text, size_t bytes);
 
 /* The energy that all machines of the job used in the timed calls (--energy). */

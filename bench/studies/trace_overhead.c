@@ -94,7 +94,7 @@ static double processor_now(void)
 
 /* Play the backward pass, in which the set begins to reduce each tensor after its layer, wait for
  * the set, and play the forward pass. Begins with a barrier. Stores the seconds and the processor
- * time as sample `step`. Returns false after an error, which is printed. */
+ * time as sample `step` of the side. Returns false after an error, which is printed. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
     const struct twill_bench_list *list = &o->list;

@@ -57,10 +57,10 @@ static void notify_one(struct twill_detector *detector, uint32_t peer, size_t by
     }
 }
 
-/* Send the notification in detector->out, a body of `bytes`, to the ranks that lack it, over at
- * most NOTIFY_WIDTH new connections at a time. Waits for nothing. Begins with the rank after this
- * one, so that ranks begin with different ones. Returns false when all have it, else true, with
- * detector->polls[0 .. *waiting-1] set to the connections to wait for. */
+/* Send the notification in detector->out, a body of `bytes`, to the live ranks that lack it, over
+ * at most NOTIFY_WIDTH new connections at a time. Waits for nothing. Begins with the rank after
+ * this one, so that ranks begin with different ones. Returns false when all live ranks have it.
+ * Else returns true and sets detector->polls[0 .. *waiting-1] to the connections to wait for. */
 static bool notify_some(struct twill_detector *detector, size_t bytes, size_t *waiting)
 {
     size_t active = 0;

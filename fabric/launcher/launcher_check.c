@@ -17,7 +17,8 @@ struct check_words {
     size_t count, most;
 };
 
-/* Add a word, and unless it is NULL a second one that belongs to it. */
+/* Add `word` to the list, and then `value` unless that is NULL. The strings are not copied. What
+ * does not fit into the list is left out. */
 static void add_check_words(struct check_words *words, const char *word, const char *value)
 {
     for (const char *one = word; one && words->count + 1 < words->most;

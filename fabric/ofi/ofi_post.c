@@ -153,7 +153,8 @@ static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
 }
 
 /* Send a header and the payload, or NULL, as one message of at most 256 bytes with fi_tinject().
- * Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a negative status. */
+ * Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a twill_status, which
+ * is negative, with its message in *error. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)

@@ -84,8 +84,8 @@ static void shared_endpoint_close(struct twill_common *common)
     free(endpoint);
 }
 
-/* Take the lock and drop the registrations that overlap this memory, or all if `start` is NULL. One
- * in use is ended by its last user. */
+/* The forget() of a struct twill_common. Take the lock and drop the registrations that overlap this
+ * memory, or all if `start` is NULL. One in use is freed by its last user. */
 static void shared_endpoint_forget(struct twill_common *common, const void *start, size_t bytes)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;

@@ -25,7 +25,8 @@ enum twill_share_cause {
 };
 
 /* A peer to exchange files with, as known from the bootstrap exchange. An entry of the array that
- * the caller of the exchange owns. The exchange writes all but the first three members. */
+ * the caller of the exchange owns. The caller sets the first three members, `socket` to -1 and the
+ * rest to 0. The exchange writes all but the first three members. */
 struct twill_fd_passing_peer {
     uint32_t rank;
     uint64_t name;     /* last part of its socket's name */

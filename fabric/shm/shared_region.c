@@ -15,7 +15,9 @@
 
 #define SHARE_RANK_NAME(share, rank) TWILL_RANK_NAME((share)->oob->job, rank)
 
-/* A rank's part of the first exchange: its host and socket. */
+/* A rank's part of the first exchange, which has its host and socket. Part of struct share, where
+ * own_info is that of this rank and info[] has those of all. `cause` is TWILL_SHARE_FINE, or why
+ * the rank cannot share with other processes. */
 struct share_info {
     struct twill_host host;
     uint64_t name, key; /* name and secret of its socket */

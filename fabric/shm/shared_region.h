@@ -53,11 +53,13 @@ twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint
                                      const struct twill_shm_region_given *given,
                                      const struct twill_shm_region_placer *placer,
                                      struct twill_oob_batch *batch, struct twill_error *error);
-/* Agree who shares. *why is NULL if each label's ranks can. Otherwise (containers, namespaces) each
- * rank r of a label that cannot is alone with label[r] = r, other labels become the lowest rank
- * that has them, and *why, a text of the region, gives the reason. All ranks get the same result.
- * Fails with TWILL_ERR_MISMATCH if sizes differ, or TWILL_ERR_TIMEOUT if a rank waited in vain.
- * Threads of one process keep a mapping alive until the last of them closes. */
+/* Find from the results in the batch who shares, without communication. All ranks find the same. If
+ * the ranks of each label can share, *why is NULL and label[] is unchanged. Otherwise (containers,
+ * namespaces) each rank r of a label that cannot is alone with label[r] = r, other labels become
+ * the lowest rank that has them, and *why, a text of the region, gives the reason. Fails with
+ * TWILL_ERR_MISMATCH if sizes of a label's ranks differ, or TWILL_ERR_TIMEOUT if a rank waited in
+ * vain. The caller then still closes the region. Threads of one process keep a mapping alive until
+ * the last of them closes. */
 twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t *label,
                                        const char **why, struct twill_error *error);
 /* Close a region, which may be NULL, in any state. If the second exchange has failed and other

@@ -52,7 +52,7 @@ void twill_tcp_records_begin(struct twill_tcp_records *r, int fd,
     twill_seal_start(&r->in.seal, &session->key, !session->caller, r->how->aes);
 }
 
-/* Return the CRC32C of the head of a record without the field that holds it. */
+/* Return the CRC32C of the head of a record up to its last member `head`, which holds this. */
 static uint32_t crc_of_head(const struct twill_tcp_records *r,
                             const struct twill_tcp_record_head *head)
 {

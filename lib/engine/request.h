@@ -153,7 +153,9 @@ struct twill_run_layout {
     unsigned store_flags; /* TWILL_KERNEL_STREAM if stores to the caller's DST bypass the caches */
 };
 
-/* The buffers of a rank of the node, which may be this one, in one run. They lie in its request. */
+/* The buffers of a rank of the node, which may be this one, in one run. They lie in its request.
+ * at[] is NULL for a side that is not accessed. region[] is NULL if this rank has not attached the
+ * side, such as for its own memory and for heaps. */
 struct twill_peer_buffers {
     unsigned char *at[TWILL_SIDES]; /* address here or, if plan->fetches, in the peer's process */
     uint64_t address[TWILL_SIDES];  /* in the peer's process, as published */

@@ -235,7 +235,8 @@ enum twill_mpi_why twill_mpi_bind_barrier(const struct twill_mpi_call *call,
     return TWILL_MPI_WHY_TAKEN;
 }
 
-/* Shape of a collective with one shard on one side and all shards, the whole, on the other. */
+/* Shape of a collective with one shard on one side and all shards, the whole, on the other. It is
+ * an allgather, gather or scatter, or the v form of one. Passed by value. */
 struct move_shape {
     bool gathers; /* shards are sent and the whole is received, not the reverse */
     bool rooted;  /* only the root has the whole */

@@ -60,7 +60,8 @@ static twill_status check_tensor(struct twill_gradients *set, const twill_tensor
     return TWILL_OK;
 }
 
-/* Return TWILL_OK, or TWILL_ERR_ARGUMENT if a tensor's name or memory is registered already. */
+/* Return TWILL_OK, or TWILL_ERR_ARGUMENT with the set's message if the name of a tensor is
+ * registered already, or its gradient overlaps another in memory. */
 static twill_status check_new(struct twill_gradients *set, const twill_tensor *tensor)
 {
     const unsigned char *own = tensor->gradient;

@@ -376,8 +376,8 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
     return status;
 }
 
-/* Return whether a bucket is complete, and deliver it then. Do not deliver in a late set, where the
- * caller may be computing the next gradient in the same memory. */
+/* Return whether bucket b is complete in step `step`. If so, also deliver it, except in a late set,
+ * where the caller may be computing the next gradient in the same memory. */
 static bool test_bucket(struct twill_gradients *set, uint32_t b, uint64_t step)
 {
     struct twill_bucket *bucket = bucket_of_step(set, b, step);

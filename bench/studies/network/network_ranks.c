@@ -60,7 +60,7 @@ struct network_lane {
     struct network_job *job;
     uint32_t rank, lane;
     uint64_t work; /* picoseconds that the core has worked and that have not passed yet */
-    struct network_post *posted; /* the sends and receives since the last WAIT */
+    struct network_post *posted; /* receives and large sends since the last WAIT */
     uint32_t count;              /* of `posted` */
     uint64_t received;           /* picoseconds of work for the posted receives once they arrive */
 };

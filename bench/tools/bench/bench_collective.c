@@ -159,8 +159,8 @@ void twill_bench_fill_src(const struct twill_bench_subject *subject, struct twil
 }
 
 /* Return the rank whose values shard `shard` of the result must have, or -1 if they are reduced
- * from those of all ranks. Either way set *first to the position of the shard's first element among
- * the values of that rank, or of each rank. */
+ * from those of all ranks. Either way set *first to the position of the shard's first element in
+ * the sequence of values of that rank, or of each rank (twill_bench_fill()). */
 static int element_source(const struct twill_bench_subject *subject, int shard, uint64_t *first)
 {
     const struct twill_bench_facts *facts = subject_facts(subject);

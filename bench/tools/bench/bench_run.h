@@ -147,7 +147,8 @@ void twill_bench_print_places(FILE *out, const struct twill_bench_run *run);
 /* Find the counters of each machine (--energy), and set run->meters. It is no failure if there are
  * none. `places` must be known. Collective over world. */
 twill_status twill_bench_energy_open(struct twill_bench_run *run);
-/* Read the counters before the barrier with which the timed calls begin. */
+/* Read the counters into *from, before the barrier with which the timed calls begin. Without
+ * --energy or a meter, or after a failure, from->known is false. */
 void twill_bench_energy_begin(struct twill_bench_run *run, struct twill_energy_reading *from);
 /* Read the counters after the calls and set *energy to that of all machines, which is known only if
  * it is of each machine. Without --energy its `machines` is 0. Collective. */

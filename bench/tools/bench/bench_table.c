@@ -38,8 +38,9 @@
     }
 COLUMN_VALUES(COLUMN_VALUE)
 
-/* A column of the table, in a constant table. value() returns its value for a measurement, or NAN
- * if unknown. */
+/* A column of the table, in a constant struct column_group. `title` and `unit` are its two lines of
+ * head, and `csv` is its name in CSV. value() returns its value for a measurement, or NAN if
+ * unknown. `whole` prints that without decimals. */
 struct column {
     const char *title, *unit, *csv;
     int width;

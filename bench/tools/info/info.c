@@ -140,8 +140,9 @@ struct placement_request {
     bool user, library;
 };
 
-/* Return the value of TWILL_MEMORY in the context, which is its default if it is not set, and what
- * it binds. The value is "?" if the context lists no such variable. */
+/* Return the value of TWILL_MEMORY in the context, which is its default if it is not set. Also
+ * return whether it has ":bind" before its comma, for memory of the user, and after it, for memory
+ * of the library. The value is "?" if the context lists no such variable. */
 static struct placement_request find_placement_request(twill_context *context)
 {
     struct placement_request placement_request = {"?", false, false};

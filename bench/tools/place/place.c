@@ -25,7 +25,8 @@ enum {
 enum { PLACE_RESULT, PLACE_LEFT, PLACE_RIGHT, PLACE_ARRAYS };
 enum { PLACE_KINDS = 3 };
 
-/* The command line. Bytes are those of each array of a rank, threads are those of a rank. */
+/* The command line, part of struct place_run. Bytes are those of each array of a rank, threads are
+ * those of a rank. */
 struct place_options {
     size_t bytes, repeats, threads;
     const char *plot; /* file, or NULL */

@@ -149,7 +149,8 @@ int preflight_print_json(const struct preflight *all, FILE *out);
  * 1 warning" behind either if there is one. */
 void preflight_title(const struct preflight *all, char *text, size_t bytes);
 
-/* The task of preflight_collect(), from the command line of twill-check. */
+/* The task of preflight_collect(), from the command line of twill-check. If `json` is set, JSON is
+ * printed instead of the page, or written to json_file before the page is printed. */
 struct preflight_request {
     const char *launcher; /* path of twillrun */
     const char *worker;   /* path of this program, here and on other hosts */

@@ -468,9 +468,9 @@ static void report_path_mtu(const struct look *look, int to)
             there->name, mtu, (long long)least);
 }
 
-/* Add a warning if the MTU of this host's interface differs from the usual one. Add one for each
- * host to which the path has a smaller MTU than the interfaces at its ends. Returns whether the
- * usual MTU is known. */
+/* Add a warning if the MTU of this host's interface is not look->usual->mtu, the most frequent one
+ * of all hosts. Add one for each host to which the path has a smaller MTU than the interfaces at
+ * its ends. Returns whether the MTU of any host is known. */
 static bool look_at_mtu(const struct look *look, const struct preflight_facts *facts)
 {
     if (facts->interface_mtu > 0 && facts->interface_mtu != look->usual->mtu)

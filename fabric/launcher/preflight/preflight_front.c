@@ -190,7 +190,8 @@ static void await_replies(struct preflight_front *front, uint64_t time_ns)
     }
 }
 
-/* Start a twillrun for each host. Returns false after a message. */
+/* Start, for each host, a twillrun on this host that runs this program there as the agent. Returns
+ * false, after a message, if one cannot be started. preflight_programs_end() ends the others. */
 static bool start_agents(struct preflight_front *front)
 {
     for (int i = 0; i < front->all->hosts; i++) {

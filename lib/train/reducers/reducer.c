@@ -390,8 +390,9 @@ static twill_status advance_update(struct twill_reducer *reducer)
     return collect_gathers(reducer);
 }
 
-/* Collect complete reductions, advance updates and start what is ready. Returns TWILL_OK, also if
- * there is nothing to do, or the error. After an error the caller ends the reducer. */
+/* Collect complete reductions, advance updates and start what is ready, without waiting. Returns
+ * TWILL_OK, also if there is nothing to do, or the error. After an error the caller ends the
+ * reducer. */
 static twill_status advance(struct twill_reducer *reducer)
 {
     TWILL_TRY(NULL, collect(reducer));

@@ -115,7 +115,9 @@ static bool reads_peers(struct twill_bench_calibration *c)
     return false;
 }
 
-/* A context with a choice of algorithms, and its buffers, a variable of measure_together(). */
+/* A context with a choice of algorithms (TWILL_ALGORITHM), its communicator and its buffers from
+ * twill_alloc(). A variable of measure_together(), set by begin_session(). end_session() frees what
+ * it has. */
 struct calibration_session {
     twill_context *context;
     twill_comm *comm;

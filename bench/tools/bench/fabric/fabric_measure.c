@@ -189,7 +189,8 @@ static unsigned char pattern(int from, size_t slot, size_t at)
 }
 
 /* Send known bytes in a window, which is shorter if buffers are few. Sets *wrong on all ranks to
- * the number of bytes that arrived wrong on any. Collective. */
+ * the number of bytes that arrived wrong on all ranks together. Returns TWILL_OK, also if bytes are
+ * wrong, or the error of a call. Collective. */
 static twill_status check_bytes(struct fabric_run *run, size_t bytes, long long *wrong)
 {
     struct fabric_flow flow = fabric_flow(run);
@@ -230,7 +231,8 @@ static twill_status exchange_once(struct fabric_run *run, size_t bytes, size_t t
 }
 
 /* Set *seconds on all ranks to the time of an exchange_once() with `turns` rounds of computing, the
- * mean over `iterations` exchanges and both ranks. Collective. */
+ * mean over both ranks and the `iterations` exchanges after the warmups. Ranks without a peer only
+ * wait for those two. Collective. */
 static twill_status time_exchanges(struct fabric_run *run, size_t bytes, size_t turns,
                                    size_t iterations, double *seconds)
 {

@@ -151,8 +151,9 @@ static twill_status check_once(struct twill_bench_run *run, const struct twill_b
 }
 
 /* Check steps as often as -c says, until one has wrong elements. Counts those of each tensor in
- * run->step[], with the sum after the last, and wrong tensors in run->results.failures. Wrong
- * elements are no error of the status. Zeroes the buffers. */
+ * run->step[], with the sum after the last, and adds the number of wrong tensors to
+ * run->results.failures. Returns TWILL_OK, also if elements are wrong, or the error of a call.
+ * Zeroes the buffers, but not after an error. Collective. */
 static twill_status check_list(struct twill_bench_run *run, const struct twill_bench_subject *like)
 {
     size_t keys = run->list.keys;

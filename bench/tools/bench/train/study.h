@@ -25,7 +25,8 @@ struct twill_study_step {
 size_t twill_study_rank_batch(bool strong, size_t ranks, size_t batch);
 /* Return the samples of all ranks together in a step. In strong scaling it is the batch. */
 size_t twill_study_total_batch(bool strong, size_t ranks, size_t batch);
-/* Return how many steps, and synchronisations, an epoch of `samples` has. */
+/* Return the number of steps in an epoch, each of which has one synchronisation. It is `samples`
+ * divided by the samples of all ranks in a step (twill_study_total_batch()), rounded up. */
 size_t twill_study_steps(const struct twill_study_step *step, size_t samples);
 
 /* Return the samples per second of all ranks, or 0 if the time of the step is unknown. */
@@ -136,8 +137,10 @@ enum twill_parsed twill_study_parse(struct twill_study_options *options, int arg
                                     bool speak);
 
 /* Select the first `ranks` ranks of the job for the next rows. study->run.comm is then their
- * communicator, and study->play.set their gradient set. Other ranks get a communicator of the rest
- * and no set. Begins with twill_study_close(). Collective over the job. */
+ * communicator, and study->play.set their gradient set. If the pattern with a root was requested,
+ * they also get study->model, zeroed. Other ranks get a communicator of the rest and no set.
+ * run.rank and run.size are those of the communicator. Begins with twill_study_close(), which the
+ * caller calls again at the end, also after a failure. Collective over the job. */
 twill_status twill_study_open(struct twill_study *study, size_t ranks);
 /* Destroy the set, memory and communicator that twill_study_open() made, if there are any. */
 void twill_study_close(struct twill_study *study);

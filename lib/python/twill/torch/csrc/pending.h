@@ -82,8 +82,9 @@ class Pending : public c10d::Work
         resolve(seal(std::move(error)));
     }
 
-    /* Store the error, which is nullptr on success, and mark this as complete. Returns the future,
-     * to be completed by resolve(), or nullptr if getFuture() has not been called. */
+    /* Store the error, which is nullptr on success, end the profiler's record, and mark this as
+     * complete. Returns the future, to be completed by resolve(), or nullptr if getFuture() has not
+     * been called. */
     FutureRef seal(std::exception_ptr error);
 
     /* Do the second half of complete(), which runs the callbacks of the future. */
