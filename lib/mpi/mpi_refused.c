@@ -153,7 +153,8 @@ static void each_adopted(void (*visit)(struct twill_mpi_comm *comm, void *user),
                 visit(c, user);
 }
 
-/* A notice of a refused call, with the rank in MPI_COMM_WORLD that sent it. */
+/* A notice of a refused call, with the rank in MPI_COMM_WORLD that sent it. A variable of
+ * twill_mpi_refusals_read(). */
 struct received_notice {
     struct twill_mpi_notice notice;
     int from;

@@ -20,7 +20,8 @@ struct form_row {
     uint64_t ns[2];            /* of calls run by twill, of calls passed on */
     uint64_t bytes;            /* that ranks contributed */
 };
-/* What one rank counted, or the sums of all. The last three members are of MPI_Alloc_mem(). */
+/* The counts of one rank, or the sums of all ranks. Part of struct mpi_report. The last three
+ * members are of MPI_Alloc_mem(). */
 struct sums {
     struct form_row row[KIND_COUNT][FORM_COUNT];
     uint64_t fates[TWILL_MPI_FATE_COUNT];

@@ -208,7 +208,8 @@ static bool in_order(MPI_Datatype type, const struct twill_mpi_type *found)
     return same;
 }
 
-/* How a type was made: the number of arguments of each kind, and by which function. */
+/* How a type was made: the number of arguments of each kind, and by which function. A variable of
+ * its user, which find_envelope() fills in. */
 struct envelope {
     MPI_Count integers, addresses, counts, types;
     int combiner;

@@ -61,7 +61,8 @@ void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, cha
 enum twill_mpi_why { TWILL_MPI_REASONS(TWILL_MPI_REASON) TWILL_MPI_WHY_COUNT };
 #undef TWILL_MPI_REASON
 
-/* One end, sending or receiving, of a collective call, as the program gave it. */
+/* One end, sending or receiving, of a collective call, as the program gave it. Part of a
+ * twill_mpi_call. */
 struct twill_mpi_end {
     const void *buffer;
     MPI_Count count;             /* elements, or 0 if there are counts */
@@ -91,7 +92,8 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
 /* --- functions that the MPI below or its header may lack: of MPI 4 and later, and MPIX -------- */
 
 typedef void twill_mpi_function(void);
-/* A function that the MPI below may lack. It is looked up at its first use, by any thread. */
+/* A function that the MPI below may lack, an entry of twill_mpi.newer. It is looked up at its first
+ * use, by any thread. */
 struct twill_mpi_newer {
     _Atomic bool known;                   /* it has been looked up */
     twill_mpi_function *_Atomic function; /* NULL if the MPI lacks it */
@@ -115,7 +117,8 @@ TWILL_EXPORTED int MPIX_Comm_revoke(MPI_Comm comm);
 
 #define TWILL_MPI_TAG_REFUSED 1 /* tag of notices on `shadow` */
 
-/* Message by which a rank informs the others that the MPI refused one of its calls. */
+/* Message by which a rank informs the others that the MPI refused one of its calls. It is part of
+ * the rank's twill_mpi_refusal, from which it is sent on `shadow`. */
 struct twill_mpi_notice {
     int number; /* of the communicator */
     int call;   /* index of the call on that communicator, from 1 */
@@ -201,7 +204,7 @@ bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 #undef TWILL_MPI_FATE
 
-/* A range of message sizes. */
+/* A range of message sizes for which a call is faster in the MPI below than in twill. */
 struct twill_mpi_range {
     uint32_t least, most; /* bytes, both included; both are 0 if there is no range */
 };
@@ -298,7 +301,8 @@ enum twill_mpi_class {
     TWILL_MPI_TEXT   /* characters and all others that cannot be reduced */
 };
 
-/* What twill needs to know of an MPI type. Constant once made. */
+/* The properties of an MPI type that twill needs. They are in the table if the type is predefined,
+ * otherwise in an attribute of the type or in a variable of the caller. Constant once made. */
 struct twill_mpi_type {
     MPI_Count size, extent, true_lb; /* bytes, as MPI defines them */
     enum twill_mpi_class class;
@@ -350,7 +354,8 @@ struct twill_mpi_operations {
     unsigned kept;          /* number of slots that persistent requests use */
     struct twill_mpi_operation slot[TWILL_MPI_OPERATIONS];
 };
-/* The twill equivalent of an MPI type and operation, which the function that binds a call finds. */
+/* The twill equivalent of an MPI type and operation, in a variable of the function that binds a
+ * call. twill_mpi_reduction_find() fills it in. */
 struct twill_mpi_reduction {
     twill_type type;
     twill_op op;
@@ -524,15 +529,16 @@ void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
 bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
 
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */
-/* Counts of one collective in one form, for the report. Any thread adds to them. */
+/* Counts of one collective in one form, for the report. An entry of twill_mpi.tally, to which any
+ * thread adds. */
 struct twill_mpi_tally {
     _Atomic uint64_t calls[TWILL_MPI_WHY_COUNT];
     _Atomic uint64_t ticks[2]; /* taken, passed on; counted, like bytes, for a report only */
     _Atomic uint64_t bytes;    /* contributed by this rank */
 };
-/* Counts for MPI_Alloc_mem(), for the report. `allocations` is the number of calls that got memory
- * from twill, and `bytes` what they got in all. `refused` counts the calls for which twill had no
- * memory, so that the MPI allocated. */
+/* Counts for MPI_Alloc_mem(), for the report. Part of twill_mpi. `allocations` is the number of
+ * calls that got memory from twill, and `bytes` what they got in all. `refused` counts the calls
+ * for which twill had no memory, so that the MPI allocated. */
 struct twill_mpi_memory {
     _Atomic uint64_t allocations, bytes, refused;
     _Atomic uint64_t out; /* allocations of twill that the program has not yet freed */
@@ -604,7 +610,8 @@ static inline void twill_mpi_completed(const struct twill_mpi_comm *comm)
         twill_mpi_progress_windows(comm);
 }
 
-/* The start of a call in ticks of twill_ticks(), or 0 if there is no report. */
+/* The start of a call in ticks of twill_ticks(), or 0 if there is no report. A variable of the
+ * entry point. */
 struct twill_mpi_clock {
     uint64_t ticks;
 };

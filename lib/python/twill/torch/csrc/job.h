@@ -108,7 +108,8 @@ class Rendezvous
 
 using Mutex = std::recursive_mutex;
 
-/* State that a forked child has separately from its parent. */
+/* State that a forked child has separately from its parent. A process has one, that of
+ * fork_state(). */
 struct ForkState {
     Mutex *creation = new Mutex; /* a thread of the parent may hold the parent's mutex */
     unsigned forks = 0;          /* forks that led to this process */

@@ -12,7 +12,8 @@
 namespace twill_torch
 {
 
-/* Type and count of a tensor's elements for reductions. A complex number counts as two numbers. */
+/* Type and count of a tensor's elements for reductions, as elements_of() returns them. A complex
+ * number counts as two numbers. */
 struct Elements {
     twill_type type;
     size_t count;
