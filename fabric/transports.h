@@ -33,7 +33,8 @@ twill_status twill_internode_offer(const struct twill_transport_params *params,
                                    struct twill_internode_choice *choice,
                                    struct twill_oob_batch *batch, struct twill_error *error);
 /* After the exchange, set params->internode to the transport between nodes that is best on the rank
- * where it is worst, equal on all ranks, or NULL. Writes the reason to `why`. */
+ * where it is worst, equal on all ranks. Sets it to NULL if no transport works on all ranks. Writes
+ * the reason to `why`. */
 void twill_internode_conclude(struct twill_transport_params *params,
                               struct twill_internode_choice *choice, char *why, size_t why_bytes);
 /* Set params->internode to the best transport between nodes for this rank alone, or NULL, and write

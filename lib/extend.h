@@ -60,8 +60,8 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
                                   struct twill_error *error);
 
 /* --- waits and progress ----------------------------------------------------------------------- */
-/* Return whether a request that was started and not waited for has completed, so that twill_wait()
- * would return at once. Any thread may ask. Nothing is advanced or claimed. */
+/* Return whether a request that was started and not waited for has completed or failed, so that
+ * twill_wait() would return at once. Any thread may ask. Nothing is advanced or claimed. */
 bool twill_extend_has_ended(twill_request *request);
 /* Advance the communicator, and others of its context, until done(of) is true, or once if `done` is
  * NULL. The wait times out when the timeout has passed without progress since *since (a

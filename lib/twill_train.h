@@ -103,7 +103,8 @@ typedef struct twill_gradients_options {
 } twill_gradients_options;
 
 /** \brief A tensor to be registered by twill_gradients_add(), twill_gradients_add_dense() or
- * twill_server_add(). */
+ * twill_server_add(), which copies the struct. A worker of a parameter server pushes `gradient` and
+ * pulls `parameters`. */
 typedef struct twill_tensor {
     const char *name; /**< unique in the set, not empty; copied */
     size_t count;     /**< elements, at least 1 */
@@ -114,7 +115,8 @@ typedef struct twill_tensor {
                            allocated until the set is destroyed. twill_gradients_check() compares
                            it. A set with an optimizer writes it, and provides it if this is NULL */
     int priority;     /**< ::TWILL_BUCKETS_BY_PRIORITY reduces lower numbers first. Usually the
-                           index, as the next forward pass needs the first layers first */
+                           index, as the next forward pass needs the first layers first. A
+                           parameter server does not read it */
     int uncompressed; /**< 1 if it is never compressed, as suits biases, norms and embeddings */
 } twill_tensor;
 

@@ -66,9 +66,9 @@ struct twill_group twill_group_node(const struct twill_emitter *e);
 /* Return true. It is the applies() of algorithms without conditions. */
 bool twill_applies_everywhere(const struct twill_world *world, const struct twill_shape *shape);
 
-/* Emit the schedule of one rank for a shape to which the algorithm applies, without checking it.
- * The caller frees it with twill_schedule_destroy(). Returns TWILL_OK, or TWILL_ERR_MEMORY with a
- * schedule of zeros. */
+/* Emit the schedule of one rank for a shape to which the algorithm applies, without
+ * twill_schedule_check() of the result. The caller frees it with twill_schedule_destroy(). Returns
+ * TWILL_OK, or TWILL_ERR_MEMORY with a schedule of zeros and *error set. */
 twill_status twill_schedule_emit_unchecked(struct twill_schedule *schedule,
                                            const struct twill_algorithm *algorithm,
                                            const struct twill_world *world, uint32_t rank,

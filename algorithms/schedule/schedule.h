@@ -149,7 +149,7 @@ _Static_assert(sizeof(struct twill_step) == 32, "two steps to a cache line");
 /* The schedule of a rank, constant from twill_schedule_emit() to twill_schedule_destroy(). */
 struct twill_schedule {
     struct twill_step *steps; /* all steps of lane 0, then all of lane 1, and so on */
-    uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of the first step of a lane */
+    uint32_t lane_first[TWILL_SCHEDULE_LANES + 1]; /* index of a lane's first step; then `count` */
     uint32_t lanes;
     uint32_t count;         /* number of steps */
     uint32_t shards;        /* shards of the message, 1 or one per rank */
@@ -157,7 +157,7 @@ struct twill_schedule {
     uint32_t tmp_blocks;    /* 0 or a multiple of `blocks` */
     uint32_t shared_blocks; /* 0 or a multiple of `blocks` */
     uint32_t most_posted;   /* largest number of messages posted in a lane between WAITs */
-    bool uses_imm;          /* a block has at most TWILL_IMM_BYTES */
+    bool uses_imm;          /* uses PUT_IMM or IMM, so a block has at most TWILL_IMM_BYTES */
     bool uses_peer_src;     /* accesses SRC of peers */
     bool uses_peer_dst;     /* accesses DST of peers */
     bool eager; /* ranks may end before others of their node have started; equal on a node */

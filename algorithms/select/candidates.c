@@ -152,7 +152,8 @@ static void set_limits(struct twill_candidate *c, const struct twill_world *worl
 /* Indices into steps_at of a size where latency dominates, and of one where bandwidth does. */
 enum { SMALL_STEP = 1, LARGE_STEP = 4 };
 
-/* The predicted times of a candidate, in picoseconds. Ranks exchange it as words. */
+/* The predicted times of a candidate, in picoseconds. An element of gathering->priced[], or a local
+ * variable. Ranks exchange it as words. */
 struct priced {
     /* if 1, the world is too large for the fields of a schedule, and nothing else is set */
     uint64_t unsupported;

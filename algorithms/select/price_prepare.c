@@ -462,10 +462,10 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
     return status == TWILL_PENDING ? prepare_unit(p, q, TWILL_PRICE_WORLD, steps) : status;
 }
 
-/* Prepare the pricing in the first way that is possible. The first is to simulate the world or one
- * node in about `steps` steps, which `is_long` skips, as one rank alone has more. Then come
- * extrapolations from smaller worlds, and last single ranks or more steps. Returns TWILL_PENDING if
- * no way is possible. */
+/* Prepare the pricing in the first possible way. The first is to simulate the world or a node in
+ * about `steps` steps, which `is_long` skips, as one rank has more. Then come extrapolations from
+ * smaller worlds, last single ranks or more steps. Returns TWILL_OK, TWILL_PENDING if no way is
+ * possible, or an error. */
 static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
                             uint64_t steps, bool is_long)
 {

@@ -155,7 +155,7 @@ struct twill_process {
 /* The order of events, as clocks of processes at their signals and starts. The checker owns it. */
 struct twill_checker_clocks {
     struct twill_snapshots *signal; /* [run][process] */
-    struct twill_snapshots *imm;    /* [run][process] */
+    struct twill_snapshots *imm;    /* [run][process] at its PUT_IMM */
     struct twill_snapshots *begin;  /* [run][process] of lane 0, one clock at the start */
     uint32_t *started; /* [runs * ranks] time of lane 0 at the start, 0 if not started */
 };

@@ -45,7 +45,8 @@ static struct twill_read *find_read(const struct twill_cells *m, const struct tw
     return NULL;
 }
 
-/* Return the index of an unused record of a read, or 0 if out of memory. */
+/* Return the index in m->read of an unused record of a read, or 0 if out of memory. The array
+ * m->read may move. */
 static uint32_t alloc_read(struct twill_cells *m)
 {
     uint32_t i = m->free;

@@ -30,7 +30,8 @@ struct twill_energy_counter {
     uint64_t number; /* of a reading that may still be discarded */
 };
 
-/* The counters of a machine and what they have counted. twill_energy_open() sets all of it. */
+/* The counters of a machine and what they have counted, in the caller's memory. twill_energy_open()
+ * sets all of it. It holds nothing open, so nothing is to be closed or freed. */
 struct twill_energy_meter {
     const char *kind;              /* "pm_counters", "rapl" or "hwmon" */
     char stamp[TWILL_ENERGY_PATH]; /* file that changes with each update, or "" if there is none */
@@ -39,7 +40,7 @@ struct twill_energy_meter {
     unsigned parts;                    /* parts that are measured, 1 << part each */
     double joules[TWILL_ENERGY_PARTS]; /* of each part since the first reading */
     double at;                         /* seconds at the last reading */
-    bool started;                      /* there was a reading, and all since then have succeeded */
+    bool started;                      /* the last reading succeeded, to compare the next with */
     unsigned gaps;      /* failed readings, after each of which some energy is not counted */
     char message[1024]; /* why the last function returned false */
 };

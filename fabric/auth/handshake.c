@@ -174,8 +174,8 @@ static enum twill_wire_moved hello_answer_read(struct twill_hello *hello, int fd
     return outcome;
 }
 
-/* Send the rest of a message without blocking. Returns TWILL_WIRE_DONE once all is sent, or
- * TWILL_WIRE_LATER if the socket takes no more now. If send() fails, sets hello->fault to
+/* Send a message from byte hello->done on, without blocking. Returns TWILL_WIRE_DONE once all is
+ * sent, or TWILL_WIRE_LATER if the socket takes no more now. If send() fails, sets hello->fault to
  * TWILL_FAULT_CLOSED and returns TWILL_WIRE_GONE. */
 static enum twill_wire_moved hello_send(struct twill_hello *hello, int fd, const void *message,
                                         size_t bytes)

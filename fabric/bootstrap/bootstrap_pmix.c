@@ -23,7 +23,7 @@
 #define PMIX_CONTACT_KEY "twill.card"
 
 /* libpmix, as load_pmix() opened it, with the functions that are used. Part of struct pmix_session,
- * or a local variable. */
+ * or a local variable. The owner closes `handle`. */
 struct pmix_library {
     void *handle;
     __typeof__(PMIx_Init) *init;

@@ -284,7 +284,8 @@ int twill_socket_connected(int fd)
 }
 
 /* If *address is "::ffff:1.2.3.4", the form of IPv4 on a dual-stack socket, set *address and
- * *length to 1.2.3.4, which is written into `storage`. Other addresses stay. */
+ * *length to 1.2.3.4 with the same port. That address is written into `storage`. Other addresses
+ * stay. */
 static void unmap(const struct sockaddr **address, socklen_t *length, struct sockaddr_in *storage)
 {
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)(const void *)*address;

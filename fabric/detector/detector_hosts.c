@@ -36,7 +36,8 @@ struct detector_peer_info {
 };
 
 /* Hosts to which a rank failed to connect, ascending, then UINT32_MAX, as it sends them to all. If
- * all entries are used, it has connected to no host after the last one. */
+ * all entries are used, it has connected to no host after the last one. Only the lowest rank of a
+ * host lists any. Part of struct twill_detector_opening. */
 struct omitted {
     uint32_t host[OMITTED];
 };

@@ -34,9 +34,9 @@ struct twill_detector_link {
 /* An incoming connection, over which a peer sends notifications. An entry of detector->caller. */
 struct twill_caller {
     int fd;
-    int64_t rank;      /* of the peer; -1: not authenticated */
-    uint64_t deadline; /* to authenticate, when places are short; of twill_now() */
-    struct twill_session session;
+    int64_t rank;                 /* of the peer; -1: not authenticated */
+    uint64_t deadline;            /* to authenticate, when places are short; of twill_now() */
+    struct twill_session session; /* proves its notifications once authenticated */
 };
 
 /* The handshake of an incoming connection that is not authenticated. Part of the detector. */

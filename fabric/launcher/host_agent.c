@@ -207,7 +207,8 @@ static bool find_host_address(const struct twill_host_job *job, char address[TWI
 
 /* Prepare the ranks of `job` on this host. Enter its working directory, set the variables of -x,
  * and make the folder of --elastic. If rank 0 is here, make its listener and standard input. Then
- * send READY. Returns true, or false after a message or if the pipe to twillrun is closed. */
+ * send READY. Returns true, or false after a message on standard error or if the pipe to twillrun
+ * is closed. */
 static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *job)
 {
     char address[TWILL_ADDRESS_TEXT] = "127.0.0.1", where[80] = "";

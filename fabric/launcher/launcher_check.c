@@ -38,7 +38,8 @@ static bool path_beside(char path[PATH_MAX], const char *launcher, const char *f
 }
 
 /* Add the options that all twillruns of the check need. A variable of -x is set here and passed by
- * its name, so that its value appears on no command line. */
+ * its name, so that its value appears on no command line. Variables for which there is no memory or
+ * no room are left out. */
 static void add_common(struct check_words *words, const struct twill_options *options)
 {
     add_check_words(words, "--agent", options->agent);

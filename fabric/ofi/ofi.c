@@ -136,7 +136,9 @@ static void ofi_await(const struct twill_transport *transport, uint32_t rank, ch
     pthread_mutex_unlock(&endpoint->lock);
 }
 
-/* Describe provider and domain that a communicator would use. Opens libfabric, not an endpoint. */
+/* Write to `text` the provider and the domain that a communicator would use, and why. Opens
+ * libfabric, not an endpoint. Returns TWILL_OK, or the error if libfabric or a provider is missing,
+ * with *error set. */
 static twill_status ofi_preview(const struct twill_transport_params *params, char *text,
                                 size_t bytes, struct twill_error *error)
 {

@@ -422,7 +422,8 @@ void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memo
 void twill_ofi_forget(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
 /* Set registrations.monitors to whether this library can notice that memory was unmapped, for which
  * it locks memory (ofi_locked.c). Only then does it keep registrations of memory that was not
- * declared by twill_alloc() or twill_register(). Sets registrations.locked_before to the bytes that
+ * declared by twill_alloc() or twill_register(). `monitors` is also false if no registrations are
+ * kept (registrations.caches). If it is true, registrations.locked_before becomes the bytes that
  * others in the process have locked. Locks none of the caller's memory. */
 void twill_ofi_monitor(struct twill_ofi_endpoint *endpoint);
 /* Release (twill_ofi_release()) the registrations of all posted requests of a communicator. */

@@ -290,8 +290,9 @@ static bool page_is_pinned(const struct twill_ofi_endpoint *endpoint, const unsi
     return false;
 }
 
-/* Set *made to a new persistent or cached registration that contains the range, and lock the memory
- * of the latter. Returns false if it must be registered for one request. */
+/* Set *made to a new registration that contains the range. It is persistent for declared memory,
+ * else cached, with its memory locked. Returns false, with nothing locked, if keeping registrations
+ * is off, impossible or fails. The caller then registers the range for one request. */
 static bool keep_registration(struct twill_ofi *t, const void *start, size_t bytes,
                               struct twill_ofi_registration **made)
 {

@@ -289,7 +289,7 @@ static twill_status rails_post(struct twill_transport *transport, struct twill_t
 }
 
 /* Progress all rails, and complete large messages whose chunks are complete. Returns how many
- * requests completed or moved data, or a negative status. */
+ * requests completed or moved data, or a negative status with *error set. */
 static int rails_progress(struct twill_transport *transport, struct twill_error *error)
 {
     struct rails *t = rails_from(transport);

@@ -115,7 +115,7 @@ struct twill_elsewhere {
 
 /* Publish *at, the collective or message of communicator at->comm that this rank waits for. `node`
  * is the node memory of any communicator, whose ranks then can read it. Call this again with a new
- * time while the rank waits, as readers ignore records that are some seconds old. */
+ * at->ticks while the rank waits, as readers ignore records that are some seconds old. */
 static inline void twill_node_be_elsewhere(struct twill_node *node,
                                            const struct twill_elsewhere *at)
 {

@@ -302,7 +302,8 @@ static enum twill_share_cause accept_pending(struct exchange *exchange)
     return TWILL_SHARE_FINE;
 }
 
-/* Close pending connections of other users, which could otherwise occupy all places silently. */
+/* Close pending connections from processes of other users (UIDs), which could otherwise occupy all
+ * places silently. */
 static void drop_other_users(struct exchange *exchange)
 {
     for (size_t i = exchange->pending_count; i-- > 0;) {

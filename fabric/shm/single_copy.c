@@ -24,11 +24,11 @@ struct twill_single_copy {
     struct negotiation *negotiation;                       /* until it is concluded */
 };
 
-/* The result of one rank's probe of each method, as it is sent to the others. */
+/* The result of one rank's probe of each single-copy method, as it is sent to the others. */
 struct probe_result {
-    uint8_t requested[METHODS]; /* not bool, as another rank may send any byte */
+    uint8_t requested[METHODS]; /* by the setting; not bool, as a rank may send any byte */
     uint8_t open[METHODS];      /* works to all ranks of its node */
-    uint32_t denied[METHODS];   /* the rank it failed with, or the own rank if it was not tried */
+    uint32_t denied[METHODS];   /* the rank it failed with; the own rank if not tried or opened */
     int32_t cause[METHODS];     /* errno */
 };
 

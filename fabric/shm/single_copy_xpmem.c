@@ -53,13 +53,13 @@ struct xpmem_library {
     int (*detach)(void *at);
 };
 
-/* Mapped pages of a peer, in the list of that peer until they are given up. */
+/* Pages of a peer that XPMEM has mapped here, in the list of that peer until they are given up. */
 struct twill_region {
     struct twill_region *next; /* most recently used first */
     uint64_t from;             /* address of the pages in the peer */
     size_t bytes;
-    unsigned char *at;
-    unsigned users;
+    unsigned char *at; /* address of the pages here */
+    unsigned users;    /* accesses under way; it is given up only without any */
 };
 
 /* Access to one peer, and the pages of it that are mapped. An element of xpmem->peer[]. */

@@ -79,7 +79,8 @@ struct twill_optimizer_norms {
 struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *kernels,
                                                    const struct twill_optimizer_step *step,
                                                    size_t count);
-/* Return the trust ratio by a whole tensor's norms, 1 if one is zero (as in the papers' code). */
+/* Return the trust ratio of LARS or LAMB by a whole tensor's norms, 1 if one is zero (as in the
+ * papers' code). */
 float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms);
 /* Return the sum of the squares of f32, f16 or bf16 elements in f64, for clipping and norms. It is
  * NaN or infinity if an element is. Elements are summed in 32 interleaved lanes for each of up to

@@ -29,8 +29,9 @@ TWILL_INLINE void put_code_i8(unsigned char *codes, size_t at, vector_f32 v)
 #define put_code_f8e5m2(codes, at, v) put_f8e5m2(codes, at, v, 0)
 #define fetch_code_f8e5m2(codes, at)  fetch_f8e5m2(codes, at, 0)
 
-/* Store prescale * src + residual of `count` elements to value[], and zeros behind them up to the
- * size of a block. Returns the bits of the largest magnitude. `residual` may be NULL. */
+/* Store prescale * src + residual of `count` elements to value[], where prescale is
+ * encoding->factor. Store zeros behind them up to the size of a block, encoding->format.elements.
+ * Returns the bits of the largest magnitude. `residual` may be NULL. */
 TWILL_INLINE uint32_t collect_values(const struct twill_encoding *encoding, float *value,
                                      const void *src, const float *residual, size_t count)
 {

@@ -182,9 +182,9 @@ twill_status twill_comm_look_for_death(struct twill_comm *comm, const uint32_t *
     return TWILL_OK;
 }
 
-/* Return TWILL_ERR_SYSTEM if a connection from one of ranks[n], which are awaited, is missing for
- * lack of a descriptor in this process. That is checked only for a transport that does not report
- * it itself (hides_shortage). Otherwise return TWILL_OK. */
+/* Return TWILL_ERR_SYSTEM if a connection from one of the `n` awaited ranks[] is missing for lack
+ * of a descriptor in this process. That is checked only for a transport that does not report it
+ * itself (hides_shortage). Otherwise return TWILL_OK. */
 static twill_status check_shortage(struct twill_comm *comm, const uint32_t *ranks, unsigned n)
 {
     char connection[160];

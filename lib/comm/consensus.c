@@ -280,8 +280,9 @@ static void count_out(struct twill_consensus *c, uint32_t from, uint32_t instanc
         twill_consensus_fail(c, value->by, false);
 }
 
-/* Return whether a rank is known to be dead. Its late decision is ignored. If it binds this rank,
- * the live ranks have accepted it and will propose it. If not, they may have decided otherwise. */
+/* Return whether a rank has failed and is dead, not only silent. Its late decision is ignored. If
+ * it binds this rank, the live ranks have accepted it and will propose it. If not, they may have
+ * decided otherwise. */
 static bool is_dead(const struct twill_consensus *c, uint32_t rank)
 {
     return has_failed(c, rank) && !twill_rank_set_has(c->own->set + words_of(c), rank);

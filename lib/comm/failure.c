@@ -150,7 +150,9 @@ struct early_look {
     twill_status status; /* TWILL_OK, or the error of the first that differs */
 };
 
-/* Compare an early message, and keep the first error in `user`, a struct early_look. */
+/* Compare the call of which an early message from rank `from` is a part with this rank's call of
+ * the same number. Keep the error in `user`, a struct early_look. Do nothing if an earlier message
+ * differed. */
 static void compare_early(void *user, uint32_t from, const struct twill_message_call *call)
 {
     struct early_look *look = user;

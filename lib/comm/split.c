@@ -240,9 +240,9 @@ struct rank_list {
     uint32_t *rank; /* [size] */
 };
 
-/* Copy ranks[] to named->rank[], and set named->self, with seen[] as zeroed scratch. Returns
- * TWILL_ERR_ARGUMENT if a rank is outside the communicator or repeated, or if this rank is
- * missing. */
+/* Copy the named->size entries of ranks[] to named->rank[], and set named->self to this rank's
+ * index in it. seen[] is zeroed scratch. Returns TWILL_OK, or TWILL_ERR_ARGUMENT with *error set if
+ * a rank is outside the communicator or repeated, or if this rank is missing. */
 static twill_status check_named(const struct twill_comm *comm, struct rank_list *named,
                                 const int *ranks, uint8_t *seen, struct twill_error *error)
 {

@@ -120,8 +120,8 @@ static void reduce_by_function(const struct twill_request *run, const struct red
     }
 }
 
-/* Execute a reduction of `count` elements, whose sources are all in this process. The operation's
- * own function does it or, if there is none, a kernel. A detailed trace records it. */
+/* Execute a reduction of `count` elements into f->dst[]. Its sources are all in this process. The
+ * operation's own function does it or, if there is none, a kernel. A detailed trace records it. */
 static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
 {
     if (count == 0)

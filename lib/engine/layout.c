@@ -83,8 +83,8 @@ static size_t side_size(const struct twill_request *run, const struct twill_side
 }
 
 /* Set *side, SRC or DST of the call, from its buffer and, in a vector call, its `counts`. `holder`
- * says which ranks have this buffer in the call's collective. `bounced` becomes false, and
- * twill_run_describe() sets it later. */
+ * says which ranks have this buffer. On other ranks side->base is NULL and `counts` are not read.
+ * `bounced` becomes false, and twill_run_describe() sets it later. */
 static void describe_side(const struct twill_request *run, struct twill_side *side,
                           enum twill_holder holder, const void *buffer,
                           const struct twill_counts *counts)

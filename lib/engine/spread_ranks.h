@@ -41,8 +41,10 @@ bool twill_spread_move(const struct twill_cpu_share *share);
 /* Set the delays between two moves in small calls, for a clock of `rate` ticks per nanosecond. */
 void twill_spread_set_clock(struct twill_cpu_share *share, double rate);
 /* Call this when another waiting rank had the core until tick `now`. Move the calling thread to the
- * CPU that `share` gives this rank, and set share->moved if it was elsewhere. Do nothing if the
- * last attempt was less than 10 ms ago, or while twill_spread_put_off() delays that. */
+ * CPU that `share` gives this rank, and set share->moved if it was elsewhere. The thread is not
+ * bound there and may at once run on its other CPUs again. Do nothing if the last attempt was less
+ * than 10 ms ago, or while twill_spread_put_off() delays that. Move nothing either if share->cpus
+ * is 0 or is not the number of CPUs on which the thread may run. */
 void twill_spread_while_shared(struct twill_cpu_share *share, uint64_t now);
 /* Record that another program had the core at tick `now`, and delay the next move. The delay
  * doubles, from 10 ms up to 10 s, if a small call has moved the thread since the last time. */

@@ -98,7 +98,7 @@ static void share_host(struct twill_context *context, const struct peer_info *al
     context->job.host_rank = me;
 }
 
-/* Compare two process hashes, for qsort(). */
+/* Compare two process hashes (uint64_t), for qsort() in ascending order. */
 static int compare_processes(const void *of, const void *with)
 {
     uint64_t a = *(const uint64_t *)of, b = *(const uint64_t *)with;

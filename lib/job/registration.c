@@ -256,8 +256,10 @@ void twill_context_set_pinned(struct twill_context *context, const void *memory)
         p->pinned |= p->start == memory && !p->registered;
 }
 
-/* Place shared memory as TWILL_MEMORY says for the library's memory, and count it. Returns false if
- * it is in DDR instead, also after an error, which is only logged. */
+/* Place shared memory as TWILL_MEMORY says for the library's memory, and count its bytes. Returns
+ * true if it is in memory that TWILL_MEMORY selects instead of DDR. Returns false if it is in DDR,
+ * as selected or for lack of the other, or after an error, which is only logged. `user` is the
+ * context. */
 static bool place(void *user, void *at, size_t bytes)
 {
     struct twill_context *context = user;

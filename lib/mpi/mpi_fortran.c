@@ -44,7 +44,8 @@ static void store_code(fint *code, int result)
         *code = result;
 }
 
-/* Return the MPI library's own function `name`, or NULL if it has none. A search of the whole
+/* Return the MPI library's own function for the Fortran entry `name`, such as "mpi_init_", or NULL
+ * if it has none. It is looked up in the library that exports mpi_abort_. A search of the whole
  * process could find the function of that name in this library. */
 static twill_mpi_function *own_entry(const char *name)
 {

@@ -18,9 +18,9 @@ struct buffer {
     const void *user;
     MPI_Count count;             /* elements of each shard; unused with `counts` */
     const void *counts, *displs; /* the program's arrays, or NULL */
-    bool large;                  /* they are of MPI_Count, not int */
+    bool large;                  /* counts and displs are MPI_Count, not int */
     int shards;
-    size_t *lengths, *offsets; /* [shards] in bytes, offsets from `begin`; or NULL */
+    size_t *lengths, *offsets; /* [shards] bytes in scratch memory, offsets from `begin`; or NULL */
     size_t shard_bytes, bytes; /* of each shard (without counts), and of all shards */
     char *begin;               /* first byte, if the type is plain */
     size_t extent;             /* bytes from `begin` to the end, including gaps */

@@ -75,8 +75,9 @@ static struct twill_mpi_side elements_at(const void *user, size_t elements,
 }
 
 /* Set the destination of the result, `elements` elements of the program's type at `user`, each of
- * found->element bytes. If `elsewhere`, twill writes it to bounce memory, from which it is copied
- * there. */
+ * found->element bytes. If `elsewhere`, twill writes them to bounce memory, which is allocated
+ * later, and bound->out describes the copy from there to `user`. Otherwise twill writes at
+ * `user`. */
 static void write_to(struct twill_mpi_bound *bound, void *user, size_t elements,
                      const struct twill_mpi_reduction *found, bool elsewhere)
 {

@@ -24,7 +24,9 @@ enum twill_server_end {
     TWILL_SERVER_END_STOPPED,  /* they do not use it any more, or share no job with this rank */
     TWILL_SERVER_END_TOGETHER, /* they end the server too, and are waited for */
 };
-/* Destroy the older servers that this one has replaced, if any. `end` says what other ranks do. */
+/* Destroy the older servers that this one has replaced, if any. `end` says whether the other ranks
+ * end them in the same call (TOGETHER, which is collective) or have stopped using their memory
+ * (STOPPED). If other ranks may still use that memory (ALONE), it is kept. */
 void twill_server_drop_old(struct twill_server *server, enum twill_server_end end);
 
 /* --- server_options.c --- */
@@ -34,8 +36,9 @@ twill_status twill_server_set_options(struct twill_server *server,
                                       const twill_server_options *options,
                                       struct twill_error *error);
 /* Compare options and tensors over the ranks. Also destroy the server that this one replaces, if
- * any, as all ranks have stopped its shards. Breaks the server on all ranks with TWILL_ERR_MISMATCH
- * if any differ, or with the error of a rank that fails. Collective. */
+ * any, as all ranks have stopped its shards. That older server is kept if the exchange fails.
+ * Breaks the server on all ranks with TWILL_ERR_MISMATCH if any differ, or with the error of a rank
+ * that fails. Returns TWILL_OK, or the error with which it has broken the server. Collective. */
 twill_status twill_server_compare(struct twill_server *server);
 /* Take part in the twill_server_compare() that the other ranks call, with the error `status` of
  * this rank. It breaks the server on all ranks. Returns `status`. Collective. */

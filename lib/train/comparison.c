@@ -34,6 +34,7 @@ static twill_status fail_alike(struct twill_gradients *set, const char *text)
     return TWILL_ERR_MISMATCH;
 }
 
+/* Return `hash`, the hash of earlier values, continued by these bytes. */
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *from = data;

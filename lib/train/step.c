@@ -259,7 +259,8 @@ static twill_status wait_for_reducer_thread(const struct bucket_wait *wait)
     }
 }
 
-/* Wait, advancing the reducer in this thread. Returns TWILL_OK or the set's failure. */
+/* Wait for what *wait says (is_over()), and advance its reducer in this thread. Breaks the set if
+ * there is no progress for TWILL_TIMEOUT. Returns TWILL_OK or the set's failure. */
 static twill_status wait_in_reducer(const struct bucket_wait *wait)
 {
     struct twill_reducer *reducer = wait->reducer;
@@ -438,9 +439,10 @@ static twill_status wait_step(struct twill_gradients *set, uint64_t step)
     return TWILL_OK;
 }
 
-/* Deliver the result that is outstanding in a late set. If twill_gradients_carry() has completed it
- * in the set's memory, copy it from there. Otherwise wait for the result of step number `step`.
- * Returns TWILL_OK or the error. */
+/* Deliver the outstanding result of a late set. If twill_gradients_carry() has completed it in the
+ * set's memory, copy it to the caller's gradients or, with an optimizer, parameters. Otherwise wait
+ * for and deliver the result of step number `step`, the outstanding one. Returns TWILL_OK or the
+ * error. */
 static twill_status deliver_outstanding(struct twill_gradients *set, uint64_t step)
 {
     if (!set->late.carried)

@@ -90,13 +90,14 @@ void twill_waiting_restart(struct twill_waiting *state, const struct twill_pace 
 int twill_context_advance(struct twill_context *context, const struct twill_comm *except);
 /* An object that waits advance besides communicators, such as a server's chunks. Its owner makes
  * and frees it. Any thread that waits in the context calls advance(), several at once and also from
- * within itself. So it does nothing while a call is in it. It returns whether it made progress. */
+ * within itself. So advance() must skip what another call holds, and not wait for it. It returns
+ * whether it made progress. */
 struct twill_advancer {
     bool (*advance)(void *object);
     void *object;
     struct twill_context *context; /* NULL unless it is added to a context */
     struct twill_advancer *next;
-    _Atomic unsigned calls; /* number of calls that are in it now */
+    _Atomic unsigned calls; /* calls now in advance(), which twill_advancer_remove() waits for */
 };
 /* Add an advancer to a context, and wake the progress thread if there is one. */
 void twill_advancer_add(struct twill_context *context, struct twill_advancer *advancer);

@@ -19,7 +19,8 @@ const struct simulated_network *network_at(size_t index);
 
 /* Return the seconds of a message's latency that software takes and not the links. */
 double network_software_latency(const struct twill_machine_model *model);
-/* Write the platform of nodes "n0", "n1" ... by the model to `path`. Returns false on failure. */
+/* Write SimGrid's platform file to `path`, with nodes "n0", "n1" ... and links by the model.
+ * Returns false, without a message, if it cannot be written. */
 bool network_write(const struct simulated_network *network, const struct twill_machine_model *model,
                    uint32_t nodes, const char *path);
 

@@ -128,7 +128,8 @@ static twill_status time_calls(struct twill_bench_run *run,
 }
 
 /* Add the wrong elements of all ranks to timing->wrong, where `mine` is the number on this rank.
- * Adds at least `mine`, because the library that is tested makes the sum. Collective. */
+ * Adds at least `mine`, because the library that is tested makes the sum. Returns TWILL_OK, or the
+ * error of that allreduce, with nothing added. Collective. */
 static twill_status sum_wrong(struct twill_bench_run *run, int64_t mine,
                               struct twill_bench_timing *timing)
 {

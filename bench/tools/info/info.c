@@ -250,7 +250,8 @@ static void add_word(struct request *request, const char *name, const char *valu
                  mark, value, mark);
 }
 
-/* Append a user's word, such as 8MB, fp32 or, if `first`, all_reduce, as twill names it. */
+/* Append a user's word as twill names it. If `first`, it is a collective (all_reduce). Otherwise it
+ * may be a type (fp32) or a size with a B (8MB), which becomes bytes. Other words stay. */
 static void add_translated(struct request *request, const char *word, bool first)
 {
     char number[32];

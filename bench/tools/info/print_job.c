@@ -74,8 +74,9 @@ static void print_event(const struct twill_info_line *event)
     printf("\n");
 }
 
-/* Print the view as text, first a table of the ranks and their calls, then events, then findings.
- * `events` says that events were asked for, and prints the titles above them. */
+/* Print the view as text. First comes how many ranks of the job are on this host, then a table of
+ * the ranks and their calls, then events, then findings. `events` says that events were asked for.
+ * If so, a line of column titles precedes the events, even if there are none. */
 static void print_text(const twill_job_view *view, bool events)
 {
     struct twill_info_line line;

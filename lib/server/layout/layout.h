@@ -159,12 +159,12 @@ struct twill_server {
     twill_comm *comm;   /* the server's, a duplicate of `parent` */
     uint32_t rank, size;
     twill_server_options options;
-    struct twill_coder coder; /* valid if options.compression is not none */
-    struct twill_server_rule rule;
-    struct twill_server_roles roles;
-    struct twill_server_cut cut;
-    struct twill_server_past past;
-    bool starts; /* the threads of other ranks' shards may be running */
+    struct twill_coder coder;        /* valid if options.compression is not none */
+    struct twill_server_rule rule;   /* how gradients change parameters */
+    struct twill_server_roles roles; /* which ranks are servers and workers */
+    struct twill_server_cut cut;     /* how tensors are divided among shards */
+    struct twill_server_past past;   /* what it takes over, used until the commit */
+    bool starts;                     /* the threads of other ranks' shards may be running */
     _Atomic bool committed;
     struct twill_advancer *hook; /* for threads that wait; added at the commit, or NULL */
     struct twill_server_failure failure;

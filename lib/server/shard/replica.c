@@ -341,8 +341,8 @@ static bool have_ended(const void *awaited)
 }
 
 /* Send all changed chunks to their replicas, and then a head without chunks, on the connections of
- * all shards of this rank. Receive the same from the peers. Give up at the time `until` (a
- * twill_now()). */
+ * all shards of this rank. Receive the same from the peers. Return when both ends of each
+ * connection have done so or it is lost, or at the time `until` (a twill_now()). */
 static void drain_replicas(struct twill_server *server, uint64_t until)
 {
     const struct twill_waitable waitable = {

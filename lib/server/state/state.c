@@ -139,7 +139,8 @@ twill_status twill_server_hold_state(struct twill_server *to, const struct twill
     return TWILL_OK;
 }
 
-/* Facts about records, equal on all ranks after find_newest(). Arrays of one call's allocation. */
+/* Facts about records, equal on all ranks after find_newest(). The members point into one call's
+ * allocation, the last three to one word each. */
 struct newest {
     uint64_t *order;           /* [places] order_record() of each chunk's newest, or 0 if none */
     uint64_t *holder;          /* [places] size - the lowest rank that has it */

@@ -514,7 +514,8 @@ static twill_status move_array(struct state_import *import, uint32_t k)
     return check_collective(import, status);
 }
 
-/* List what this rank needs, and allocate the tables. Returns TWILL_OK or the error. */
+/* List what this rank needs, and allocate the tables. Returns TWILL_OK or the error. The caller
+ * calls close_import() in any case. */
 static twill_status open_import(struct state_import *import)
 {
     struct twill_gradients *set = import->set;

@@ -59,8 +59,9 @@ static bool precedes(const struct twill_reducer *reducer, const struct twill_buc
     return step_a != step_b ? step_a < step_b : a->priority < b->priority;
 }
 
-/* Of the buckets with segments to start that all ranks are ready for, return the index in
- * set->bucket of the one that comes first by precedes(). Return UINT32_MAX if there is none. */
+/* Return the index in set->bucket of that bucket of the reducer that comes first by precedes().
+ * Only buckets count that have segments to start and for which all ranks are ready. Return
+ * UINT32_MAX if there is none. */
 static uint32_t first_agreed(const struct twill_reducer *reducer)
 {
     const struct twill_bucket *bucket = reducer->set->bucket;

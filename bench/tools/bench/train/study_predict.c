@@ -10,7 +10,8 @@ size_t twill_study_per_node(const struct twill_study *study)
     return study->options.per_node > 0 ? study->options.per_node : study->fullest;
 }
 
-/* Return the seconds of a candidate as measured (TWILL_TUNING), or -1 if it was not. */
+/* Return the seconds of a candidate as measured (TWILL_TUNING), or -1 if it was not. `question` is
+ * one for twill_context_why(), and `candidate` a name in the lines that it returns. */
 static double measured_cost(twill_context *context, const char *question, const char *candidate)
 {
     const char *line = NULL;

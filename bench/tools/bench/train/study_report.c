@@ -35,8 +35,10 @@ static void add_value(struct study_values *values, const char *name, const char 
         (struct study_value){name, key, known ? value : NAN, scale, decimals};
 }
 
-/* Append a row's times, throughput, and speed-up, efficiency and overhead against one rank. Then
- * follow the ratio of computing to communication and what the price model expects. */
+/* Append a row's times of computing and of a step, its throughput, and its speed-up, efficiency and
+ * overhead against one rank. Then come exposed communication, its difference from the overhead,
+ * computing over communication, the exposed share and the speed-up without it. Last are the price
+ * model's step, communication alone, and a step of one rank. */
 static void add_comparison(struct study_values *values, const struct twill_study_row *row)
 {
     const struct twill_study_step *step = &row->step;

@@ -286,7 +286,8 @@ int steps_open(struct peer *peer, const struct twill_compare_model *)
     return 0;
 }
 
-/* Stop the thread, without the calls that are left, and free the queue. */
+/* Wait for the call that the thread is making, if any, and stop the thread. Free the queue, with
+ * the calls that are left. */
 void steps_close(struct peer *peer)
 {
     step_queue *queue = of(peer)->queue.get();

@@ -232,8 +232,9 @@ class Joined : public Pending
     }
 
   protected:
-    /* Wait for each of the joined works, for up to `timeout` each, and then until this is complete.
-     * Throws the first error of a work or timeout. */
+    /* Wait for each of the joined works, in their order, for up to `timeout` each. Throws at once
+     * the first error or timeout that it meets. Then wait until this work is complete, without a
+     * limit. */
     void block(Milliseconds timeout) override
     {
         for (const WorkRef &work : works_)
