@@ -11,11 +11,12 @@
  *     twill_server_commit(server);
  *     if (twill_server_role(server) == TWILL_SERVER_SERVES)
  *         twill_server_serve(server);
- *     while (more_batches()) {
- *         compute_gradients(twill_server_parameters(server, key));
- *         twill_server_push_pull(server, key);
- *         twill_server_wait(server, -1);
- *     }
+ *     else
+ *         while (more_batches()) {
+ *             compute_gradients(twill_server_parameters(server, key));
+ *             twill_server_push_pull(server, key);
+ *             twill_server_wait(server, -1);
+ *         }
  *     twill_server_destroy(server);
  *
  * Conventions are those of twill.h. The caller's communicator may be used at any time, as a server

@@ -907,7 +907,7 @@ def pytorch_tests(study):
 # --- failures and protection ----------------------------------------------------------------------------
 
 
-@page("Failures and protection", "Time of a recovery", "How long after a rank dies do the others go on?")
+@page("Failures and protection", "Time of a recovery", "How long after a rank dies do the others continue?")
 def recovery_times(study):
     rows = study.rows("times")
     curves = {where: [(row["until"], row[where]) for row in rows] for where in ("one node", "two nodes")}
@@ -915,7 +915,7 @@ def recovery_times(study):
             "to the last survivor, median and largest:",
             Plot("recovery-times", [Panel(curves, y="milliseconds after the kill", bars=True)], "Milliseconds from the kill to each step "
                 "of a recovery"), study.listed("times"),
-            f"On one node the survivors go on {number(rows[2]['one node'])} ms after the kill, on two nodes after "
+            f"On one node the survivors continue {number(rows[2]['one node'])} ms after the kill, on two nodes after "
             f"{number(rows[2]['two nodes'])} ms. All four ranks are there again after {number(rows[3]['one node'])} and "
             f"{number(rows[3]['two nodes'])} ms."]  # fmt: skip
 

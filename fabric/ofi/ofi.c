@@ -30,7 +30,7 @@ twill_status twill_ofi_open(struct twill_transport **transport,
     *transport = NULL;
     struct twill_ofi *t = calloc(1, sizeof(*t));
     if (t == NULL)
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for a transport");
     twill_status status = set_up_ofi(t, params, options, error);
     if (status != TWILL_OK) {
         twill_ofi_destroy(t);

@@ -47,7 +47,8 @@ static twill_status find_functions(struct twill_libfabric *library, void *handle
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
         found[i] = dlsym(handle, names[i]);
         if (found[i] == NULL)
-            return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric cannot be used: it has no %s()",
+            return TWILL_FAIL(error, TWILL_ERR_FABRIC,
+                              "libfabric cannot be used: it has no %s(): install a newer one",
                               names[i]);
     }
     library->getinfo = (__typeof__(library->getinfo))found[0];

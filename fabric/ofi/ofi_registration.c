@@ -52,9 +52,9 @@ twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void 
     if (rc == 0)
         return TWILL_OK;
     twill_ofi_unregister(mr);
-    return TWILL_FAIL(error, TWILL_ERR_FABRIC, "libfabric %s: fi_mr_reg of %zu bytes: %s",
-                      endpoint->fi.info->fabric_attr->prov_name, bytes,
-                      endpoint->library.explain(abs(rc)));
+    return TWILL_FAIL(
+        error, TWILL_ERR_FABRIC, "libfabric %s cannot register %zu bytes: %s (see ulimit -l)",
+        endpoint->fi.info->fabric_attr->prov_name, bytes, endpoint->library.explain(abs(rc)));
 }
 
 void twill_ofi_unregister(struct fid_mr **mr)

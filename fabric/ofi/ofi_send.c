@@ -195,7 +195,8 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
     struct twill_ofi_channel *channel = &peer->channels[header.lane];
     if ((int32_t)(header.consumed - channel->sent) > 0)
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, from,
-                               "ofi: %s returned credit for message %u on lane %u, of %u sent",
+                               "ofi: %s returned credit for message %u on lane %u, of %u sent: its "
+                               "memory is damaged, or it has another version of twill",
                                peer->name, header.consumed, channel->lane, channel->sent);
     if ((int32_t)(header.consumed - channel->acked) > 0)
         channel->acked = header.consumed;

@@ -124,7 +124,7 @@ static twill_status shared_endpoint_open(struct twill_ofi_endpoint **made,
     struct twill_ofi_endpoint *endpoint = calloc(1, sizeof(*endpoint));
     if (endpoint == NULL || pthread_mutex_init(&endpoint->lock, NULL) != 0) {
         free(endpoint);
-        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory");
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "ofi: no memory for an endpoint");
     }
     endpoint->common.close = shared_endpoint_close;
     endpoint->common.forget = shared_endpoint_forget;

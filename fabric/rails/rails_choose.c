@@ -157,8 +157,9 @@ static twill_status find_rails(struct own_rails *own, const struct twill_transpo
     }
     TWILL_TRY(error, ops->rails(params, NULL, own->rail, TWILL_RAILS_MOST, &found, error));
     if (found == 0)
-        return TWILL_FAIL(error, TWILL_ERR_FABRIC, "%s: no network leads to other hosts",
-                          ops->name);
+        return TWILL_FAIL(
+            error, TWILL_ERR_FABRIC,
+            "%s: no network leads to other hosts: set TWILL_INTERFACE to one that does", ops->name);
     info->count = (uint32_t)found;
     if (info->setting == TWILL_RAILS_AUTO) {
         note_faster(own, found);
