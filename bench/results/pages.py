@@ -875,6 +875,14 @@ def jax(study):
             f"Below 1 MiB they are the fastest in {first(ours) - first(large)} of {len(ours) - len(large)}."]  # fmt: skip
 
 
+@page("PyTorch and Python", "mpi4py's own tests", "Do mpi4py's own tests pass with libtwill-mpi preloaded?")
+def mpi4py(study):
+    slow = study.rows("slowest")[0]
+    return ["Modules of tests of mpi4py, without those that start processes, with 1, 2 and 3 ranks:", study.listed("modules"),
+            f"The same modules pass with twill and without. With twill `{slow['module']}` takes {slow['with twill']} s "
+            f"instead of {slow['without']} s, because it initialises 10,800 persistent collectives, and the ranks agree on each of them."]
+
+
 @page("PyTorch and Python", "PyTorch's own tests", "Which of PyTorch's own tests pass with twill in Gloo's place?")
 def pytorch_tests(study):
     suites, files = study.rows("suites"), study.rows("files")
