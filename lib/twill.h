@@ -248,7 +248,7 @@ TWILL_API twill_status twill_comm_create_over(twill_comm **made, twill_comm *com
 /** @} */
 
 /** \defgroup twill_ops User-defined operations
- * Local. A context can have up to 256 operations at a time.
+ * Local, and any thread may call them. A context can have up to 256 operations at a time.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT, or ::TWILL_ERR_MEMORY if there are 256 already.
  * @{ */
 /** \brief Compute result[i] = left[i] op right[i] for \p count elements.

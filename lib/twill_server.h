@@ -161,7 +161,8 @@ typedef struct twill_server_counters {
  *
  * Several threads may push, pull, test and wait at once for different keys. For one key, one thread
  * may push and another one pull, each with its own wait. All other functions may be used by one
- * thread at a time.
+ * thread at a time. Only ranks that work push, pull, test and wait. Keys are 0 to the number of
+ * tensors less one.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT (twill_server_message() names the argument and the
  * tensor), ::TWILL_ERR_PEER if a server has died (the message names its keys), or any failure of a
  * collective. ::TWILL_ERR_TIMEOUT of twill_server_set_optimizer(), _rebuild(), _save(), _count()
@@ -209,8 +210,8 @@ TWILL_API twill_status twill_server_push_pull(twill_server *server, int key);
 /** \brief Start twill_server_push_pull() of \p count keys, in this order. */
 TWILL_API twill_status twill_server_push_pull_all(twill_server *server, size_t count,
                                                   const int *keys);
-/** \brief Advance. Set *done to 1 if push and pull of a key (or all, for -1) are over, else to
- * 0. */
+/** \brief Advance all pushes and pulls of this rank. Set *done to 1 if those of a key (or all, for
+ * -1) are over, else to 0. */
 TWILL_API twill_status twill_server_test(twill_server *server, int key, int *done);
 /** \brief Wait for push and pull of a key, or of all keys if \p key is -1. */
 TWILL_API twill_status twill_server_wait(twill_server *server, int key);
@@ -255,10 +256,11 @@ TWILL_API twill_status twill_server_save(twill_server *server, const char *path)
  * of the size of the communicator, as far as they exist. Before the commit, on all ranks. The
  * commit gives each server its chunks, also in another layout. */
 TWILL_API twill_status twill_server_load(twill_server *server, const char *path);
-/** \brief Store the counters of this rank in *counters. */
+/** \brief Store the counters of this rank in *counters. Local, after the commit. */
 TWILL_API twill_status twill_server_count(twill_server *server, twill_server_counters *counters);
 /** \brief Count the gradients of chunks here that had staleness 0, 1, ... in histogram[0 ..
- * most-1]. The last element counts those of staleness most - 1 or more. \p most is at least 1. */
+ * most-1]. The last element counts those of staleness most - 1 or more. \p most is at least 1. All
+ * are 0 at a rank that does not serve. Local, after the commit. */
 TWILL_API twill_status twill_server_staleness(twill_server *server, uint64_t *histogram,
                                               size_t most);
 /** \brief Return line 0, 1, ... of a description of layout, mode and shards, or NULL past the end.
