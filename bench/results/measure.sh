@@ -287,15 +287,15 @@ measure_python_calls()
 # Milliseconds from each kill to the last survivor, on one node and on two: medians and largest.
 measure_recovery_times()
 {
-    for layout in nodes=1x4 nodes=2x2; do
+    for layout in '' nodes=2x2; do # a rank that replaces one of a declared layout gets a node of its own
         for _ in 1 $(few '' '2 3'); do
-            TEST_TIMES=1 TWILL_LAYOUT=$layout "$bin/twillrun" --elastic 2:4 --bind none "$bin/../tests/replaced" "$(few 3 9)" kill 2>&1
+            env TEST_TIMES=1 ${layout:+"TWILL_LAYOUT=$layout"} "$bin/twillrun" --elastic 2:4 --bind none "$bin/../tests/replaced" "$(few 3 9)" kill 2>&1
         done | awk '/^time: / { if ($3 == "death") { death = $2; n++ } else if (n && 1000 * ($2 - death) > last[$3, n]) last[$3, n] = 1000 * ($2 - death) }
             END { for (i = 1; i <= n; i++) for (k = split("error shrunk sum grown", event, " "); k; k--) if ((event[k], i) in last) print k, last[event[k], i] }' |
-            sort -k1,1n -k2,2g | awk '{ v[$1, ++n[$1]] = $2 } END { for (k = 1; k <= 4; k++) printf "%.0f %.0f\n", v[k, int((n[k] + 1) / 2)], v[k, n[k]] }' >"$work/$layout"
+            sort -k1,1n -k2,2g | awk '{ v[$1, ++n[$1]] = $2 } END { for (k = 1; k <= 4; k++) printf "%.0f %.0f\n", v[k, int((n[k] + 1) / 2)], v[k, n[k]] }' >"$work/times-$layout"
     done
     printf '%s\n' "a survivor's call has failed" "the communicator is shrunk" "the first sum of the survivors is right" "four ranks again, with a new process" |
-        paste - "$work/nodes=1x4" "$work/nodes=2x2" | awk -F '\t' -v OFS='\t' '{ split($2, a, " "); split($3, b, " "); print $1, a[1], a[2], b[1], b[2] }' |
+        paste - "$work/times-" "$work/times-nodes=2x2" | awk -F '\t' -v OFS='\t' '{ split($2, a, " "); split($3, b, " "); print $1, a[1], a[2], b[1], b[2] }' |
         table times 'until,one node:ms,largest:ms,two nodes:ms,largest of two nodes:ms'
 }
 # train.c on four ranks, one of which is killed every three seconds and replaced, and without deaths.
