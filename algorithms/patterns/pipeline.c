@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pipelines of blocks along trees. Steps follow a virtual clock. Block c leaves depth d at time c +
- * height - d on its way up, and at time c + height + d on its way down. What a rank sends and
- * receives at one time is posted together, after a WAIT if it depends on earlier messages. Both
+ * height - d on its way up, and at time c + height + d on its way down. A rank posts all that
+ * it sends and receives at one time together, after a WAIT if it depends on earlier messages. Both
  * ends of a message post it at the same time, so there is no cyclic wait. A block is forwarded at
  * the time after its arrival. */
 #include "algorithms/patterns/pipeline.h"
@@ -25,8 +25,8 @@ static bool block_at(const struct pipeline *p, uint32_t time, uint32_t delay, ui
 }
 
 /* Post the receives of one block from the children in the tree that reduces. The operand of the
- * first child is reduced with SRC on arrival, into TMP or, at the root, into p->result. That of the
- * second child is stored in the second copy of the blocks in TMP, for reduce_second(). */
+ * first child is reduced with SRC on arrival, into TMP or, at the root, into p->result. The operand
+ * of the second child is stored in the second copy of the blocks in TMP, for reduce_second(). */
 static void post_up_receive(struct twill_emitter *e, const struct pipeline *p, uint32_t block)
 {
     bool ends = p->up->depth == 0;

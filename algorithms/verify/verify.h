@@ -67,8 +67,8 @@ const char *twill_values_reduce(struct twill_values *v, const uint32_t *operand,
 
 /* A block of a space, with its accesses. A posted operation accesses it until its WAIT, and up to
  * then the access has an open end (TWILL_OPEN). An access of a process ends at a time of that
- * process's clock. What another process does later is ordered after it if its vector clock has
- * reached that time. The struct twill_cells that it is in owns it. */
+ * process's clock. A later access of another process is ordered after it if the vector clock of
+ * that process has reached that time. The struct twill_cells that it is in owns it. */
 struct twill_cell {
     uint32_t value;           /* number of its struct twill_value, 0 if never written */
     uint32_t writer, written; /* process and time of the last write */

@@ -805,7 +805,7 @@ def pytorch_sharing(study):
 def pytorch_calls(study):
     top, messages, groups = study.rows("layers")[0], study.rows("messages"), study.rows("groups")
     of_row = lambda row: [value for key, value in row.items() if key != "layer" and isinstance(value, (int, float))]  # noqa: E731
-    nothing = [row for row in study.rows("layers") if row["layer"] == "dist over a backend that does nothing"][0]
+    nothing = study.rows("layers", layer="dist over a backend that does nothing")[0]
     late = study.rows("asynchronous")[0] if "asynchronous" in study.tables else None
     return ["Processor time of a blocking call of 8 bytes around twill's own, on one rank:", study.listed("layers"),
         "A message of 8 bytes between two ranks:", study.listed("messages"),
@@ -923,6 +923,7 @@ def recovery_times(study):
             "to the last survivor, median and largest:",
             Plot("recovery-times", [Panel(curves, y="milliseconds after the kill", bars=True)], "Milliseconds from the kill to each step "
                 "of a recovery"), study.listed("times"),
+            "The two nodes are virtual. A rank that replaces another one is a node of its own there, so the nodes become more.",
             f"On one node the survivors continue {number(rows[2]['one node'])} ms after the kill, on two nodes after "
             f"{number(rows[2]['two nodes'])} ms. All four ranks are there again after {number(rows[3]['one node'])} and "
             f"{number(rows[3]['two nodes'])} ms."]  # fmt: skip

@@ -69,7 +69,7 @@ class Tree:
         self.files = [f for f in listed if os.path.exists(f)]
         self.text = {f: open(f, errors="replace").read() for f in self.files if f.endswith(CODE)}
         self.product = [f for f in self.text if not f.startswith(PROGRAMS)]
-        self.code = {f: without_text(self.text[f]) for f in self.product}
+        self.code = {f: without_text(self.text[f]) for f in self.text}
         self.includes = {f: self.resolve(f) for f in self.text}
 
     def resolve(self, path):
@@ -136,7 +136,7 @@ class Tree:
 
     def lines_of_code(self, of_tests):
         """Neither blank lines nor comments count, so that no limit makes the code harder to read."""
-        return sum(bool(line.strip()) for f, text in self.text.items() if f.startswith("tests/") == of_tests for line in without_text(text).split("\n"))
+        return sum(bool(line.strip()) for f, code in self.code.items() if f.startswith("tests/") == of_tests for line in code.split("\n"))
 
 
 def figures(tree, uses):

@@ -88,6 +88,16 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >"$scratch/out" && id nobody >"$sc
     setpriv --reuid nobody --clear-groups "$info" -V >"$scratch/out" 2>&1; then
     expect 1 "belongs to user 0: ask as that user, or as root" \
         setpriv --reuid nobody --clear-groups "$info" --job "$pid"
+    # Of two that match, one of its own comes first: the other one is named.
+    cp "$(command -v sleep)" "$scratch/nap-$$"
+    chmod 711 "$scratch"
+    setpriv --reuid nobody --clear-groups "$scratch/nap-$$" 60 &
+    own=$!
+    "$scratch/nap-$$" 60 &
+    other=$!
+    expect 1 "process $other (nap-$$) belongs to user 0" \
+        setpriv --reuid nobody --clear-groups "$info" --job "nap-$$"
+    kill $own $other
 else
     echo "left out: another user's process, because this is not root, or nobody may not read the build"
 fi
