@@ -8,7 +8,7 @@
 # May a file of this module include this file of ours? Paths start at the top of the tree.
 may_know() # module includer included
 {
-    case $3 in lib/base/plural.h | lib/base/times.h | lib/base/rest.h | lib/base/thread_figures.h) return 0 ;; esac
+    case $3 in lib/base/plural.h | lib/base/times.h | lib/base/rest.h) return 0 ;; esac
     case $1:$3 in
     lib:*)
         case $2 in
