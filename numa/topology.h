@@ -124,6 +124,23 @@ enum twill_bound_to {
 twill_status twill_topology_bind(const struct twill_topology *topology, unsigned ranks,
                                  enum twill_bound_to to, struct twill_cpus *cpus,
                                  struct twill_error *error);
+/* Compute a binding of `each` whole cores for every rank of this host into cpus[ranks], within what
+ * the calling thread may use. The cores of a rank are neighbours: they touch as few packages, NUMA
+ * nodes, L3 caches and tiles as possible. Ranks are spread over the machine as by
+ * twill_topology_bind() if each has so many cores in its share. Returns TWILL_ERR_ARGUMENT if
+ * `each` is 0 or there are too few cores. With `shared` ranks may share cores, so `each` must be
+ * there. */
+twill_status twill_topology_bind_each(const struct twill_topology *topology, unsigned ranks,
+                                      unsigned each, bool shared, struct twill_cpus *cpus,
+                                      struct twill_error *error);
+/* Choose for each of a rank's threads a PU, by Linux's number, into pu[threads]. `cpus` are those
+ * of the rank, or NULL for those that the calling thread may run on. The order is that of the
+ * cores, so that thread t has the same tile, L3 cache or NUMA node as t + 1, whose share of the
+ * data is next to its own, wherever that is possible. Fewer threads than cores are spread evenly.
+ * Of more threads a core gets several, each on a PU of its own as far as there are PUs. Returns the
+ * number of cores, or 0 with pu[] unchanged if there are none or memory runs out. */
+unsigned twill_topology_threads(const struct twill_topology *topology,
+                                const struct twill_cpus *cpus, unsigned threads, int *pu);
 /* Print the PUs, by Linux's number, that twill_topology_bind() gives local rank l of n ranks with
  * TWILL_BOUND_TO_CORES. The list is such as "0-3,64-67". Returns TWILL_ERR_ARGUMENT if it does not
  * fit into `bytes`, or l is not below n. */

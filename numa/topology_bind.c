@@ -5,6 +5,7 @@
  * units, in proportion to their cores, until a rank has its own. So consecutive ranks are near each
  * other, no rank spans two units that could be within one, and all memory is used. Finally all
  * ranks are cut to the lowest number of cores of any rank, as a job waits for its slowest. */
+#include "lib/base/plural.h"
 #include "numa/topology_internal.h"
 
 #include <stdlib.h>
@@ -230,6 +231,84 @@ twill_status twill_topology_bind(const struct twill_topology *topology, unsigned
     for (unsigned r = 0; good && r < ranks; r++)
         twill_cpus_from(&cpus[r], of_rank[r]);
     free_sets(of_rank, ranks);
+    hwloc_bitmap_free(here);
+    return good ? TWILL_OK
+                : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the cores of %u ranks",
+                             ranks);
+}
+
+/* The spread of cores that are in one unit of each level. */
+#define NEAREST UINT64_C(0x0001000100010001)
+/* Return how far a set of cores is spread, by the packages, then NUMA nodes, L3 caches and tiles
+ * that it touches. */
+static uint64_t measure_spread(const struct twill_topology *topology, hwloc_const_bitmap_t set)
+{
+    uint64_t spread = 0;
+    for (size_t i = 0; levels[i] != HWLOC_OBJ_CORE; i++)
+        spread = spread << 16 | cut_cpuset(topology, set, levels[i], NULL);
+    return spread;
+}
+
+/* Get in `nearest`, an empty set, `each` cores of a set that has so many. They are consecutive in
+ * it, the least spread, and of these the first. Returns false if out of memory. */
+static bool pick_nearest(const struct twill_topology *topology, hwloc_const_bitmap_t set,
+                         unsigned each, hwloc_bitmap_t nearest)
+{
+    unsigned cores = walk_cores(topology->hwloc, set, 0, 0, NULL);
+    uint64_t least = UINT64_MAX;
+    hwloc_bitmap_t window = hwloc_bitmap_alloc();
+    bool good = window != NULL;
+    for (unsigned first = 0; good && first + each <= cores && least > NEAREST; first++) {
+        hwloc_bitmap_zero(window);
+        walk_cores(topology->hwloc, set, first, first + each, window);
+        uint64_t spread = measure_spread(topology, window);
+        if (spread < least)
+            good = hwloc_bitmap_copy(nearest, window) == 0;
+        least = twill_min(spread, least);
+    }
+    hwloc_bitmap_free(window);
+    return good;
+}
+
+/* Give each of the ranks `each` cores of its share of `here`, if all shares, in share[ranks], have
+ * so many. Otherwise give one rank after the other those of the cores left that are nearest
+ * together. If no such number is left, all cores are dealt again. Returns false if out of memory.
+ */
+static bool bind_each(const struct twill_topology *topology, hwloc_const_bitmap_t here,
+                      unsigned ranks, unsigned each, hwloc_bitmap_t *share, struct twill_cpus *cpus)
+{
+    bool fit = deal_cpuset(topology, here, ranks, share), good = true;
+    for (unsigned r = 0; r < ranks; r++)
+        fit = fit && walk_cores(topology->hwloc, share[r], 0, 0, NULL) >= each;
+    hwloc_bitmap_t left = hwloc_bitmap_dup(here), own = hwloc_bitmap_alloc();
+    good = left != NULL && own != NULL;
+    for (unsigned r = 0; good && r < ranks; r++) {
+        if (!fit && walk_cores(topology->hwloc, left, 0, 0, NULL) < each)
+            hwloc_bitmap_copy(left, here);
+        hwloc_bitmap_zero(own);
+        good = pick_nearest(topology, fit ? share[r] : left, each, own);
+        hwloc_bitmap_andnot(left, left, own);
+        twill_cpus_from(&cpus[r], own);
+    }
+    hwloc_bitmap_free(left);
+    hwloc_bitmap_free(own);
+    return good;
+}
+
+twill_status twill_topology_bind_each(const struct twill_topology *topology, unsigned ranks,
+                                      unsigned each, bool shared, struct twill_cpus *cpus,
+                                      struct twill_error *error)
+{
+    unsigned cores = twill_topology_cores(topology);
+    if (each == 0 || each > cores || (!shared && (uint64_t)ranks * each > cores))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%u rank%s with %u core%s each need %llu, and %u may be used here", ranks,
+                          TWILL_PLURAL(ranks), each, TWILL_PLURAL(each),
+                          (unsigned long long)ranks * each, cores);
+    hwloc_bitmap_t here = twill_topology_here(topology), *share = new_sets(ranks);
+    bool good =
+        here != NULL && share != NULL && bind_each(topology, here, ranks, each, share, cpus);
+    free_sets(share, ranks);
     hwloc_bitmap_free(here);
     return good ? TWILL_OK
                 : TWILL_FAIL(error, TWILL_ERR_MEMORY, "out of memory for the cores of %u ranks",

@@ -233,9 +233,14 @@ static void bind_ranks(const struct twill_topology *topology)
             for (unsigned w = 0; w < TWILL_CPUS_MOST / 64; w++)
                 fuzz_must((cpus[r].word[w] & ~whole.word[w]) == 0);
             check_units(topology, &cpus[r]);
+            int pu[2 * RANKS];
+            if (twill_topology_threads(topology, &cpus[r], 2 * n, pu) > 0)
+                for (unsigned t = 0; t < 2 * n; t++)
+                    fuzz_must(cpus[r].word[pu[t] / 64] >> pu[t] % 64 & 1);
             (void)twill_topology_spare(topology, cpus, n, r);
             (void)twill_topology_helper(topology, cpus, n, r, 2, 1, &own);
         }
+        (void)twill_topology_bind_each(topology, n, 2, true, cpus, &error);
         (void)twill_topology_advise(topology, n - 1, n, text, sizeof(text), &error);
     }
     fuzz_must(memchr(error.message, '\0', sizeof(error.message)) != NULL);

@@ -206,3 +206,122 @@ TWILL_TEST(test_advice)
     assert_string_equal(text, "9");
     twill_topology_close(topology);
 }
+
+/* Bindings of a fixed number of cores a rank. */
+TWILL_TEST(test_bound_each)
+{
+    static const struct {
+        const char *machine, *here;
+        unsigned ranks, each;
+        bool shared;
+        const char *cpus; /* a list for each rank, NULL: they do not fit */
+    } each[] = {
+        /* spread as equal shares are */
+        {"pack:2 l3:2 core:4 pu:1", NULL, 2, 4, false, "0-3 8-11"},
+        {"pack:2 l3:2 core:4 pu:1", NULL, 4, 4, false, "0-3 4-7 8-11 12-15"},
+        {"pack:2 l3:2 core:4 pu:1", NULL, 1, 16, false, "0-15"},
+        {"pack:1 l2:4 core:2 pu:2(indexes=2*8:8*1)", NULL, 2, 2, false, "0-1,8-9 4-5,12-13"},
+        /* a tile that is whole comes before the first core */
+        {"pack:1 l2:4 core:2 pu:1", "1-7", 1, 2, false, "2-3"},
+        /* three L3 caches have room for a rank each, and the fourth rank gets the other cores */
+        {"l3:3 core:6 pu:1", NULL, 4, 4, false, "0-3 6-9 12-15 4-5,10-11"},
+        {"pack:2 core:6 pu:1", NULL, 3, 4, false, "0-3 6-9 4-5,10-11"},
+        /* too many */
+        {"pack:1 core:4 pu:2", NULL, 2, 3, false, NULL},
+        {"pack:1 core:4 pu:2", NULL, 2, 3, true, "0-5 0-5"},
+        {"pack:1 core:4 pu:2", NULL, 1, 5, true, NULL},
+        {"pack:1 core:4 pu:2", NULL, 1, 0, false, NULL},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(each); i++) {
+        struct twill_topology *topology = open_machine(each[i].machine);
+        struct twill_error error = {0};
+        struct twill_cpus cpus[4];
+        char text[256] = "";
+        assert_int_equal(twill_topology_locate(topology, each[i].here, &error), TWILL_OK);
+        twill_status status = twill_topology_bind_each(topology, each[i].ranks, each[i].each,
+                                                       each[i].shared, cpus, &error);
+        assert_int_equal(status, each[i].cpus != NULL ? TWILL_OK : TWILL_ERR_ARGUMENT);
+        for (unsigned r = 0; status == TWILL_OK && r < each[i].ranks; r++) {
+            size_t used = strlen(text);
+            used += (size_t)snprintf(text + used, sizeof(text) - used, r > 0 ? " " : "");
+            twill_cpus_list(&cpus[r], text + used, sizeof(text) - used);
+        }
+        if (each[i].cpus != NULL && strcmp(text, each[i].cpus) != 0)
+            fail_msg("%u ranks with %u cores on \"%s\": %s, not %s", each[i].ranks, each[i].each,
+                     each[i].machine, text, each[i].cpus);
+        twill_topology_close(topology);
+    }
+}
+
+/* Which PU each thread of a rank works on. */
+TWILL_TEST(test_threads)
+{
+    static const struct {
+        const char *machine, *cpus;
+        unsigned threads, cores;
+        int pu[8];
+    } order[] = {
+        {"pack:2 core:4 pu:1", NULL, 8, 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+        {"pack:2 core:4 pu:1", NULL, 2, 8, {0, 4}},
+        {"pack:2 core:4 pu:1", NULL, 3, 8, {0, 2, 5}},
+        {"pack:1 core:4 pu:2(indexes=2*4:4*1)", NULL, 4, 4, {0, 1, 2, 3}},
+        {"pack:1 core:4 pu:2(indexes=2*4:4*1)", NULL, 8, 4, {0, 4, 1, 5, 2, 6, 3, 7}},
+        {"pack:1 core:4 pu:2(indexes=2*4:4*1)", "2-3", 4, 2, {2, 2, 3, 3}}, /* more than PUs */
+        {"pack:1 core:4 pu:2(indexes=2*4:4*1)", "1-3,7", 4, 3, {1, 2, 3, 7}},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(order); i++) {
+        struct twill_topology *topology = open_machine(order[i].machine);
+        struct twill_error error = {0};
+        int pu[8] = {0};
+        assert_int_equal(twill_topology_locate(topology, order[i].cpus, &error), TWILL_OK);
+        print_message("%s: %u threads\n", order[i].machine, order[i].threads);
+        assert_int_equal(twill_topology_threads(topology, NULL, order[i].threads, pu),
+                         order[i].cores);
+        for (unsigned t = 0; t < order[i].threads; t++)
+            assert_int_equal(pu[t], order[i].pu[t]);
+        twill_topology_close(topology);
+    }
+}
+
+/* On recorded machines ranks with several cores have cores of their own, near each other, and their
+ * threads are on these, a core each. */
+TWILL_TEST(test_threads_of_machines)
+{
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(recorded); i++) {
+        struct twill_topology *topology = open_recorded(recorded[i]);
+        const struct twill_machine *m = twill_topology_machine(topology);
+        unsigned cores = twill_topology_cores(topology);
+        for (unsigned ranks = 1; ranks <= cores; ranks *= 2) {
+            unsigned each = cores / ranks;
+            unsigned char seen[1024] = {0};
+            struct twill_error error = {0};
+            struct twill_cpus cpus[512];
+            assert_int_equal(twill_topology_bind_each(topology, ranks, each, false, cpus, &error),
+                             TWILL_OK);
+            for (unsigned r = 0; r < ranks; r++) {
+                struct twill_place place, last = {.core = -1};
+                char list[512];
+                int pu[512];
+                twill_cpus_list(&cpus[r], list, sizeof(list));
+                assert_int_equal(mark(list, seen, sizeof(seen), true) % m->pus_per_core, 0);
+                assert_int_equal(twill_topology_threads(topology, &cpus[r], each, pu), each);
+                for (unsigned t = 0; t < each; t++, last = place) {
+                    assert_true(cpus[r].word[pu[t] / 64] >> pu[t] % 64 & 1);
+                    twill_topology_place_pu(topology, (unsigned)pu[t], &place);
+                    assert_true(place.core > last.core);
+                }
+            }
+        }
+        twill_topology_close(topology);
+    }
+    /* KNL: a thread for each tile, in the order of the tiles. */
+    struct twill_topology *topology = open_recorded("x86-Intel-KnightsLanding-XeonPhi-7210.xml");
+    int pu[64];
+    assert_int_equal(twill_topology_threads(topology, NULL, 32, pu), 64);
+    for (unsigned t = 0; t < 32; t++) {
+        struct twill_place place;
+        twill_topology_place_pu(topology, (unsigned)pu[t], &place);
+        assert_int_equal(place.l2, t);
+    }
+    twill_topology_close(topology);
+}
