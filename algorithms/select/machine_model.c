@@ -21,8 +21,8 @@
  * fattree, fattree2 and fattree4 have nodes like those of auto on InfiniBand EDR, not measured. The
  * leaf switches of the fat tree (the groups of TWILL_LAYOUT) have as many links upwards as
  * downwards, half or a quarter of them. The standard has 100 Gbit/s, hence 12 GB/s, and a message
- * of some 1.6 us, of which a switch takes 0.1. The rate of an oversubscribed switch is divided
- * among the ranks behind it, so it is the gap of the link between groups.
+ * of some 1.6 us, of which a switch takes 0.1. A message between groups has the rate of a link. The
+ * nodes of a group share its links to others, of which each adds one, half or a quarter of one.
  *
  * theta is KNL 7230 on Aries, from measurements. A rank sends 0.71 million messages per second,
  * hence an overhead of 1.41 us. One rank injects 6.1 to 7.1 GB/s, hence a gap of 1/6.6 ns, and four
@@ -96,68 +96,69 @@
     .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
     .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
 
-/* A fat tree. Bytes that leave a group (a leaf switch) have 1 / ratio of the links. */
+/* A fat tree. A group (a leaf switch) has 1 / ratio as many links to others as nodes. */
 #define FAT_TREE(tree, ratio)                                                                      \
     {                                                                                              \
         .name = tree,                                                                              \
         .link = {ORDINARY_LINKS,                                                                   \
                  [TWILL_LINK_NETWORK] = {.overhead = 500 * NS, 600 * NS, MB_S / 12000},            \
-                 [TWILL_LINK_GROUP] = {.overhead = 500 * NS, 900 * NS, (ratio)*MB_S / 12000}},     \
+                 [TWILL_LINK_GROUP] = {.overhead = 500 * NS,                                       \
+                                       900 * NS,                                                   \
+                                       MB_S / 12000,                                               \
+                                       .port = (ratio)*MB_S / 12000}},                             \
         ORDINARY_CORES, .interface = MB_S / 12000                                                  \
     }
 
-static const struct twill_machine_model
-    models[] =
-        {
+static const struct twill_machine_model models[] = {
+    {
+        .name = "auto",
+        .link =
             {
-                .name = "auto",
-                .link =
-                    {
-                        ORDINARY_LINKS,
-                        [TWILL_LINK_NETWORK] = {.overhead = 2 * US, 1 * US, MB_S / 4500},
-                        [TWILL_LINK_GROUP] = {.overhead = 2 * US, 3 * US, MB_S / 3000},
-                    },
-                ORDINARY_CORES,
-                .moves = 1,
-                .interface = MB_S / 4500,
+                ORDINARY_LINKS,
+                [TWILL_LINK_NETWORK] = {.overhead = 2 * US, 1 * US, MB_S / 4500},
+                [TWILL_LINK_GROUP] = {.overhead = 2 * US, 3 * US, MB_S / 4500, .port = MB_S / 3000},
             },
-            FAT_TREE("fattree", 1),
-            FAT_TREE("fattree2", 2),
-            FAT_TREE("fattree4", 4),
+        ORDINARY_CORES,
+        .moves = 1,
+        .interface = MB_S / 4500,
+    },
+    FAT_TREE("fattree", 1),
+    FAT_TREE("fattree2", 2),
+    FAT_TREE("fattree4", 4),
+    {
+        .name = "theta",
+        .link =
             {
-                .name = "theta",
-                .link =
-                    {
-                        [TWILL_LINK_TILE] = {500 * NS, 500 * NS, GB_S / 8 + GB_S / 5, 500 * NS,
-                                             GB_S / 8, GB_S / 8, .fetched = GB_S / 3},
-                        [TWILL_LINK_L3] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
-                                           GB_S / 5, .fetched = GB_S / 3},
-                        [TWILL_LINK_NUMA] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
-                                             GB_S / 5, .fetched = GB_S / 3},
-                        [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS,
-                                                GB_S / 5, GB_S / 5, .fetched = GB_S / 3},
-                        [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
-                                             GB_S / 5, .fetched = GB_S / 3},
-                        [TWILL_LINK_NETWORK] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
-                        [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
-                    },
-                .start = 200 * NS,
-                .addresses = 800 * NS,
-                .fetch = 4 * US,
-                .step = 10 * NS,
-                .raise = 100 * NS,
-                .poll = 150 * NS,
-                .turn = 2 * US,
-                .copy = GB_S / 5,
-                .bounce = GB_S / 5,
-                .convert = 2 * GB_S / 3,
-                .interface = MB_S / 7800,
-                .reduce = REDUCE_RATES(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
-                .segment = 256 << 10,
-                .segment_rank = 64 << 10,
-                .segment_net = 4 << 20,
-                .window = 4,
+                [TWILL_LINK_TILE] = {500 * NS, 500 * NS, GB_S / 8 + GB_S / 5, 500 * NS, GB_S / 8,
+                                     GB_S / 8, .fetched = GB_S / 3},
+                [TWILL_LINK_L3] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5, GB_S / 5,
+                                   .fetched = GB_S / 3},
+                [TWILL_LINK_NUMA] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5, GB_S / 5,
+                                     .fetched = GB_S / 3},
+                [TWILL_LINK_PACKAGE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5,
+                                        GB_S / 5, .fetched = GB_S / 3},
+                [TWILL_LINK_NODE] = {600 * NS, 800 * NS, GB_S / 5 * 2, 800 * NS, GB_S / 5, GB_S / 5,
+                                     .fetched = GB_S / 3},
+                [TWILL_LINK_NETWORK] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
+                [TWILL_LINK_GROUP] = {.overhead = 1410 * NS, 4804 * NS, MB_S / 6600},
             },
+        .start = 200 * NS,
+        .addresses = 800 * NS,
+        .fetch = 4 * US,
+        .step = 10 * NS,
+        .raise = 100 * NS,
+        .poll = 150 * NS,
+        .turn = 2 * US,
+        .copy = GB_S / 5,
+        .bounce = GB_S / 5,
+        .convert = 2 * GB_S / 3,
+        .interface = MB_S / 7800,
+        .reduce = REDUCE_RATES(GB_S / 5, GB_S / 5, GB_S / 3, GB_S),
+        .segment = 256 << 10,
+        .segment_rank = 64 << 10,
+        .segment_net = 4 << 20,
+        .window = 4,
+    },
 };
 
 const struct twill_machine_model *twill_machine_model_at(size_t index)

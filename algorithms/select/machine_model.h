@@ -38,7 +38,8 @@ struct twill_link_cost {
     uint64_t shared;  /* reading SHARED of a peer */
     uint64_t mapped;  /* reading or writing SRC or DST of a peer */
     uint64_t fetched; /* reading SRC or DST of a peer by a system call */
-    /* one way between a unit and others, for all its ranks together, or 0 if unlimited */
+    /* One way between a unit and others, for all its ranks together, or 0 if unlimited. For a group
+     * this is what each of its nodes adds to its links, which are at least one of `gap`. */
     uint64_t port;
 };
 

@@ -213,6 +213,13 @@ static struct twill_price_use *interface_of(const struct twill_pricing *p, uint3
     return &p->rank[p->rank[place].port[TWILL_LEVEL_NODE]].use;
 }
 
+/* Return the state of the links between the group of a simulated rank and other groups, which is
+ * kept with the first simulated rank of the group. */
+static struct twill_price_use *uplinks_of(const struct twill_pricing *p, uint32_t place)
+{
+    return &p->rank[p->rank[place].port[TWILL_LEVEL_GROUP]].use;
+}
+
 /* Return the picoseconds in which `bytes` bytes of a simulated rank pass the network interface of
  * its node. If it is simulated by itself, as many bytes of all other ranks of the node pass with
  * them. */
@@ -221,10 +228,24 @@ static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
     return twill_rate_time(p->call.model->interface, bytes) * p->facts.share[TWILL_LEVEL_NODE];
 }
 
-/* Let a network interface receive for `time` a message that is there from `first` on, and return
- * when that is done. It uses an idle time before the last message if it fits, as another rank of
- * the node may have posted its receive earlier. Otherwise it follows the last message. */
-static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t time)
+/* Return the picoseconds in which a message of a simulated rank passes the links between its group
+ * and others, 0 if these are not limited or the message of step `at` does not use them. Each node
+ * adds its share of these links to the group, which has one link at least. If the rank is simulated
+ * by itself, what other ranks of the group send out of it passes with the message. */
+static uint64_t uplink_time(const struct twill_pricing *p, uint32_t place, uint32_t at)
+{
+    const struct twill_link_cost *cost = cost_of(p, at);
+    const struct twill_price_rank *rank = &p->rank[place];
+    if (p->step[at].link != TWILL_LINK_GROUP || cost->port == 0)
+        return 0;
+    uint64_t rate = twill_min(cost->port / rank->group_nodes, twill_max(cost->gap, 1));
+    return twill_rate_time(rate * rank->crossing / 1024, step_bytes(p, &p->step[at].step));
+}
+
+/* Let an inlet receive for `time` a message that is there from `first` on, and return when that is
+ * done. It uses an idle time before the last message if it fits, as another rank of the unit may
+ * have posted its receive earlier. Otherwise it follows the last message. */
+static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
 {
     uint64_t early = twill_price_later(first, in->idle) + time;
     if (early <= in->idle_end)
@@ -237,18 +258,24 @@ static uint64_t pass_inlet(struct twill_price_use *in, uint64_t first, uint64_t 
 }
 
 /* Let the message of step number `at`, a SEND, arrive at its receiver, and wake lanes that wait for
- * it. It passes the interface of the receiving node and the link of the rank after earlier
- * messages. `place` is the index in p->rank of the sender or of the receiver, no matter which. */
+ * it. It passes the links into the group, the interface of the receiving node and the link of the
+ * rank after earlier messages. `place` is the index in p->rank of the sender or of the receiver, no
+ * matter which. */
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);
     uint64_t bytes = step_bytes(p, &p->step[at].step),
              time = twill_rate_time(cost_of(p, at)->gap, bytes);
     uint64_t first = p->step[at].sent - time + cost_of(p, at)->latency;
-    uint64_t *in = &p->rank[to].use.in;
+    uint64_t *in = &p->rank[to].use.in, uplink = uplink_time(p, to, at);
     *in = twill_price_later(*in, first) + time;
-    p->step[at].when =
-        twill_price_later(pass_inlet(interface_of(p, to), first, interface_time(p, bytes)), *in);
+    p->step[at].when = twill_price_later(
+        pass_inlet(&interface_of(p, to)->node, first, interface_time(p, bytes)), *in);
+    if (uplink > time) /* it has left its group as slowly, and enters this one at the same time */
+        first -= uplink - time;
+    if (uplink > 0)
+        p->step[at].when = twill_price_later(p->step[at].when,
+                                             pass_inlet(&uplinks_of(p, to)->group, first, uplink));
     wake(p, at);
 }
 
@@ -268,6 +295,7 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
         return;
     }
     uint64_t bytes = step_bytes(p, &p->step[at].step), time = twill_rate_time(cost->gap, bytes);
+    uint64_t uplink = uplink_time(p, lane->place, at);
     struct twill_price_resource *out = &p->rank[lane->place].use.of[TWILL_PRICE_LINK];
     struct twill_price_resource *node =
         &interface_of(p, lane->place)->of[TWILL_PRICE_OUT + TWILL_LEVEL_NODE];
@@ -275,6 +303,10 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
     start = twill_price_later(start, twill_price_later(out->free, node->free));
     take(node, start, interface_time(p, bytes));
     posted->sent = take(out, start, time);
+    if (uplink > 0) /* messages of other ranks may fill these links, without delaying the start */
+        posted->sent = twill_price_later(
+            posted->sent, take(&uplinks_of(p, lane->place)->of[TWILL_PRICE_OUT + TWILL_LEVEL_GROUP],
+                               start, uplink));
     if (posted->match == TWILL_PRICE_NONE || p->step[posted->match].when != TWILL_PRICE_NOT_YET)
         arrive(p, lane->place, at);
 }

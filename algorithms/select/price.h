@@ -8,8 +8,9 @@
  * receiver. On a node the core moves them. The message arrives a latency later, after those whose
  * receives the rank posted earlier, and costs the core of the receiver the overhead and the
  * reduction. A core does one thing at a time, however many lanes it runs. Reads and writes of
- * memory in another unit of the node (NUMA node, package) share the port of that unit. The lane
- * with the earliest clock goes next. The price is the time at which the last lane ends.
+ * memory in another unit of the node (NUMA node, package) share the port of that unit. Messages
+ * between groups share the links of each group, at the rate of all of them together. The lane with
+ * the earliest clock goes next. The price is the time at which the last lane ends.
  *
  * The unit is the whole world if its schedules have at most TWILL_PRICE_STEPS steps. In a larger
  * world it is the last node, or the last rank. The others are assumed to do the same at the same
@@ -21,12 +22,13 @@
  * the core, ports and interface.
  *
  * Where units do not act alike, such as in trees, the price is extrapolated from three worlds that
- * can be run. Each leaves out every second node of the next larger one, except that a number of
- * nodes that is not a power of two never becomes one. The price of no bytes, and the addition for
- * the bytes, each grow with every doubling of nodes by a constant (trees), by twice the preceding
- * amount (chains), by sqrt(2) times it (squares), or by less and less (a shard for each rank). The
- * price is at least the time that the bytes leaving a node take on its interface.
- * tests/unit/algorithms/test_algorithms_price_large.c compares these with running all ranks.
+ * can be run. Each leaves out every second node (or group, if there are many) of the next larger
+ * one, except that a number that is not a power of two never becomes one. The price of no bytes,
+ * and the addition for the bytes, each grow with every doubling of nodes by a constant (trees), by
+ * twice the preceding amount (chains), by sqrt(2) times it (squares), or by less and less (a shard
+ * for each rank). The price is at least the time that the bytes leaving a node take on its
+ * interface. tests/unit/algorithms/test_algorithms_price_large.c compares these with running all
+ * ranks.
  *
  * A message longer than a segment costs one segment from end to end. Each further one costs the
  * time of the busiest resource, or that of a segment divided by the window if it is longer. */

@@ -41,28 +41,38 @@ struct twill_price_resource {
 };
 
 /* Resources that are numbered as the ranks. They are the core and the network link of a rank, and
- * the ports of the unit of which it is the first. The port of a node is its network interface. */
+ * the ports of the unit of which it is the first. The port of a node is its network interface, and
+ * that of a group is the links that leave it. */
 enum {
     TWILL_PRICE_CORE,
     TWILL_PRICE_LINK,
     TWILL_PRICE_OUT, /* plus the level */
-    TWILL_PRICE_INTO = TWILL_PRICE_OUT + TWILL_LEVEL_NODE + 1,
-    TWILL_PRICE_RESOURCES = TWILL_PRICE_INTO + TWILL_LEVEL_NODE
+    TWILL_PRICE_INTO = TWILL_PRICE_OUT + TWILL_LEVEL_COUNT,
+    TWILL_PRICE_RESOURCES = TWILL_PRICE_INTO + TWILL_LEVEL_COUNT
+};
+
+/* The receiving side of the interface of a node or of the links into a group. It receives until
+ * `end`, and was idle from `idle` to `idle_end` before (picoseconds). */
+struct twill_price_inlet {
+    uint64_t end, idle, idle_end;
 };
 
 /* A rank whose schedule is simulated, with the state of what it owns. The pricing owns it. */
 struct twill_price_rank {
     uint32_t rank, core; /* `core` is the index of the simulated rank on whose core it runs */
     /* by level, the index of the simulated rank whose ports it uses, the first one of its unit */
-    uint32_t port[TWILL_LEVEL_NODE + 1];
+    uint32_t port[TWILL_LEVEL_COUNT];
+    uint32_t group_nodes; /* nodes of its group, or 0 if there are no groups */
+    /* Bytes that leave its group, as a multiple of those that this rank sends out of it, in
+     * 1024ths. It is 1024 if all ranks are simulated. */
+    uint64_t crossing;
     int32_t flag[2][TWILL_SCHEDULE_LANES]; /* by lane, its first SIGNAL and its first PUT_IMM */
     /* The resources with the index of this rank, all 0 when a simulation begins. Its core and its
      * ports are used by the ranks whose `core` and `port` are this index, its link only by it. */
     struct twill_price_use {
         struct twill_price_resource of[TWILL_PRICE_RESOURCES];
         uint64_t in; /* when its network link can receive the next message */
-        /* its interface receives until `end`, and was idle from `idle` to `idle_end` before */
-        uint64_t end, idle, idle_end;
+        struct twill_price_inlet node, group;
     } use;
 };
 
@@ -112,7 +122,8 @@ struct twill_price_call {
  * same algorithm on a part of the world, half of it and a quarter of it. */
 struct twill_price_scale {
     struct twill_pricing *sample[3];
-    /* the number of nodes (or of ranks if there is one node) in the world, and in each sample */
+    /* the number of groups, of nodes, or of ranks if there is one node, in the world and each
+     * sample */
     uint32_t units, of[3];
     unsigned halvings; /* from the world to the first sample */
     uint64_t leaving;  /* bytes that leave a node, in 1024ths of the message, see find_leaving() */

@@ -14,6 +14,9 @@
  * compared, and only the bytes that leave the node matter. One node may then represent others that
  * send in two messages, where block numbers wrap around, what it sends in one. */
 #define MANY_RANKS 8u
+/* So many ranks of a group are asked at most how much they send out of it, besides those of its
+ * first and last node, through which a ring enters and leaves. */
+#define CROSSING_RANKS 16u
 
 /* Free the schedules that are simulated, and forget the call and the hash of the schedules. */
 static void drop_unit(struct twill_pricing *p)
@@ -42,7 +45,7 @@ void twill_pricing_destroy(struct twill_pricing *p)
     free(p);
 }
 
-/* Return the unit of each rank at a level up to the node, or NULL if the level is unknown. */
+/* Return the unit of each rank at a level, or NULL if the level is unknown. */
 static const uint32_t *units_of(const struct twill_world *w, unsigned level)
 {
     return level == TWILL_LEVEL_NODE ? w->node : w->unit[level];
@@ -75,9 +78,8 @@ static uint32_t rank_at(const struct twill_pricing *p, uint32_t place)
     return p->unit == TWILL_PRICE_NODE ? twill_world_member(w, w->nodes - 1, place) : place;
 }
 
-/* Return whether there are several nodes, no known groups of nodes, and all nodes are alike. They
- * must have the same number of ranks, which are divided alike among the units of all smaller
- * levels. */
+/* Return whether there are several nodes, and all are alike. They must have the same number of
+ * ranks, which are divided alike among the units of all smaller levels. */
 static bool is_regular(const struct twill_world *w)
 {
     for (uint32_t n = 1; n < w->nodes; n++)
@@ -92,7 +94,7 @@ static bool is_regular(const struct twill_world *w)
                 return false;
         }
     }
-    return w->nodes > 1 && w->unit[TWILL_LEVEL_GROUP] == NULL;
+    return w->nodes > 1;
 }
 
 /* Set *steps to the number of steps of a rank's schedule, and *hash to a hash of them that ignores
@@ -233,7 +235,7 @@ static bool number_ports(struct twill_pricing *p)
 {
     const struct twill_world *w = p->world;
     uint32_t *first = malloc(w->size * sizeof(*first)); /* by unit */
-    for (unsigned level = 0; level <= TWILL_LEVEL_NODE && first != NULL; level++) {
+    for (unsigned level = 0; level < TWILL_LEVEL_COUNT && first != NULL; level++) {
         const uint32_t *of = units_of(w, level);
         memset(first, 0xff, w->size * sizeof(*first));
         for (uint32_t i = 0; i < p->size && of != NULL; i++) {
@@ -247,8 +249,25 @@ static bool number_ports(struct twill_pricing *p)
     return first != NULL;
 }
 
-/* Allocate the ranks, lanes and heap, and set the number and the ports of each rank. drop_unit()
- * frees them in any case. Returns false if out of memory. */
+/* Set group_nodes of each simulated rank, and `crossing` as if all ranks were simulated. Returns
+ * false if out of memory. */
+static bool count_group_nodes(struct twill_pricing *p)
+{
+    const struct twill_world *w = p->world;
+    const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
+    uint32_t *nodes = calloc(w->nodes, sizeof(*nodes)); /* by group */
+    for (uint32_t n = 0; n < w->nodes && group != NULL && nodes != NULL; n++)
+        nodes[group[twill_world_member(w, n, 0)]]++;
+    for (uint32_t i = 0; i < p->size && nodes != NULL; i++) {
+        p->rank[i].group_nodes = group != NULL ? nodes[group[p->rank[i].rank]] : 0;
+        p->rank[i].crossing = 1024;
+    }
+    free(nodes);
+    return nodes != NULL;
+}
+
+/* Allocate the ranks, lanes and heap, and set the number, the ports and the group of each rank.
+ * drop_unit() frees them in any case. Returns false if out of memory. */
 static bool allocate_ranks(struct twill_pricing *p)
 {
     size_t lanes = (size_t)p->size * TWILL_SCHEDULE_LANES;
@@ -257,7 +276,8 @@ static bool allocate_ranks(struct twill_pricing *p)
     p->heap = malloc(lanes * sizeof(*p->heap));
     for (uint32_t i = 0; i < p->size && p->rank != NULL; i++)
         p->rank[i].rank = rank_at(p, i);
-    return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p);
+    return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p) &&
+           count_group_nodes(p);
 }
 
 /* Emit the schedules of the simulated ranks, and set the facts from the first of them. Returns
@@ -301,6 +321,75 @@ static void link_flags(struct twill_pricing *p)
             *first = (int32_t)i;
         }
     }
+}
+
+/* Add to *blocks the number of blocks that a rank sends out of its group. */
+static twill_status add_crossing(uint64_t *blocks, const struct twill_world *w,
+                                 const struct twill_price_query *q, uint32_t rank)
+{
+    const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
+    struct twill_schedule s = {.steps = NULL};
+    TWILL_TRY(q->error,
+              twill_schedule_emit_unchecked(&s, q->algorithm, w, rank, q->shape, q->error));
+    for (uint32_t i = 0; i < s.count; i++)
+        if (s.steps[i].op == TWILL_STEP_SEND && group[s.steps[i].peer[0]] != group[rank])
+            *blocks += s.steps[i].blocks > 0 ? s.steps[i].blocks : 1;
+    twill_schedule_destroy(&s);
+    return TWILL_OK;
+}
+
+/* Set *blocks to the blocks that the ranks of a group send out of it. The ranks at the places
+ * `first` to `last` of world->order are the group. What those between its first and its last node
+ * send is estimated from CROSSING_RANKS of them. */
+static twill_status group_crossing(uint64_t *blocks, const struct twill_world *w,
+                                   const struct twill_price_query *q, uint32_t first, uint32_t last)
+{
+    uint64_t ends = 0, inner = 0;
+    uint32_t from = w->node[w->order[first]], to = w->node[w->order[last]], taken = 0;
+    uint32_t inside = last + 1 - first - w->node_size[from] - (from != to ? w->node_size[to] : 0);
+    for (uint32_t at = first, seen = 0; at <= last; at++) {
+        bool end = w->node[w->order[at]] == from || w->node[w->order[at]] == to;
+        if (!end && seen++ % (inside / CROSSING_RANKS + 1) != 0)
+            continue;
+        taken += !end;
+        TWILL_TRY(q->error, add_crossing(end ? &ends : &inner, w, q, w->order[at]));
+    }
+    *blocks = ends + (taken > 0 ? inner * inside / taken : 0);
+    return TWILL_OK;
+}
+
+/* Set `crossing` of the simulated ranks that represent others, those at the places `first` to
+ * `last`, which are of one node, or one rank. */
+static twill_status find_crossing(struct twill_pricing *p, const struct twill_price_query *q,
+                                  uint32_t first, uint32_t last)
+{
+    const struct twill_world *w = p->world;
+    const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
+    uint32_t rank = p->rank[first].rank, from = w->position[rank], to = from;
+    uint64_t own = 0, all = 0;
+    while (from > 0 && group[w->order[from - 1]] == group[rank])
+        from--;
+    while (to + 1 < w->size && group[w->order[to + 1]] == group[rank])
+        to++;
+    for (uint32_t i = first; i <= last; i++)
+        TWILL_TRY(q->error, add_crossing(&own, w, q, p->rank[i].rank));
+    if (own > 0)
+        TWILL_TRY(q->error, group_crossing(&all, w, q, from, to));
+    for (uint32_t i = first; i <= last && own > 0; i++)
+        p->rank[i].crossing = all * 1024 / own;
+    return TWILL_OK;
+}
+
+/* Set `crossing` of all simulated ranks if there are groups and these ranks represent others. */
+static twill_status find_crossings(struct twill_pricing *p, const struct twill_price_query *q)
+{
+    if (p->world->unit[TWILL_LEVEL_GROUP] == NULL || p->unit == TWILL_PRICE_WORLD)
+        return TWILL_OK;
+    if (p->unit == TWILL_PRICE_NODE)
+        return find_crossing(p, q, 0, p->size - 1);
+    for (uint32_t i = 0; i < p->size; i++)
+        TWILL_TRY(q->error, find_crossing(p, q, i, i));
+    return TWILL_OK;
 }
 
 /* The messages of one sender, receiver and lane, while SENDs and RECVs are matched. If one node is
@@ -440,6 +529,8 @@ static twill_status prepare_unit(struct twill_pricing *p, const struct twill_pri
     if (!fits)
         return TWILL_PENDING;
     twill_status status = emit_unit(p, q, steps < INT32_MAX ? steps : INT32_MAX);
+    if (status == TWILL_OK)
+        status = find_crossings(p, q);
     if (status == TWILL_OK)
         status = match(p);
     if (status == TWILL_OK && unit != TWILL_PRICE_WORLD) { /* by itself it may never end */

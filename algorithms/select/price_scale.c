@@ -8,6 +8,8 @@
 /* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
+/* Most ranks of a sample that leaves out whole groups. */
+#define SAMPLE_GROUPED_RANKS 1024u
 
 /* Return whether n is a power of two (or 0). */
 static bool is_power(uint32_t n)
@@ -23,14 +25,29 @@ static uint32_t halve(uint32_t units)
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Create *small of `units` evenly spaced nodes of the world, or ranks if there is one node. */
+/* Return the number of units that samples leave out, and set *unit to the unit of each rank. Units
+ * are groups if there are enough, so that their links to others remain. Otherwise they are nodes,
+ * or ranks if there is one node. */
+static uint32_t units_of(const uint32_t **unit, const struct twill_world *world)
+{
+    const uint32_t *group = world->unit[TWILL_LEVEL_GROUP];
+    uint32_t groups = 0;
+    for (uint32_t r = 0; r < world->size && group != NULL; r++)
+        groups = group[r] >= groups ? group[r] + 1 : groups;
+    bool grouped = groups >= 2 * SAMPLE_LEAST &&
+                   world->size / groups * 2 * SAMPLE_LEAST <= SAMPLE_GROUPED_RANKS;
+    *unit = grouped ? group : world->nodes > 1 ? world->node : world->by_rank;
+    return grouped ? groups : world->nodes > 1 ? world->nodes : world->size;
+}
+
+/* Create *small of `units` evenly spaced units of the world, which are those of units_of(). */
 static twill_status shrink(struct twill_world *small, const struct twill_world *world,
                            uint32_t units, struct twill_error *error)
 {
     uint32_t size = 0;
     twill_status status = TWILL_ERR_MEMORY;
-    const uint32_t *unit = world->nodes > 1 ? world->node : world->by_rank;
-    uint64_t all = world->nodes > 1 ? world->nodes : world->size;
+    const uint32_t *unit;
+    uint64_t all = units_of(&unit, world);
     uint32_t *picked = calloc(world->size, sizeof(*picked));
     uint32_t *label = calloc(world->size, sizeof(*label));
     for (uint32_t r = 0; r < world->size && picked != NULL; r++)
@@ -117,9 +134,9 @@ twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct tw
     struct twill_shape shape = *q->shape;
     const struct twill_price_query small = {q->algorithm, &shape, q->error};
     struct twill_price_scale *scale = &p->scale;
+    const uint32_t *unused;
     shape.root = 0; /* a sample may lack the root, and the price hardly depends on it */
-    *scale =
-        (struct twill_price_scale){.units = p->world->nodes > 1 ? p->world->nodes : p->world->size};
+    *scale = (struct twill_price_scale){.units = units_of(&unused, p->world)};
     p->unit = TWILL_PRICE_SCALED;
     twill_status status = prepare_samples(scale, p, &small, steps);
     if (status == TWILL_OK)

@@ -125,8 +125,10 @@ static twill_status answer_here(const struct network_question *question,
         "--cfg=network/model:CM02", "--cfg=network/crosstraffic:0", NULL};
     int count = (int)TWILL_ARRAY_LENGTH(arguments) - 1, file = mkstemps(path, 4);
     struct twill_world world;
+    struct twill_machine_model model = *twill_machine_model_find("theta");
+    model.link[TWILL_LINK_GROUP].port = question->network->oversubscribed * model.interface;
     struct simulated_call call = {.world = &world,
-                                  .model = twill_machine_model_find("theta"),
+                                  .model = &model,
                                   .bytes = question->bytes,
                                   .lines = question->lines,
                                   .detours = question->detours,
