@@ -115,6 +115,7 @@ struct twill_transport_params {
     const struct twill_persistent *persistent; /* or NULL */
     /* Continue the CRC32C `crc` of earlier data by these bytes. NULL: there are no checksums. */
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes);
+    size_t piece; /* bytes that all threads of a rank need to reduce together; 0: one thread */
     struct twill_log *log;
     /* Return the value of an environment variable that only the transport reads, or NULL if it is
      * not set or empty. Its first argument is `settings`. May be NULL, and then none is set. */

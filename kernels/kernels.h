@@ -107,6 +107,9 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
  * twill_kernel_flags. At most `threads` OpenMP threads share the work. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, int threads);
+/* Return the least bytes that a call must write so that `threads` threads share the work, or 0 if
+ * one thread does all work anyway. */
+size_t twill_kernels_shared_from(int threads);
 /* Reduce nsrc sources whose elements have type `type` to dst, divided for TWILL_AVG and rounded.
  * This is twill_kernels_reduce() without partials. The arguments are as in struct
  * twill_reduction. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splits large reductions and copies over OpenMP threads. */
 #include "kernels/isa.h"
+#include "kernels/kernels.h"
 
 #if defined(_OPENMP)
 #include <omp.h>
@@ -69,4 +70,15 @@ void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, si
                         int threads)
 {
     split_lines(apply, job, blocks, 1, blocks * bytes, threads);
+}
+
+size_t twill_kernels_shared_from(int threads)
+{
+#if defined(_OPENMP)
+    threads = twill_min(threads, omp_get_max_threads());
+    return threads > 1 ? (size_t)threads * THREAD_BYTES : 0;
+#else
+    (void)threads;
+    return 0;
+#endif
 }

@@ -135,6 +135,7 @@ struct twill_ofi_op {
 struct twill_ofi_private {
     struct twill_ofi_registration *memory; /* of its buffer, or NULL */
     size_t posted;                         /* bytes handed to the provider */
+    size_t arrived;    /* of a RECV with payload: bytes that have arrived, from its start on */
     size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
     uint32_t sequence; /* number of its message on the channel */
     bool cleared;      /* of a RECV: the clear to send was sent */

@@ -50,6 +50,13 @@ static unsigned char *landing(const struct twill_transfer *request)
     return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
+/* Return how many bytes of a RECV are reduced in one call so that all threads of the rank help, or
+ * half of them if that is less. The other half then arrives meanwhile. Return 0 for one thread. */
+static size_t reduced_together(const struct twill_ofi *t, const struct twill_transfer *request)
+{
+    return twill_min(t->endpoint->params.piece, request->bytes / 2);
+}
+
 /* Return the bytes of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB, so a
  * few smaller chunks are faster than one (32 KiB over tcp;ofi_rxm in 28 us, not 39). */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
@@ -57,7 +64,8 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     size_t most = t->endpoint->limits.max_message;
     if (request->bytes <= 3 * PROVIDER_EAGER && !t->endpoint->limits.preposts)
         return twill_min(most, PROVIDER_EAGER);
-    return request->reduce != NULL ? twill_min(most, REDUCE_CHUNK) : most;
+    size_t reduced = twill_max((size_t)REDUCE_CHUNK, reduced_together(t, request));
+    return request->reduce != NULL ? twill_min(most, reduced) : most;
 }
 
 /* Post receives for the next chunks of a RECV, until all are posted or TWILL_OFI_CHUNKS are in
@@ -258,19 +266,22 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
+    struct twill_ofi_private *private = twill_ofi_private(request);
     while (channel->chunks_taken != channel->chunks_posted) {
         struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_taken % TWILL_OFI_CHUNKS];
         if (!op->done || op->request != request)
             break;
-        if (request->reduce != NULL)
-            deliver_payload(request, landing(request) + request->moved, op->bytes);
-        else
-            request->moved += op->bytes;
+        private->arrived += op->bytes;
         op->done = false;
         op->request = NULL;
         channel->chunks_taken++;
         *moved = true;
     }
+    size_t waits = private->arrived - request->moved, left = request->bytes - request->moved;
+    if (request->reduce == NULL)
+        request->moved = private->arrived;
+    else if (waits > 0 && waits >= twill_min(left, reduced_together(t, request)))
+        deliver_payload(request, landing(request) + request->moved, waits);
     if (request->moved < request->bytes)
         return 0;
     channel->cleared--;

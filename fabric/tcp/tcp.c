@@ -297,7 +297,8 @@ static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
     const char *guard = "";
     TWILL_TRY(error, twill_tcp_common_open(t, error));
     t->peers = calloc(t->size, sizeof(*t->peers));
-    t->scratch = aligned_alloc(4096, TWILL_TCP_SCRATCH);
+    t->scratch_bytes = twill_max(TWILL_TCP_SCRATCH, twill_min(t->params.piece, TWILL_TCP_TOGETHER));
+    t->scratch = aligned_alloc(4096, twill_round_up(t->scratch_bytes, 4096));
     if (t->peers == NULL || t->scratch == NULL)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u peers", t->size);
     (void)twill_tcp_congestion_text(t->common->listener, congestion, sizeof(congestion));

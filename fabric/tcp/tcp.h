@@ -31,7 +31,8 @@
 #include <pthread.h>
 
 #define TWILL_TCP_RX_BYTES (8u << 10)   /* payload that fits the receive buffer of a channel */
-#define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes reduced at a time (fits every known L2) */
+#define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes a thread reduces at a time (fits any L2) */
+#define TWILL_TCP_TOGETHER (8u << 20)   /* most bytes that threads reduce together */
 #define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call, to alternate directions */
 #define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces */
 #define TWILL_TCP_DIRECT   8u           /* most busy channels that are tried without epoll */
@@ -181,7 +182,8 @@ struct twill_tcp {
     uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
     int epoll;              /* -1 until there are many busy channels */
     size_t once;            /* most bytes per system call */
-    unsigned char *scratch; /* [TWILL_TCP_SCRATCH] payload to reduce or discard */
+    unsigned char *scratch; /* [scratch_bytes] payload to reduce or discard */
+    size_t scratch_bytes;
     struct twill_clock_pair start; /* when the transport was opened */
     twill_status failed;
     bool cut_off; /* a refused SEND ended with its connection, which the caller learns first */

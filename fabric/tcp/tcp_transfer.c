@@ -285,7 +285,7 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     channel->in.skip -= got;
     if (channel->in.skip == 0)
         return FULL;
-    answer = read_some(t, channel, t->scratch, twill_min(channel->in.skip, TWILL_TCP_SCRATCH), &got,
+    answer = read_some(t, channel, t->scratch, twill_min(channel->in.skip, t->scratch_bytes), &got,
                        error);
     channel->in.skip -= got;
     return answer;
@@ -355,7 +355,7 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel
     if (request->moved == request->bytes)
         return FULL;
     size_t have = buffered(channel), got, left = request->bytes - request->moved;
-    size_t most = twill_min(left, TWILL_TCP_SCRATCH);
+    size_t most = twill_min(left, t->scratch_bytes);
     memcpy(t->scratch, channel->in.bytes + channel->in.begin, have);
     int answer = read_some(t, channel, t->scratch + have, most - have, &got, error);
     if (got == 0)

@@ -38,6 +38,7 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .internode = context->transports.internode,
         .persistent = &context->memory->persistent,
         .crc32c = context->machine.kernels->crc32c,
+        .piece = context->job.piece,
         .log = &context->log,
         .setting = config_setting,
         .settings = config,
@@ -190,23 +191,26 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Limit segment_net, so that a ring over the nodes sends no message above the transport's best
- * size, and set segment_exchange. Messages of an alltoall between nodes do not wait for others, so
- * that may be longer (twill_exchange_segment()). If TWILL_TUNE=segment_net is set, both are
- * that. */
+/* Raise segment_net, so that a ring sends messages that occupy all threads of a rank, but limit it,
+ * so that none is above the transport's best size. Also set segment_exchange. Messages of an
+ * alltoall between nodes do not wait for others, so that may be longer (twill_exchange_segment()).
+ * If TWILL_TUNE=segment_net is set, both are that. */
 static void suit_segments(struct twill_comm *comm)
 {
-    comm->tuning.segment_exchange = comm->tuning.segment_net;
+    comm->tuning.segment_exchange = comm->tuning.segment_least = comm->tuning.segment_net;
     if (twill_config_is_set(comm->context->config, TWILL_VARIABLE_SEGMENT_NET))
         return;
     comm->tuning.segment_exchange =
         twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
+    size_t usual = comm->tuning.segment_net;
+    comm->tuning.segment_net = twill_piece_segment(usual, comm->tuning.piece, comm->world->size);
     for (unsigned t = 0; t < comm->links.transports; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)
             comm->tuning.segment_net =
                 twill_min(comm->tuning.segment_net, best * comm->world->nodes);
     }
+    comm->tuning.segment_least = twill_min(usual, comm->tuning.segment_net);
 }
 
 twill_status twill_comm_open_transports(struct twill_comm *comm)

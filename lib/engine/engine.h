@@ -60,13 +60,16 @@ struct twill_issue_queue {
 /* Settings of a communicator, set when it is made. Only timeout_ns may change after that. */
 struct twill_engine_tuning {
     size_t segment, segment_net; /* bytes: TWILL_TUNE=segment and segment_net */
+    size_t segment_least;        /* bytes to which segments of segment_net shrink, to overlap */
     size_t segment_exchange;     /* the same for algorithms whose messages do not wait for others */
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;         /* limit of each wait */
     uint32_t crowded; /* most ranks per core of a node, equal on all, or 0 if each has its own */
     struct twill_cpu_share *share; /* how ranks spread over shared cores */
     int threads;                   /* that a kernel may use */
-    bool reproducible;             /* TWILL_REPRODUCIBLE */
+    size_t piece;      /* bytes that a kernel call must write so that all threads help, equal on all
+                          ranks of the job; 0 if some rank has one thread */
+    bool reproducible; /* TWILL_REPRODUCIBLE */
 };
 
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */

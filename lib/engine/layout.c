@@ -134,17 +134,31 @@ static size_t largest_shard(const struct twill_request *run)
 }
 
 /* Return the most elements of a shard in a segment, a multiple of 64 if at least 64, so that a copy
- * fits segment_bytes. Returns SIZE_MAX without a limit, and 0 if not even one element fits. */
-static size_t segment_limit(const struct twill_request *run)
+ * fits `bytes`. Returns SIZE_MAX without a limit, and 0 if not even one element fits. */
+static size_t limit_of(const struct twill_request *run, size_t bytes)
 {
     size_t width = run->layout.element +
                    (run->layout.partial != run->layout.element ? run->layout.partial : 0);
-    size_t all = run->plan->schedule.shards * width, bytes = run->plan->segment_bytes;
+    size_t all = run->plan->schedule.shards * width;
     if (bytes == SIZE_MAX)
         return SIZE_MAX;
     if (bytes / all >= TWILL_CACHE_LINE)
         return bytes / all & ~(size_t)(TWILL_CACHE_LINE - 1);
     return bytes > TWILL_COPY_SLACK ? (bytes - TWILL_COPY_SLACK) / all : 0;
+}
+
+/* Return the most elements of a shard in a segment. If segments are longer so that all threads
+ * help, a message still has TWILL_WINDOW of them, which overlap, unless they would be shorter than
+ * without threads. */
+static size_t segment_limit(const struct twill_request *run)
+{
+    const struct twill_plan *plan = run->plan;
+    size_t most = limit_of(run, plan->segment_bytes);
+    if (TWILL_LIKELY(plan->least_bytes == plan->segment_bytes))
+        return most;
+    size_t each =
+        twill_round_up((run->layout.most + TWILL_WINDOW - 1) / TWILL_WINDOW, TWILL_CACHE_LINE);
+    return twill_max(limit_of(run, plan->least_bytes), twill_min(each, most));
 }
 
 /* Set the size of a slot's scratch in this run, and the offsets in it. It has TMP, bounces of
@@ -193,10 +207,10 @@ void twill_run_choose_stores(struct twill_request *run)
 twill_status twill_run_lay_out(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
-    size_t limit = segment_limit(run);
     bool unknown =
         run->call.vector && run->layout.known == NULL; /* no rank knows the largest shard */
     run->layout.most = largest_shard(run);
+    size_t limit = segment_limit(run);
     run->layout.segments = 1;
     if (unknown) {
         run->layout.segment_length = SIZE_MAX;

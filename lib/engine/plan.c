@@ -68,15 +68,17 @@ static twill_status count_declared(struct twill_engine *engine, const struct twi
 }
 
 /* Return the most bytes of a segment, over all shards, when data goes through SHARED and the
- * communicator has one node. It is larger if ranks share cores, the collective in `choice` reduces
- * nothing, and TWILL_TUNE=segment is not set. */
+ * communicator has one node. Unless TWILL_TUNE=segment is set, it is larger if ranks share cores
+ * and the collective in `choice` reduces nothing, and so that all threads of each rank help. */
 static size_t staged_limit(const struct twill_engine *engine, const struct twill_choice *choice)
 {
     bool reduces = twill_collective_facts(choice->shape.collective)->reduces;
-    if (engine->tuning.crowded && !reduces &&
-        !twill_config_is_set(engine->context->config, TWILL_VARIABLE_SEGMENT))
+    size_t usual = twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
+    if (twill_config_is_set(engine->context->config, TWILL_VARIABLE_SEGMENT))
+        return usual;
+    if (engine->tuning.crowded && !reduces)
         return twill_min(engine->tuning.segment_net, SEGMENT_RANK_CROWDED * engine->world->size);
-    return twill_min(engine->tuning.segment, SEGMENT_RANK * engine->world->size);
+    return twill_piece_segment(usual, engine->tuning.piece, engine->world->size);
 }
 
 /* Set plan->segment_bytes and tmp_bytes, equally on all ranks, whose segments must be the same.
@@ -103,7 +105,9 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
         bytes = twill_min(bytes, engine->node->shared_bytes / copies->shared);
     if (bytes != SIZE_MAX)
         bytes &= ~(size_t)(TWILL_CACHE_LINE - 1);
-    plan->segment_bytes = bytes;
+    plan->segment_bytes = plan->least_bytes = bytes;
+    if (engine->world->nodes > 1 && engine->tuning.piece > 0 && !twill_choice_exchanges(choice))
+        plan->least_bytes = twill_min(bytes, engine->tuning.segment_least);
     if (copies->tmp > 0)
         plan->tmp_bytes = (bytes + TWILL_COPY_SLACK) * (s->tmp_blocks / s->blocks);
 }

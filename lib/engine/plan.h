@@ -22,6 +22,16 @@ static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
 }
 
+/* The most bytes of a segment that is longer so that all threads of a rank help. */
+#define TWILL_PIECE_SEGMENT_MOST ((size_t)64 << 20)
+/* Return the bytes of a segment of which each of `parts` ranks or nodes reduces its part. They are
+ * `segment` or, if more, `piece` for each part (struct twill_engine_tuning), within the limit. */
+static inline size_t twill_piece_segment(size_t segment, size_t piece, uint32_t parts)
+{
+    size_t most = TWILL_PIECE_SEGMENT_MOST;
+    return twill_max(segment, piece < most / parts ? piece * parts : most);
+}
+
 /* A plan of one rank, in the cache of its engine. Made by twill_plan_get() and freed by
  * twill_plans_destroy(). Only `key` and `logged` change after that. */
 struct twill_plan {
@@ -30,6 +40,7 @@ struct twill_plan {
     struct twill_select_request key; /* request that it was last chosen for */
     struct twill_schedule schedule;
     size_t segment_bytes; /* most bytes of a copy of TMP or SHARED, or SIZE_MAX for one segment */
+    size_t least_bytes;   /* the same for messages that would otherwise have too few segments */
     size_t tmp_bytes;     /* bytes of TMP of an instance */
     size_t bounce_bytes;  /* bytes to bounce a RECV_REDUCE message, if the transport needs that */
     size_t late_bytes;    /* bytes to receive a RECV_REDUCE message that is reduced when complete */

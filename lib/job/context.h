@@ -83,6 +83,8 @@ struct twill_context_job {
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
     unsigned threads;               /* most ranks that one process of the job has as threads */
+    size_t piece; /* bytes that a kernel call must write so that all threads of the rank that needs
+                     least help; 0 if some rank has one thread */
     struct twill_cpus *host_cpus;   /* [host_ranks] where each rank of this host may run */
     unsigned host_ranks, host_rank; /* host_rank: this rank's index in host_cpus */
     bool crowded;                   /* ranks share cores, so waits must yield early */

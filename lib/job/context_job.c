@@ -5,6 +5,7 @@
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
 #include "fabric/host/host_identity.h"
+#include "kernels/kernels.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
@@ -25,6 +26,7 @@ struct peer_info {
     uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
     uint64_t timings;                    /* hash of the machine's timings, or 0 if none */
     uint64_t started;                    /* twill_now() on its host */
+    uint64_t piece;                      /* what its threads need: job.piece */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
@@ -150,6 +152,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();
+    mine->piece = twill_kernels_shared_from((int)context->config->number[TWILL_VARIABLE_THREADS]);
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
@@ -252,8 +255,10 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
  * result, even an error, unless one is out of memory. */
 static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
 {
+    context->job.piece = SIZE_MAX;
     for (int r = 0; r < context->job.oob->size; r++) {
         context->job.level[r] = job->all[r].level;
+        context->job.piece = (size_t)twill_min((uint64_t)context->job.piece, job->all[r].piece);
         job->heap[r] = job->all[r].heap;
     }
     TWILL_TRY(&context->error, check_agreement(context, job->all));

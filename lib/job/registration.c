@@ -12,6 +12,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+/* Most bytes of a copy of SHARED that is longer so that all threads of a rank help. */
+#define THREADED_MOST ((size_t)16 << 20)
+
 #ifdef TWILL_WITH_CUDA
 twill_status twill_context_open_device(struct twill_context *context)
 {
@@ -293,7 +296,9 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
 {
     const int64_t *number = context->config->number;
     int64_t most = twill_max(number[TWILL_VARIABLE_SEGMENT], number[TWILL_VARIABLE_SEGMENT_NET]);
-    return twill_round_up((size_t)most, 4096);
+    size_t ranks = context->job.world.size;
+    size_t threaded = twill_min(context->job.piece, THREADED_MOST / ranks) * ranks;
+    return twill_round_up(twill_max((size_t)most, threaded), 4096);
 }
 
 /* Return TWILL_ERR_FORKED, with a message that names `call`, in a forked process, or TWILL_OK. */

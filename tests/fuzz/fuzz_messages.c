@@ -40,7 +40,7 @@ static struct twill_tcp *open_transport(void)
         .common = &common, .size = 2, .peers = peers, .epoll = -1, .once = TWILL_TCP_ONCE};
     struct twill_error error = {0};
     if (transport.scratch == NULL) {
-        transport.scratch = malloc(TWILL_TCP_SCRATCH);
+        transport.scratch = malloc(transport.scratch_bytes = TWILL_TCP_SCRATCH);
         fuzz_must(transport.scratch != NULL);
         fuzz_must(twill_tcp_peer(&transport, 1, &peers[1], &error) == TWILL_OK);
         transport.start = twill_clock_read();
