@@ -16,7 +16,8 @@ _twill_files()
 _twill_run()
 {
     local options="-n --ranks -l --label -x --bind --report-bindings --grace --elastic -h --help -V --version --hosts --hostfile
-        --map --agent --remote --timeout --oversubscribe --check --json -np --np -H --host --machinefile --map-by --bind-to"
+        --map --agent --remote --timeout --oversubscribe --check --json --threads-per-rank --ppn -np --np -H --host --machinefile
+        --map-by --bind-to --npernode --ntasks-per-node --cpus-per-rank --cpus-per-task"
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
     # Words after the program belong to it.
     for ((i = 1; i < COMP_CWORD; i++)); do
@@ -26,7 +27,8 @@ _twill_run()
             break
             ;;
         -n | --ranks | -x | --bind | --grace | --elastic | --hosts | --hostfile | --map | --agent | --remote | --timeout | -np | \
-            --np | -H | --host | --machinefile | --map-by | --bind-to) ((i++)) ;;
+            --np | -H | --host | --machinefile | --map-by | --bind-to | --threads-per-rank | --ppn | -ppn | --npernode | \
+            --ntasks-per-node | --cpus-per-rank | --cpus-per-task) ((i++)) ;;
         -*) ;;
         *) break ;;
         esac
@@ -39,12 +41,13 @@ _twill_run()
     --bind) _twill_words "none core l3 numa package" "$word" ;;
     --bind-to) _twill_words "none core hwthread l3cache numa socket package" "$word" ;;
     --map) _twill_words "core node" "$word" ;;
-    --map-by) _twill_words "slot core node" "$word" ;;
+    --map-by) _twill_words "slot core node ppr:1:node" "$word" ;;
+    --threads-per-rank | --cpus-per-rank | --cpus-per-task) _twill_words "auto" "$word" ;;
     --hosts | -H | --host) COMPREPLY=($(compgen -A hostname -- "$word")) ;;
     --hostfile | --machinefile | --remote) _twill_files "$word" ;;
     -x) COMPREPLY=($(compgen -e -- "$word")) ;;
     --agent) COMPREPLY=($(compgen -c -- "$word")) ;;
-    -n | --ranks | -np | --np | --grace | --elastic | --timeout) ;;
+    -n | --ranks | -np | --np | --ppn | -ppn | --npernode | --ntasks-per-node | --grace | --elastic | --timeout) ;;
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;

@@ -18,6 +18,8 @@
 
 #define TWILL_EXIT_USAGE 2
 #define TWILL_MAX_RANKS  65535
+#define TWILL_MAX_CORES  1024         /* most of a rank by --threads-per-rank */
+#define TWILL_CORES_AUTO (-1)         /* --threads-per-rank auto: an equal share of the cores */
 #define TWILL_COMPLAINT  "twillrun: " /* prefix of twillrun's messages */
 
 #define TWILL_HOW_TEXT 320 /* bytes for how a rank ended, in words */
@@ -43,9 +45,10 @@ enum twill_map { TWILL_MAP_CORE, TWILL_MAP_NODE };
 /* A host that the user named. An element of options->site[]. */
 struct twill_site {
     char *name;
-    int slots; /* ranks it has places for */
-    int most;  /* most ranks with --oversubscribe; 0: no limit */
-    int ranks; /* placed there */
+    int slots;    /* ranks it has places for */
+    bool counted; /* slots were given with its name, instead of the default of one */
+    int most;     /* most ranks with --oversubscribe; 0: no limit */
+    int ranks;    /* placed there */
     bool local;
     bool merged; /* another name of an earlier site, which has its places */
 };
@@ -66,8 +69,14 @@ struct twill_options {
     const char *json_file; /* with json: file for it, so the page is also printed; or NULL */
     bool report;           /* print the cores that each rank is bound to */
     bool oversubscribe;    /* more ranks than slots or cores are intended */
-    enum twill_bind bind;
-    enum twill_map map;
+    struct {
+        enum twill_bind to;
+        int cores; /* of each rank by --threads-per-rank, or TWILL_CORES_AUTO; 0: not given */
+    } bind;
+    struct {
+        enum twill_map how;
+        int ppn; /* ranks of each host by --ppn; 0: not given */
+    } map;
     uint64_t grace_ns;   /* time for other ranks to detect and report a failure */
     uint64_t timeout_ns; /* for hosts to answer, at the start and after a rank ended */
     struct twill_site *site;
@@ -108,6 +117,7 @@ struct twill_stream {
 struct twill_child {
     pid_t pid; /* leads a process group; 0: not started, or ended */
     int rank;
+    unsigned cores; /* of --threads-per-rank, that it is bound to; else 0 */
     bool seen;      /* reap_children() has seen its end */
     bool entered;   /* it has called twill_init() */
     bool joins;     /* --elastic: it joins the running job */
@@ -406,8 +416,10 @@ void twill_host_agent_report(struct twill_launch *launch, int rank, int code, co
 int twill_front_run(const struct twill_options *options);
 
 /* Choose the CPUs that each rank here is bound to, or note in launch->unbound why not. Print them
- * if requested. A single rank is not bound, nor are any with --bind none. */
-void twill_launch_bind(struct twill_launch *launch);
+ * if requested. A single rank is only bound by --threads-per-rank, and --bind none binds none.
+ * Returns true, or false after a message if the cores of --threads-per-rank are not there. */
+bool twill_launch_bind(struct twill_launch *launch);
+
 /* Leave this rank and later ones unbound, because binding was refused with this errno. */
 void twill_launch_unbind(struct twill_launch *launch, int rank, int cause);
 /* Bind the calling process to the CPUs that were chosen for child[index]. Does nothing if none

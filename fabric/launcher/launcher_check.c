@@ -42,11 +42,16 @@ static bool path_beside(char path[PATH_MAX], const char *launcher, const char *f
  * no room are left out. */
 static void add_common(struct check_words *words, const struct twill_options *options)
 {
+    static char cores[16]; /* as the arguments of exec */
     add_check_words(words, "--agent", options->agent);
     if (options->remote)
         add_check_words(words, "--remote", options->remote);
-    if (options->bind != TWILL_BIND_AUTO)
-        add_check_words(words, "--bind", twill_bind_names[options->bind]);
+    if (options->bind.to != TWILL_BIND_AUTO)
+        add_check_words(words, "--bind", twill_bind_names[options->bind.to]);
+    snprintf(cores, sizeof(cores), "%d", options->bind.cores);
+    if (options->bind.cores != 0)
+        add_check_words(words, "--threads-per-rank",
+                        options->bind.cores == TWILL_CORES_AUTO ? "auto" : cores);
     if (options->oversubscribe)
         add_check_words(words, "--oversubscribe", NULL);
     for (int i = 0; i < options->assigned; i++) {
@@ -70,7 +75,7 @@ static void add_check_site(struct check_words *words, const char *name, int rank
 int twill_check_run(const struct twill_options *options)
 {
     char self[PATH_MAX], local[PATH_MAX], worker[PATH_MAX], timeout[32], json[PATH_MAX];
-    struct check_words words = {.most = 2 * (size_t)(options->sites + options->assigned) + 24};
+    struct check_words words = {.most = 2 * (size_t)(options->sites + options->assigned) + 26};
     const char *folder = TWILL_CHECK_FOLDER;
     if (!twill_self_find(self)) {
         twill_complain("--check: /proc/self/exe: %s", strerror(errno));

@@ -136,15 +136,18 @@ static void find_local(struct twill_options *options)
     }
 }
 
-/* Add a host, or slots to one that was named before. `most` is its limit with --oversubscribe, or
- * 0. Returns false, after a message, if there is no memory. */
+/* Add a host, or slots to one that was named before. `slots` is 0 for the default, one. `most` is
+ * its limit with --oversubscribe, or 0. Returns false, after a message, if there is no memory. */
 static bool add_host(struct twill_options *options, const char *name, size_t bytes, int slots,
                      int most)
 {
+    bool counted = slots > 0;
+    slots = counted ? slots : 1;
     for (int i = 0; i < options->sites; i++)
         if (strlen(options->site[i].name) == bytes &&
             memcmp(options->site[i].name, name, bytes) == 0) {
             options->site[i].slots += slots;
+            options->site[i].counted |= counted;
             options->site[i].most =
                 options->site[i].most > 0 && most > 0 ? options->site[i].most + most : 0;
             return true;
@@ -153,8 +156,8 @@ static bool add_host(struct twill_options *options, const char *name, size_t byt
     struct twill_site *more = realloc(options->site, (count + 1) * sizeof(*more));
     if (more) {
         options->site = more;
-        more[count] =
-            (struct twill_site){.name = strndup(name, bytes), .slots = slots, .most = most};
+        more[count] = (struct twill_site){
+            .name = strndup(name, bytes), .slots = slots, .most = most, .counted = counted};
     }
     if (!more || !more[count].name) {
         twill_complain("no memory for %zu hosts", count + 1);
@@ -169,7 +172,7 @@ static bool add_host(struct twill_options *options, const char *name, size_t byt
 static bool add_entry(struct twill_options *options, const char *where, const char *text,
                       size_t bytes)
 {
-    char number[16] = "1";
+    char number[16] = "0";
     const char *colon = memchr(text, ':', bytes), *name = text;
     size_t length = bytes;
     int slots;
@@ -185,7 +188,7 @@ static bool add_entry(struct twill_options *options, const char *where, const ch
     if (colon)
         snprintf(number, sizeof(number), "%.*s", (int)(text + bytes - colon - 1), colon + 1);
     if (!host_name_is_valid(name, length) || (colon && *colon != ':') ||
-        !twill_read_number(number, 1, TWILL_MAX_RANKS, &slots)) {
+        !twill_read_number(number, colon != NULL, TWILL_MAX_RANKS, &slots)) {
         twill_complain("%shost %.*s: not NAME or NAME:RANKS with 1 to %d ranks", where, (int)bytes,
                        text, TWILL_MAX_RANKS);
         return false;
@@ -238,7 +241,6 @@ static bool add_line(struct twill_options *options, const char *where, char *lin
                            word);
             return false;
         }
-    slots = slots > 0 ? slots : 1;
     if (most == 0 || most >= slots)
         return add_host(options, name, strlen(name), slots, most);
     twill_complain("%shost %s: max_slots=%d is less than its %d slots", where, name, most, slots);
@@ -286,7 +288,7 @@ static long count_places(const struct twill_options *options, bool oversubscribe
     return places;
 }
 
-/* Place ranks in ascending order by options->map. Ranks beyond the slots go round all hosts. */
+/* Place ranks in ascending order by options->map.how. Ranks beyond the slots go round all hosts. */
 static void ranks_place(struct twill_options *options, long slots)
 {
     for (int rank = 0, at = 0; rank < twill_options_places(options); rank++) {
@@ -295,13 +297,49 @@ static void ranks_place(struct twill_options *options, long slots)
             at = (at + 1) % options->sites;
         options->place[rank] = at;
         options->site[at].ranks++;
-        if (options->map == TWILL_MAP_NODE || over || rank + 1 == slots)
+        if (options->map.how == TWILL_MAP_NODE || over || rank + 1 == slots)
             at = rank + 1 == slots ? 0 : (at + 1) % options->sites;
     }
 }
 
+/* Give each host as many places as --ppn has ranks for it. Returns false, after a message, if a
+ * host was named with fewer places and --oversubscribe is not set, or its limit is lower. */
+static bool give_places(struct twill_options *options)
+{
+    for (int i = 0; i < options->sites && options->map.ppn > 0; i++) {
+        struct twill_site *site = &options->site[i];
+        bool few = site->counted && site->slots < options->map.ppn && !options->oversubscribe;
+        if (few || (site->most > 0 && site->most < options->map.ppn)) {
+            int places = few ? site->slots : site->most;
+            twill_complain("--ppn %d: host %s has places for %d rank%s", options->map.ppn,
+                           site->name, places, TWILL_PLURAL(places));
+            return false;
+        }
+        site->slots = options->map.ppn;
+    }
+    return true;
+}
+
+/* Check that no two names are of one host, as this would have the ranks of both. Returns false
+ * after a message. */
+static bool check_names(const struct twill_options *options)
+{
+    int local = 0;
+    for (int i = 0; i < options->sites && options->map.ppn > 0; i++) {
+        if (options->site[i].merged) {
+            twill_complain("--ppn %d: hosts %s and %s are one host", options->map.ppn,
+                           options->site[local].name, options->site[i].name);
+            return false;
+        }
+        local = options->site[i].local ? i : local;
+    }
+    return true;
+}
+
 bool twill_sites_place(struct twill_options *options)
 {
+    if (!give_places(options))
+        return false;
     long slots = count_places(options, false), most = count_places(options, true);
     if (options->ranks == 0)
         options->ranks = slots > TWILL_MAX_RANKS ? TWILL_MAX_RANKS : (int)slots;
@@ -323,7 +361,7 @@ bool twill_sites_place(struct twill_options *options)
     }
     ranks_place(options, slots);
     find_local(options);
-    return true;
+    return check_names(options);
 }
 
 bool twill_site_is_used(const struct twill_options *options, int site)

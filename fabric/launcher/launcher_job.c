@@ -18,6 +18,7 @@ enum item {
     ITEM_ELASTIC = 'e', /* MIN:MAX:HOST */
     ITEM_RANK = 'r',
     ITEM_BIND = 'b',
+    ITEM_CORES = 'c',
     ITEM_REPORT = 'p',
     ITEM_OVERSUBSCRIBE = 'v',
     ITEM_GRACE = 'g', /* in milliseconds */
@@ -76,7 +77,8 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
     snprintf(elastic, sizeof(elastic), "%d:%d:%d", options->least, options->most, site);
     if (options->most > 0)
         write_item(file, ITEM_ELASTIC, elastic);
-    put_number(file, ITEM_BIND, (int)options->bind);
+    put_number(file, ITEM_BIND, (int)options->bind.to);
+    put_number(file, ITEM_CORES, options->bind.cores);
     if (options->report)
         write_item(file, ITEM_REPORT, "");
     if (options->oversubscribe)
@@ -96,7 +98,8 @@ static void put_all(FILE *file, const struct twill_options *options, int site, c
         others++;
     }
     for (char **variable = environ; *variable; variable++)
-        if (is_common(*variable))
+        if (is_common(*variable) ||
+            (options->bind.cores != 0 && strncmp(*variable, "OMP_NUM_THREADS=", 16) == 0))
             write_item(file, ITEM_ASSIGNMENT, *variable);
     for (int i = 0; i < options->assigned; i++)
         write_item(file, ITEM_ASSIGNMENT, options->assignments[i]);
@@ -174,8 +177,10 @@ static bool item_read(struct twill_host_job *job, char *text)
     case ITEM_BIND:
         if (!twill_read_number(text, TWILL_BIND_AUTO, TWILL_BIND_COUNT - 1, &number))
             return false;
-        options->bind = (enum twill_bind)number;
+        options->bind.to = (enum twill_bind)number;
         return true;
+    case ITEM_CORES:
+        return twill_read_number(text, TWILL_CORES_AUTO, TWILL_MAX_CORES, &options->bind.cores);
     case ITEM_OVERSUBSCRIBE:
         options->oversubscribe = true;
         return true;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char usage[] =
     "Usage: twillrun -n RANKS [options] [--] program [argument ...]\n"
@@ -24,6 +25,11 @@ static const char usage[] =
     "                     shares of the cores (default, if there are enough) or all\n"
     "                     of the L3 cache, NUMA node or package that its share is in;\n"
     "                     none: do not bind\n"
+    "      --threads-per-rank N  bind each rank to N cores that are near each other,\n"
+    "                     for N threads of twill's and of its own (OpenMP); auto: to\n"
+    "                     an equal share of the cores; an error if they do not fit\n"
+    "      --ppn N        at most N ranks on each host; places for N on hosts that are\n"
+    "                     named without a number\n"
     "      --report-bindings  print to standard error what each rank is bound to\n"
     "      --grace SEC    after a rank failed: time for the others to end (default 3)\n"
     "      --elastic MIN:MAX  keep MAX ranks running: one that fails is replaced\n"
@@ -49,9 +55,11 @@ static const char usage[] =
     "      --oversubscribe  more ranks than the hosts have places for; max_slots=\n"
     "                     still holds\n"
     "\n"
-    "Also, as with mpirun: -np --np, -H --host, --machinefile, --map-by\n"
-    "slot|core|node, and --bind-to none|core|l3cache|numa|socket|package, or\n"
-    "hwthread, which is core here.\n"
+    "Also, as with mpirun and srun: -np --np, -H --host, --machinefile, --npernode\n"
+    "--ntasks-per-node (--ppn), --cpus-per-rank --cpus-per-task\n"
+    "(--threads-per-rank), --map-by slot|core|node|ppr:N:node, with :PE=N for\n"
+    "--threads-per-rank N behind it, and --bind-to none|core|l3cache|numa|socket|\n"
+    "package, or hwthread, which is core here.\n"
     "\n"
     "Ranks find RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT\n"
     "TWILL_JOB in their environment. Standard input goes to rank 0. When a rank\n"
@@ -101,7 +109,7 @@ static bool read_bind(struct twill_options *options, const char *text)
 {
     for (int i = TWILL_BIND_NONE; i < TWILL_BIND_COUNT; i++)
         if (strcmp(text, twill_bind_names[i]) == 0) {
-            options->bind = (enum twill_bind)i;
+            options->bind.to = (enum twill_bind)i;
             return true;
         }
     twill_complain("--bind %s: not none, core, l3, numa or package", text);
@@ -122,7 +130,7 @@ static bool read_bind_to(struct twill_options *options, const char *text)
     };
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++)
         if (strcmp(text, names[i].name) == 0) {
-            options->bind = names[i].bind;
+            options->bind.to = names[i].bind;
             return true;
         }
     twill_complain("--bind-to %s: not none, core, hwthread, l3cache, numa, socket or package",
@@ -134,21 +142,61 @@ static bool read_bind_to(struct twill_options *options, const char *text)
 static bool read_map(struct twill_options *options, const char *text)
 {
     bool node = strcmp(text, "node") == 0, core = strcmp(text, "core") == 0;
-    options->map = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
+    options->map.how = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
     if (!node && !core)
         twill_complain("--map %s: not core or node", text);
     return node || core;
 }
 
-/* Parse mpirun's --map-by. Returns false after a message. */
+/* Parse the number of cores of each rank, or "auto". Returns false after a message. */
+static bool read_cores(struct twill_options *options, const char *text)
+{
+    bool is_auto = strcmp(text, "auto") == 0;
+    if (!is_auto && !twill_read_number(text, 1, TWILL_MAX_CORES, &options->bind.cores)) {
+        twill_complain("--threads-per-rank %s: not a number of cores from 1 to %d, or auto", text,
+                       TWILL_MAX_CORES);
+        return false;
+    }
+    if (is_auto)
+        options->bind.cores = TWILL_CORES_AUTO;
+    return true;
+}
+
+/* Parse the number of ranks of each host. Returns false after a message. */
+static bool read_ppn(struct twill_options *options, const char *text)
+{
+    bool good = twill_read_number(text, 1, TWILL_MAX_RANKS, &options->map.ppn);
+    if (!good)
+        twill_complain("--ppn %s: not a number of ranks from 1 to %d", text, TWILL_MAX_RANKS);
+    return good;
+}
+
+/* Parse mpirun's --map-by: slot, core, node or ppr:RANKS:node, and maybe PE=CORES behind a colon.
+ * Returns false after a message. */
 static bool read_map_by(struct twill_options *options, const char *text)
 {
-    bool node = strcmp(text, "node") == 0;
-    bool core = strcmp(text, "core") == 0 || strcmp(text, "slot") == 0;
-    options->map = node ? TWILL_MAP_NODE : TWILL_MAP_CORE;
-    if (!node && !core)
-        twill_complain("--map-by %s: not slot, core or node", text);
-    return node || core;
+    char copy[64], *rest = NULL;
+    snprintf(copy, sizeof(copy), "%s", text);
+    const char *word = strtok_r(copy, ":", &rest);
+    bool good = word && strlen(text) < sizeof(copy);
+    options->map.how = TWILL_MAP_CORE;
+    if (good && strcmp(word, "ppr") == 0) {
+        const char *ranks = strtok_r(NULL, ":", &rest), *unit = strtok_r(NULL, ":", &rest);
+        good = ranks && unit && strcmp(unit, "node") == 0 && read_ppn(options, ranks);
+    } else if (good && strcmp(word, "node") == 0) {
+        options->map.how = TWILL_MAP_NODE;
+    } else {
+        good = good && (strcmp(word, "core") == 0 || strcmp(word, "slot") == 0);
+    }
+    word = good ? strtok_r(NULL, ":", &rest) : NULL;
+    if (word && strncasecmp(word, "PE=", 3) == 0 && !*rest)
+        return read_cores(options, word + 3);
+    good = good && !word;
+    if (!good)
+        twill_complain("--map-by %s: not slot, core or node, or ppr:RANKS:node, with :PE=CORES "
+                       "behind it or not",
+                       text);
+    return good;
 }
 
 /* Append the argument of -x, NAME=VALUE, to options->assignments. With a NAME alone, the value is
@@ -232,12 +280,39 @@ static bool check_elastic(struct twill_options *options)
     return false;
 }
 
+/* Check the options about the cores of ranks and their number on each host, and set what follows
+ * from them. Returns false after a message. */
+static bool check_places(struct twill_options *options)
+{
+    if (options->bind.cores != 0 && options->bind.to > TWILL_BIND_AUTO &&
+        options->bind.to != TWILL_BIND_CORE) {
+        twill_complain("--bind %s: --threads-per-rank binds ranks to cores",
+                       twill_bind_names[options->bind.to]);
+        return false;
+    }
+    if (options->bind.cores != 0)
+        options->bind.to = TWILL_BIND_CORE; /* an error if it is refused */
+    if (options->sites > 0 || options->map.ppn == 0)
+        return true;
+    if (options->ranks == 0)
+        options->ranks = options->map.ppn;
+    int ranks = twill_options_places(options);
+    if (ranks > options->map.ppn)
+        twill_complain("-n %d: --ppn %d allows no more on this host (--hosts names others)", ranks,
+                       options->map.ppn);
+    return ranks <= options->map.ppn;
+}
+
 /* Parse one option. Returns false if twillrun must exit with *code. */
 static bool read_option(struct twill_options *options, int option, int *code)
 {
     switch (option) {
     case 'n':
         return read_ranks(options, optarg);
+    case 'c':
+        return read_cores(options, optarg);
+    case 'p':
+        return read_ppn(options, optarg);
     case 'l':
         options->label = true;
         return true;
@@ -292,8 +367,9 @@ static bool read_option(struct twill_options *options, int option, int *code)
 static const struct {
     const char *theirs, *hint;
 } foreign[] = {
-    {" N c ppn npernode n-per-node nproc nproc-per-node ntasks ntasks-per-node ",
-     "-n RANKS is the number of all ranks, --hosts HOST:RANKS,... has those of each host"},
+    {" N c n-per-node nproc nproc-per-node ntasks ",
+     "-n RANKS is the number of all ranks, --ppn RANKS of those on each host"},
+    {" d depth cpus-per-proc ", "--threads-per-rank N gives each rank N cores"},
     {" nnodes nodes nodelist node-rank w ",
      "--hosts HOST:RANKS,... starts the ranks of all hosts from one place"},
     {" f ", "--hostfile FILE names a file of hosts"},
@@ -301,7 +377,7 @@ static const struct {
      "-x NAME=VALUE sets a variable for all ranks; those of twill are in twill(7)"},
     {" tag-output prepend-rank tee ", "-l puts \"[rank] \" before each line of output"},
     {" wdir wd chdir D ", "ranks start in the current directory: cd there first"},
-    {" cpu-bind bind-to-core bind-to-socket cpus-per-task cpus-per-rank ",
+    {" cpu-bind bind-to-core bind-to-socket ",
      "--bind core, l3, numa, package or none says what each rank may use"},
     {" rank-by ranks-by ", "--map core or node says which ranks go where"},
     {" display-map display ", "--report-bindings prints what each rank is bound to"},
@@ -405,18 +481,36 @@ static int next_option(int argc, char **argv)
 {
     static const struct option names[] = {
         /* "server" is internal, for the host agent */
-        {"ranks", required_argument, NULL, 'n'},   {"label", no_argument, NULL, 'l'},
-        {"bind", required_argument, NULL, 'b'},    {"report-bindings", no_argument, NULL, 'B'},
-        {"grace", required_argument, NULL, 'g'},   {"elastic", required_argument, NULL, 'E'},
-        {"hosts", required_argument, NULL, 'H'},   {"hostfile", required_argument, NULL, 'F'},
-        {"agent", required_argument, NULL, 'A'},   {"remote", required_argument, NULL, 'R'},
-        {"timeout", required_argument, NULL, 'T'}, {"map", required_argument, NULL, 'm'},
-        {"oversubscribe", no_argument, NULL, 'v'}, {"np", required_argument, NULL, 'n'},
-        {"host", required_argument, NULL, 'H'},    {"machinefile", required_argument, NULL, 'F'},
-        {"bind-to", required_argument, NULL, 't'}, {"map-by", required_argument, NULL, 'M'},
-        {"check", no_argument, NULL, 'C'},         {"json", optional_argument, NULL, 'J'},
-        {"server", no_argument, NULL, 'S'},        {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'V'},       {NULL, 0, NULL, 0},
+        {"ranks", required_argument, NULL, 'n'},
+        {"label", no_argument, NULL, 'l'},
+        {"bind", required_argument, NULL, 'b'},
+        {"report-bindings", no_argument, NULL, 'B'},
+        {"grace", required_argument, NULL, 'g'},
+        {"elastic", required_argument, NULL, 'E'},
+        {"hosts", required_argument, NULL, 'H'},
+        {"hostfile", required_argument, NULL, 'F'},
+        {"agent", required_argument, NULL, 'A'},
+        {"remote", required_argument, NULL, 'R'},
+        {"timeout", required_argument, NULL, 'T'},
+        {"map", required_argument, NULL, 'm'},
+        {"oversubscribe", no_argument, NULL, 'v'},
+        {"np", required_argument, NULL, 'n'},
+        {"host", required_argument, NULL, 'H'},
+        {"machinefile", required_argument, NULL, 'F'},
+        {"bind-to", required_argument, NULL, 't'},
+        {"map-by", required_argument, NULL, 'M'},
+        {"ppn", required_argument, NULL, 'p'},
+        {"npernode", required_argument, NULL, 'p'},
+        {"ntasks-per-node", required_argument, NULL, 'p'},
+        {"threads-per-rank", required_argument, NULL, 'c'},
+        {"cpus-per-rank", required_argument, NULL, 'c'},
+        {"cpus-per-task", required_argument, NULL, 'c'},
+        {"check", no_argument, NULL, 'C'},
+        {"json", optional_argument, NULL, 'J'},
+        {"server", no_argument, NULL, 'S'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0},
     };
     const char *word = argv[optind];
     int option = getopt_long_only(argc, argv, "+n:lx:H:hV", names, NULL); /* mpirun has -np */
@@ -441,7 +535,7 @@ int twill_options_read(struct twill_options *options, int argc, char **argv, int
     if (options->serve)
         return 0;
     if (!read_programs(options, argv + optind, strcmp(argv[optind - 1], "--") != 0) ||
-        !check_elastic(options))
+        !check_elastic(options) || !check_places(options))
         return -1;
     if (options->sites > 0 && !twill_sites_place(options))
         return -1;

@@ -6,7 +6,7 @@
 #include "lib/base/base.h"
 
 /* Version of the protocol. Only twillruns of the same version work together. */
-#define TWILL_FRAME_PROTOCOL 6
+#define TWILL_FRAME_PROTOCOL 7
 /* A host agent writes this before its first frame. Output of ssh before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
 #define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame, except a job */

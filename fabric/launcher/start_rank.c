@@ -44,6 +44,15 @@ static bool set_launcher(int fd)
     return setenv("TWILL_LAUNCHER_FD", text, 1) == 0;
 }
 
+/* With --threads-per-rank, allow the rank's program and twill a thread for each core that it is
+ * bound to, unless the variables say otherwise. Returns false with errno set. */
+static bool set_threads(const struct twill_launch *launch, int index)
+{
+    unsigned cores = launch->child[index].cores;
+    return cores == 0 || (set_variable("OMP_NUM_THREADS", (int)cores, false) &&
+                          set_variable("TWILL_THREADS", (int)cores, false));
+}
+
 /* Set TWILL_ELASTIC, which names the folder of --elastic. A process that `joins` a running job
  * finds it by that alone. For such a process unset RANK, WORLD_SIZE and the others in starting[].
  * Returns true, or false with errno set. */
@@ -70,7 +79,7 @@ static bool set_environment(const struct twill_launch *launch, int index)
     for (int i = 0; i < options->assigned; i++)
         if (putenv(options->assignments[i]) != 0)
             return false;
-    if (!twill_preload_set())
+    if (!twill_preload_set() || !set_threads(launch, index))
         return false;
     if (launch->elastic.folder[0] && !set_elastic(launch, launch->child[index].joins))
         return false;
@@ -119,7 +128,7 @@ static bool bind_rank(const struct twill_launch *launch, int index, int report)
     if (twill_child_bind(launch, index))
         return true;
     const struct trouble trouble = {.cause = errno, .where = STEP_BIND};
-    return launch->options->bind == TWILL_BIND_AUTO &&
+    return launch->options->bind.to == TWILL_BIND_AUTO &&
            write(report, &trouble, sizeof(trouble)) == sizeof(trouble);
 }
 
@@ -160,7 +169,7 @@ static int read_report(struct twill_launch *launch, int rank, int report)
         continue;
     if (n != sizeof(trouble))
         return 0;
-    if (trouble.where == STEP_BIND && launch->options->bind == TWILL_BIND_AUTO) {
+    if (trouble.where == STEP_BIND && launch->options->bind.to == TWILL_BIND_AUTO) {
         twill_launch_unbind(launch, rank, trouble.cause);
         return read_report(launch, rank, report);
     }

@@ -175,7 +175,8 @@ int twill_launch_start(struct twill_launch *launch)
 {
     int code = 0;
     twill_oom_open(launch);
-    twill_launch_bind(launch);
+    if (!twill_launch_bind(launch))
+        code = 1;
     for (int i = 0; i < launch->first && code == 0; i++) {
         code = twill_child_start(launch, i);
         launch->alive += code == 0;

@@ -35,7 +35,7 @@ done <<'END'
 --nproc_per_node 2|-n RANKS
 --nnodes 2|--hosts HOST:RANKS
 -N 2|-n RANKS
--ppn 2|-n RANKS
+-d 4|--threads-per-rank N
 --mca btl self|-x NAME=VALUE
 -genv NAME VALUE|-x NAME=VALUE
 --tag-output|-l
@@ -44,6 +44,17 @@ done <<'END'
 END
 expect 2 "instead of --nproc-per-node: " "$run" --nproc-per-node=2 true
 expect 0 "0 of 2" "$run" -hosts localhost:2 -bind-to none sh -c 'echo "$RANK of $WORLD_SIZE"' # one dash, as mpirun's
+# Ranks of a host.
+expect 0 "1 of 2" "$run" --ppn 2 --oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 2 "-n 3: --ppn 2 allows no more on this host" "$run" -n 3 -ppn 2 true
+expect 2 "--ppn 0: not a number of ranks from 1 to 65535" "$run" --ppn 0 true
+expect 0 "1 of 2" "$run" --map-by ppr:2:node --oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 0 "0 1 1" "$run" --map-by ppr:1:node:PE=1 sh -c 'echo "$RANK $WORLD_SIZE $OMP_NUM_THREADS"'
+expect 2 "--threads-per-rank x: not a number of cores" "$run" -n 1 --map-by slot:PE=x true
+for how in ppr:1:socket ppr:1 ppr slot:x slot:PE=1:x :; do
+    expect 2 "--map-by $how: not slot, core or node, or ppr:RANKS:node, with :PE=CORES behind it or not" \
+        "$run" -n 1 --map-by $how true
+done
 # Several programs, as with mpirun.
 ranks 1 --bind none -l sh -c 'echo "first $* of $WORLD_SIZE"' sh x : -n 2 sh -c 'echo "second $*"' sh y : -np 1 echo third || fail "status $?"
 printf '%s\n' "[0] first x of 4" "[1] second y" "[2] second y" "[3] third" >"$scratch/wanted"
@@ -163,7 +174,7 @@ printf '[0] a\n[0] b\n' | cmp - "$scratch/out" || fail "standard input"
 head -c 1000000 /dev/zero | timeout -k 10 "$patience" "$run" -n 2 wc -c | sort -n | tr -d ' ' | tr '\n' ' ' >"$scratch/out"
 [ "$(cat "$scratch/out")" = "0 1000000 " ] || fail "much standard input"
 
-# --- binding: with enough cores each rank has an equal number of its own; else that is reported once
+# --- binding: with enough cores all ranks get equally many; otherwise that is reported once
 cpus_of() # LIST: the CPUs of "0-2,5", one a line
 {
     echo "$1" | tr ',' '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) print i }'
@@ -211,6 +222,33 @@ for wide in l3 numa package; do
 done
 expect 0 "ranks are not bound: HWLOC_* variables describe another machine" env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" \
     "$run" -n 2 true
+# --- several cores a rank, which its program and twill may use
+threads='echo "$RANK $OMP_NUM_THREADS $TWILL_THREADS"'
+ranks 1 --threads-per-rank "$cores" --report-bindings sh -c "$threads" || fail "all cores for one rank"
+grep -qx "0 $cores $cores" "$scratch/out" || fail "threads of a rank with all cores"
+grep -q "^twillrun: rank 0 on $(hostname): bound to CPUs $here, $cores core" "$scratch/err" || fail "the cores are not reported"
+ranks 1 --cpus-per-task=1 sh -c "$bound_to" || fail "one core for one rank"
+[ "$cores" -eq 1 ] || ! grep -qx "0 $here" "$scratch/out" || fail "one rank was not bound to one core"
+ranks 1 --threads-per-rank auto -x TWILL_THREADS=1 env OMP_NUM_THREADS=7 sh -c "$threads" || fail "auto"
+grep -qx "0 7 1" "$scratch/out" || fail "variables that were set are changed"
+OMP_NUM_THREADS=5 ranks 1 --threads-per-rank auto sh -c "$threads" || fail "auto with a variable"
+grep -qx "0 5 $cores" "$scratch/out" || fail "a variable of twillrun's is changed"
+need="2 ranks with $cores core.* each need $((2 * cores)), and $cores may be used here"
+code=0
+ranks 2 --threads-per-rank "$cores" true || code=$?
+[ $code -eq 1 ] || fail "status $code of too many cores"
+grep -q "^twillrun: --threads-per-rank $cores on $(hostname): $need\$" "$scratch/err" || fail "too many cores: what is said"
+ranks 2 --cpus-per-rank "$cores" --oversubscribe sh -c "$bound_to" || fail "ranks that share cores"
+[ "$(grep -c "^[01] $here\$" "$scratch/out")" -eq 2 ] || fail "cores that are shared"
+expect 1 "--threads-per-rank auto on $(hostname): $((cores + 1)) ranks with 1 core each need $((cores + 1)), and $cores may" \
+    "$run" -n $((cores + 1)) --threads-per-rank auto true
+expect 1 "--threads-per-rank 1 on $(hostname): HWLOC_* variables describe another machine" \
+    env HWLOC_SYNTHETIC="pack:2 core:4 pu:1" "$run" -n 2 --threads-per-rank 1 true
+expect 2 "--threads-per-rank 0: not a number of cores from 1 to 1024, or auto" "$run" -n 1 --threads-per-rank 0 true
+expect 2 "--bind none: --threads-per-rank binds ranks to cores" "$run" -n 1 --threads-per-rank 1 --bind none true
+expect 1 "localhost: does not answer: --threads-per-rank 1024 on $(hostname): 1 rank with 1024 cores each need 1024, and" \
+    "$run" -n 1 --threads-per-rank 1024 --check
+
 # Where binding is refused, as in some containers: not bound and said once; an error if it was asked for.
 refusing() # COMMAND...: exec a command whose sched_setaffinity fails with EPERM
 {
@@ -228,7 +266,8 @@ if [ "$cores" -ge 2 ] && [ "$(uname -m)" = x86_64 ] && refusing true; then
     refusing "$run" -n 2 --bind core true >"$scratch/out" 2>"$scratch/err" || got=$?
     [ $got -eq 126 ] || fail "status $got, not 126, of a binding that was asked for and refused"
     grep -qx "twillrun: cannot bind rank 0: Operation not permitted" "$scratch/err" || fail "refused --bind"
-    # Threads of the library likewise.
+    refusing "$run" -n 2 --threads-per-rank 1 true >"$scratch/out" 2>"$scratch/err" && fail "--threads-per-rank was refused"
+    # The same holds for threads of the library.
     [ ! -x "$bin/train" ] || refusing env TWILL_GRADIENTS=threads=1 "$bin/train" --data "$source/examples/data/wdbc.csv" --epochs 1 \
         >"$scratch/out" 2>&1 || fail "status $? with a thread that cannot be bound"
 fi

@@ -62,6 +62,13 @@ for lines in 'localhost max_slots=1\nlocalhost\n' 'localhost\nlocalhost max_slot
 done
 expect 0 "7 of 8" "$run" -np 8 -H localhost:2 -oversubscribe sh -c 'echo "$RANK of $WORLD_SIZE"'
 expect 2 "--map-by socket: not slot, core or node" "$run" --host a --map-by socket true
+# Ranks of each host, and hosts that have fewer places.
+expect 0 "1 of 2" "$run" -H localhost --npernode 2 sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 0 "1 of 2" "$run" -H localhost:4 --ntasks-per-node 2 sh -c 'echo "$RANK of $WORLD_SIZE"'
+expect 2 "--ppn 2: host a has places for 1 rank" "$run" --hosts a:1,b --ppn 2 true
+printf 'localhost slots=2 max_slots=4\n' >"$scratch/file"
+expect 2 "--ppn 5: host localhost has places for 4 ranks" "$run" --hostfile "$scratch/file" --ppn 5 --oversubscribe true
+expect 2 "--ppn 2: hosts localhost and 127.0.0.1 are one host" "$run" --hosts localhost,127.0.0.1 --ppn 2 true
 # No agent is started for this host, by whatever name it is given, and its job uses loopback.
 expect 0 "127.0.0.1 1 2" "$run" --hosts "localhost:2" --agent false sh -c 'echo $MASTER_ADDR $RANK $LOCAL_WORLD_SIZE'
 expect 0 "127.0.0.1 1 2" "$run" --hosts "$(uname -n),b" -n 1 --agent false sh -c 'echo $MASTER_ADDR 1 2'
@@ -166,6 +173,12 @@ if [ "$(nproc)" -ge 2 ]; then
         grep -q "^twillrun: host $host: rank $rank on $host: bound to CPUs [0-9]" "$scratch/err" || fail "rank $rank is not bound"
     done
 fi
+# Several cores a rank, and a host that has too few.
+hosts_job h0,h1 --ppn 1 --threads-per-rank "$(nproc)" --report-bindings sh -c 'echo "$RANK $OMP_NUM_THREADS"' || fail "status $?"
+[ "$(sort "$scratch/out" | tr '\n' ' ')" = "0 $(nproc) 1 $(nproc) " ] || fail "threads of ranks on two hosts"
+grep -q "^twillrun: host h1: rank 1 on h1: bound to CPUs .*, $(nproc) core" "$scratch/err" || fail "the cores on another host"
+said 1 "host h1: --threads-per-rank $(nproc) on h1: 2 ranks with $(nproc) core" h0,h1:2 \
+    --threads-per-rank "$(nproc)" true
 many=$(($(nproc) + 1))
 hosts_job h0:$many,h1:$many --report-bindings true || fail "status $?"
 [ "$(grep -c "^twillrun: host h[01]: ranks are not bound: $many are more than" "$scratch/err")" -eq 1 ] || fail "not said once"
