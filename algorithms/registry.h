@@ -22,6 +22,7 @@
     X(linear)                                                                                      \
     X(bruck)                                                                                       \
     X(dissemination)                                                                               \
+    X(circulant)                                                                                   \
     X(scatter_allgather)                                                                           \
     X(reduce_scatter_gather)                                                                       \
     X(hierarchical_ring)                                                                           \
@@ -29,6 +30,7 @@
     X(hierarchical_bruck)                                                                          \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)                                                                           \
+    X(hierarchical_circulant)                                                                      \
     X(levels)
 
 #define TWILL_ALGORITHM_DECLARE(noun) extern const struct twill_algorithm twill_algorithm_##noun;

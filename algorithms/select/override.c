@@ -7,7 +7,7 @@
 
 enum {
     SLIP = 5,  /* edit distance from which on a name is no misspelling of another */
-    SHOWN = 40 /* letters of an entry in a message, so that all names fit */
+    SHOWN = 32 /* letters of an entry in a message, so that all names fit */
 };
 
 /* A part of a text that another owns, without a 0 at its end. */

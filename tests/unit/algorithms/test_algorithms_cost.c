@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exact costs of algorithms: rounds, messages and bytes of the rank that has most of them, and of
  * all ranks together. */
+#include "algorithms/patterns/block_schedule.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -214,6 +215,60 @@ static void check_two_halves(struct twill_world *world, uint32_t p, uint64_t n)
     assert_true(c.most.bytes_sent <= most);
 }
 
+static void check_circulant(struct twill_world *world, uint32_t p, uint64_t n)
+{
+    const uint32_t log = test_ceil_log(p), blocks = 16;
+    const enum twill_collective both[] = {TWILL_BROADCAST, TWILL_REDUCE};
+    for (unsigned i = 0; i < 2; i++) {
+        struct test_costs c = expect(
+            world, "circulant", SHAPE(.collective = both[i]), n,
+            COSTS(.sum = {.messages = (uint64_t)blocks * (p - 1), .bytes_sent = n * (p - 1)}));
+        assert_true(c.most.rounds <= blocks - 1 + log);
+        assert_true(c.most.bytes_sent <= n + n / blocks * (log - 1));
+        assert_true(c.sum.bytes_reduced == (i == 0 ? 0 : n * (p - 1)));
+    }
+}
+
+/* Run the rounds of a broadcast of blocks from position 0. Both ends of a message agree on it, its
+ * sender has the block from an earlier round, and its receiver has not. In the end all have all. */
+static void check_blocks(uint32_t p, uint32_t blocks)
+{
+    struct twill_block_schedule *s = calloc(p, sizeof(*s));
+    uint32_t *since = calloc((size_t)p * blocks, sizeof(*since)); /* 1 + the round of a block */
+    assert_true(s != NULL && since != NULL);
+    for (uint32_t i = 0; i < p; i++)
+        s[i] = twill_block_schedule_of(p, i);
+    uint32_t rounds = twill_block_rounds(s, blocks);
+    assert_int_equal(rounds, blocks - 1 + test_ceil_log(p));
+    for (uint32_t round = 0; round < rounds; round++)
+        for (uint32_t i = 0; i < p; i++) {
+            struct twill_block_message in, out;
+            bool receives = twill_block_at(&s[i], i, blocks, round, false, &in);
+            bool sent = twill_block_at(&s[in.peer], in.peer, blocks, round, true, &out);
+            assert_true(receives == (sent && out.peer == i));
+            if (!receives)
+                continue;
+            uint32_t had = since[in.peer * blocks + in.block];
+            assert_true(out.block == in.block && in.block < blocks);
+            assert_true(in.peer == 0 || (had > 0 && had <= round));
+            assert_int_equal(since[i * blocks + in.block], 0);
+            since[i * blocks + in.block] = round + 1;
+        }
+    for (uint32_t i = blocks; i < p * blocks; i++)
+        assert_true(since[i] > 0);
+    free(s);
+    free(since);
+}
+
+TWILL_TEST(test_block_schedules)
+{
+    for (uint32_t p = 2; p <= (TEST_FEWER ? 70 : 500); p++)
+        for (uint32_t blocks = 1; blocks <= 16; blocks += blocks < 4 ? 1 : 6)
+            check_blocks(p, blocks);
+    check_blocks(4097, 3);
+    check_blocks(65535, 1);
+}
+
 TWILL_TEST(test_allreduces)
 {
     each_size(TEST_FEWER ? 24 : 70, check_rings);
@@ -227,6 +282,7 @@ TWILL_TEST(test_moves)
     each_size(130, check_linear);
     each_size(130, check_bruck);
     each_size(130, check_two_halves);
+    each_size(130, check_circulant);
 }
 
 /* The ring leaves each node once, however ranks are placed. */
@@ -348,6 +404,12 @@ static void check_hierarchical(struct twill_world *world, uint32_t g, uint32_t l
            COSTS(.most = {.rounds = log + (power ? 0 : 2),
                           .bytes_remote = (n / l) * (log + (power ? 0 : 1)),
                           .bytes_shared = shared}));
+    expect(world, "hierarchical:circulant",
+           SHAPE(.collective = TWILL_BROADCAST, .protocol = TWILL_PROTOCOL_STAGED), n,
+           COSTS(.most = {.rounds = 15 + log + (power ? 0 : 1)},
+                 .sum = {.messages = UINT64_C(16) * (g - 1),
+                         .bytes_remote = n * (g - 1),
+                         .bytes_shared = n * (l - 1) * g}));
     expect(world, "hierarchical:tree",
            SHAPE(.collective = TWILL_BROADCAST, .protocol = TWILL_PROTOCOL_STAGED), n,
            COSTS(.sum = {.messages = g - 1,
