@@ -5,6 +5,7 @@
 #define TWILL_ISA_H
 
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/base/lists.h"
 
 #include <string.h>
@@ -64,14 +65,16 @@ TWILL_TYPES(TWILL_PAIRS_DECLARE, )
 /* Process elements [first, first + count) of a job. */
 typedef void (*twill_range_fn)(const void *job, size_t first, size_t count);
 
-/* Call `apply` for elements 0 to count-1, in one range or, if that pays, in one for each of at most
- * `threads` threads. `element` is the bytes of a destination's element, a power of two up to 64. */
-void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, int threads);
+/* Call `apply` for elements 0 to count-1, in one range or, if that pays, in one for each of several
+ * threads of the pool, which may be NULL. `element` is the bytes of a destination's element, a
+ * power of two up to 64, and `read` the bytes that are read for it. */
+void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, size_t read,
+                 struct twill_thread_pool *pool);
 
 /* Call `apply` for ranges that together are the blocks 0 to `blocks` - 1, each range in its own
- * thread, at most `threads`. Each block writes `bytes` bytes. */
-void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t bytes,
-                        int threads);
+ * thread. For each block it writes and reads as many bytes as given. */
+void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t written,
+                        size_t read, struct twill_thread_pool *pool);
 
 #if defined(__x86_64__)
 /* Before a reduction of floats, make this thread round to nearest and keep denormals, because

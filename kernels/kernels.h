@@ -70,6 +70,8 @@ size_t twill_kernels_element(twill_type type, twill_op op);
 /* Return the bytes of an element of a partial, or 0 if not defined. */
 size_t twill_kernels_partial(twill_type type, twill_op op);
 
+struct twill_thread_pool; /* kernels/thread_pool.h */
+
 /* The parameters of a reduction, without its data. A variable of the caller. */
 struct twill_reduction {
     twill_type type;
@@ -81,14 +83,14 @@ struct twill_reduction {
     const float *after;       /* NULL, or points to a factor by which a final result of 8- or 16-bit
                                  floats is multiplied before it is rounded */
     unsigned flags;           /* enum twill_kernel_flags */
-    int threads;              /* most OpenMP threads to use (TWILL_THREADS) */
+    struct twill_thread_pool *pool; /* threads that share the work, or NULL for the caller alone */
 };
 
 /* Compute dst[i] = ((src[0][i] op src[1][i]) op ...) from nsrc (1 to 8) sources, any mix of raw and
  * partial. The bits are those of reducing in f32 from left to right and rounding at the end. dst
  * may be a source whose elements are as wide as those of dst. Otherwise nothing overlaps. A single
  * source is copied, widened or finished. The result does not depend on the floating-point
- * environment. At most `threads` OpenMP threads, and omp_get_max_threads(), share the work. */
+ * environment. */
 void twill_kernels_reduce(const struct twill_kernels *kernels,
                           const struct twill_reduction *reduction, void *dst,
                           const void *const *src, unsigned nsrc, size_t count);
@@ -102,24 +104,21 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
  * *factor as before. dst may be src if equally wide. */
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
                          const void *src, const void *factor, bool rounds, size_t count,
-                         int threads);
+                         struct twill_thread_pool *pool);
 /* Copy bytes, which do not overlap, or do nothing if dst is src. `flags` are those of enum
- * twill_kernel_flags. At most `threads` OpenMP threads share the work. */
+ * twill_kernel_flags. The threads of `pool`, unless it is NULL, share the work. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
-                        size_t bytes, unsigned flags, int threads);
-/* Return the least bytes that a call must write so that `threads` threads share the work, or 0 if
- * one thread does all work anyway. */
-size_t twill_kernels_shared_from(int threads);
+                        size_t bytes, unsigned flags, struct twill_thread_pool *pool);
 /* Reduce nsrc sources whose elements have type `type` to dst, divided for TWILL_AVG and rounded.
  * This is twill_kernels_reduce() without partials. The arguments are as in struct
  * twill_reduction. */
 static inline void twill_kernels_reduce_raw(const struct twill_kernels *kernels, twill_type type,
                                             twill_op op, void *dst, const void *const *src,
                                             unsigned nsrc, size_t count, uint32_t divisor,
-                                            unsigned flags, int threads)
+                                            unsigned flags, struct twill_thread_pool *pool)
 {
     const struct twill_reduction reduction = {
-        .type = type, .op = op, .divisor = divisor, .flags = flags, .threads = threads};
+        .type = type, .op = op, .divisor = divisor, .flags = flags, .pool = pool};
     twill_kernels_reduce(kernels, &reduction, dst, src, nsrc, count);
 }
 

@@ -168,7 +168,7 @@ void twill_kernels_spread(const struct twill_kernels *kernels,
                              .element = twill_kernels_element(reduction->type, op),
                              .buffered = in_f32 && !(wide_result && wide == all)};
     job.written = wide_result ? sizeof(float) : job.element;
-    twill_split(reduce_range, &job, count, job.written, reduction->threads);
+    twill_split(reduce_range, &job, count, job.written, nsrc * job.element, reduction->pool);
 }
 
 void twill_kernels_reduce(const struct twill_kernels *kernels,
@@ -177,7 +177,7 @@ void twill_kernels_reduce(const struct twill_kernels *kernels,
 {
     bool partial =
         reduction->partial_result || (reduction->partial_sources & ((1u << nsrc) - 1)) != 0;
-    if (reduction->threads > 1 || (partial && in(NARROW_TYPES, reduction->type)) ||
+    if (reduction->pool != NULL || (partial && in(NARROW_TYPES, reduction->type)) ||
         (reduction->op == TWILL_AVG && partial) || reduction->after != NULL) {
         twill_kernels_spread(kernels, reduction, &dst, 1, src, nsrc, count);
         return;
@@ -229,7 +229,7 @@ static void scale_range(const void *data, size_t first, size_t count)
 
 void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, void *dst,
                          const void *src, const void *factor, bool rounds, size_t count,
-                         int threads)
+                         struct twill_thread_pool *pool)
 {
     const bool narrow = in(NARROW_TYPES, type);
     const struct scale_job job = {.kernels = kernels,
@@ -240,7 +240,7 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
                                   .element = size_of(type),
                                   .written = narrow && !rounds ? sizeof(float) : size_of(type),
                                   .rounds = narrow && rounds};
-    twill_split(scale_range, &job, count, job.written, threads);
+    twill_split(scale_range, &job, count, job.written, job.element, pool);
 }
 
 /* A call of twill_kernels_copy(), for all of its ranges, on its stack. */
@@ -259,8 +259,8 @@ static void copy_range(const void *data, size_t first, size_t bytes)
 }
 
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
-                        size_t bytes, unsigned flags, int threads)
+                        size_t bytes, unsigned flags, struct twill_thread_pool *pool)
 {
     const struct copy_job job = {.copy = kernels->copy, .dst = dst, .src = src, .flags = flags};
-    twill_split(copy_range, &job, bytes, 1, threads);
+    twill_split(copy_range, &job, bytes, 1, 1, pool);
 }

@@ -16,6 +16,7 @@
 
 struct twill_chooser;
 struct twill_kernels;
+struct twill_thread_pool;
 struct twill_topology;
 struct twill_tuning;
 struct twill_waitable;
@@ -31,7 +32,7 @@ struct twill_extend_process {
     const struct twill_tuning *timings; /* timings by which algorithms are selected */
     const char *gradients;              /* TWILL_GRADIENTS, or NULL */
     uint64_t timeout_ns;                /* TWILL_TIMEOUT */
-    int threads;                        /* most OpenMP threads of a kernel (TWILL_TUNE=threads) */
+    struct twill_thread_pool *pool;     /* threads that share the work of kernels, or NULL */
     bool places_memory;                 /* whether TWILL_MEMORY names NUMA nodes */
 };
 /* Return the properties of a context. Any thread may call it. */

@@ -33,11 +33,13 @@ static void multiply_rows(const void *data, size_t first, size_t count)
 
 void twill_factors_multiply(const struct twill_kernels *kernels,
                             const struct twill_factors *factors, void *gradient, size_t first,
-                            size_t count, int threads)
+                            size_t count, struct twill_thread_pool *pool)
 {
     const struct factors_job job = {kernels->training, factors, gradient, first};
+    const size_t row = factors->columns * sizeof(float);
     if (count > 0)
-        twill_split_blocks(multiply_rows, &job, count, factors->columns * sizeof(float), threads);
+        twill_split_blocks(multiply_rows, &job, count, row, row * factors->parts * factors->samples,
+                           pool);
 }
 
 uint64_t twill_factors_time(const struct twill_kernels *kernels)
@@ -56,7 +58,7 @@ uint64_t twill_factors_time(const struct twill_kernels *kernels)
     uint64_t best = UINT64_MAX;
     for (unsigned i = 0; i < TIMED_PRODUCTS; i++) {
         uint64_t from = twill_now();
-        twill_factors_multiply(kernels, &job, memory + factors, 0, TIMED_ROWS, 1);
+        twill_factors_multiply(kernels, &job, memory + factors, 0, TIMED_ROWS, NULL);
         best = twill_min(best, twill_now() - from);
     }
     free(memory);

@@ -21,7 +21,7 @@ struct twill_factors {
 /* Compute rows `first` to `first` + `count` - 1 of a gradient of f32 that begins at `gradient`. */
 void twill_factors_multiply(const struct twill_kernels *kernels,
                             const struct twill_factors *factors, void *gradient, size_t first,
-                            size_t count, int threads);
+                            size_t count, struct twill_thread_pool *pool);
 /* Time a product of fixed size, on one thread. Returns picoseconds per million multiplications, or
  * 0 if out of memory. */
 uint64_t twill_factors_time(const struct twill_kernels *kernels);

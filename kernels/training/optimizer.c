@@ -153,12 +153,16 @@ void twill_optimizer_update(const struct twill_kernels *kernels,
                             const struct twill_optimizer_step *step, size_t count)
 {
     const struct twill_update_job job = job_of(kernels, step, step->trust);
-    twill_split(update_range, &job, count, sizeof(float), step->threads);
+    size_t states = twill_optimizer_states(step->optimizer);
+    size_t read = step->sources * twill_kernels_element(step->gradient_type, TWILL_SUM) +
+                  (1 + 2 * states) * sizeof(float);
+    twill_split(update_range, &job, count, sizeof(float), read, step->pool);
 }
 
 /* Stretches of equal length whose squares are summed separately, and then added in their order. On
  * the stack of the caller of sum_all(), which sets `each` (elements of a stretch) and `sums` (one
- * for each stretch). `count` is the number of all elements, `element` the bytes of one of src. */
+ * for each stretch). `count` is the number of all elements, `element` the bytes that are
+ * read for one. */
 struct stretches {
     const struct twill_update_job *update; /* NULL to sum the squares of src */
     twill_squares_fn squares;
@@ -187,7 +191,7 @@ static void sum_stretches(const void *data, size_t first, size_t count)
 
 /* Sum the squares of job->count elements, stretch by stretch, in member `weights` of the result.
  * With job->update, make the first pass of LARS or LAMB instead, and return its norms. */
-static struct twill_optimizer_norms sum_all(struct stretches *job, int threads)
+static struct twill_optimizer_norms sum_all(struct stretches *job, struct twill_thread_pool *pool)
 {
     const size_t least = 64 * (size_t)TWILL_SQUARE_LANES;
     struct twill_optimizer_norms sums[TWILL_SQUARE_STRETCHES], all = {0, 0};
@@ -196,7 +200,7 @@ static struct twill_optimizer_norms sum_all(struct stretches *job, int threads)
     job->each = twill_max(twill_round_up(each, TWILL_SQUARE_LANES), least);
     job->sums = sums;
     size_t stretches = (job->count + job->each - 1) / job->each;
-    twill_split_blocks(sum_stretches, job, stretches, job->each * sizeof(float), threads);
+    twill_split_blocks(sum_stretches, job, stretches, 0, job->each * job->element, pool);
     for (size_t i = 0; i < stretches; i++) {
         all.weights += sums[i].weights;
         all.update += sums[i].update;
@@ -209,18 +213,18 @@ struct twill_optimizer_norms twill_optimizer_norms(const struct twill_kernels *k
                                                    size_t count)
 {
     const struct twill_update_job update = job_of(kernels, step, 0);
-    struct stretches job = {.update = &update, .count = count};
-    return sum_all(&job, step->threads);
+    struct stretches job = {.update = &update, .count = count, .element = 4 * sizeof(float)};
+    return sum_all(&job, step->pool);
 }
 
 double twill_kernels_sum_of_squares(const struct twill_kernels *kernels, twill_type type,
-                                    const void *src, size_t count, int threads)
+                                    const void *src, size_t count, struct twill_thread_pool *pool)
 {
     struct stretches job = {.squares = kernels->training->squares[type],
                             .src = src,
                             .element = twill_kernels_element(type, TWILL_SUM),
                             .count = count};
-    return sum_all(&job, threads).weights;
+    return sum_all(&job, pool).weights;
 }
 
 float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optimizer_norms norms)

@@ -58,8 +58,8 @@ struct twill_optimizer_step {
     float *master;   /* the weights in f32 if parameters are narrow, else not read */
     float *state[TWILL_OPTIMIZER_MAX_STATES]; /* twill_optimizer_states() arrays */
 
-    float trust; /* for LARS and LAMB, from twill_optimizer_trust() */
-    int threads; /* most OpenMP threads to use (TWILL_THREADS) */
+    float trust;                    /* for LARS and LAMB, from twill_optimizer_trust() */
+    struct twill_thread_pool *pool; /* threads that share the work, or NULL */
 };
 
 /* Update `count` parameters and their states by the gradient of the step. For LARS and LAMB, call
@@ -87,6 +87,6 @@ float twill_optimizer_trust(const twill_optimizer *optimizer, struct twill_optim
  * 64 stretches of equal length. Both depend on `count` alone, so the bits are the same by every
  * instruction set and for any number of threads. */
 double twill_kernels_sum_of_squares(const struct twill_kernels *kernels, twill_type type,
-                                    const void *src, size_t count, int threads);
+                                    const void *src, size_t count, struct twill_thread_pool *pool);
 
 #endif

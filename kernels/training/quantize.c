@@ -124,53 +124,55 @@ static struct code_job job_of(const struct twill_kernels *kernels, struct twill_
 
 void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
-                    float prescale, size_t count, int threads)
+                    float prescale, size_t count, struct twill_thread_pool *pool)
 {
     struct code_job job = job_of(kernels, format, type, prescale, count);
     job.dst = blocks;
     job.src = gradient;
     job.residual = residual;
     twill_split_blocks(encode_range, &job, twill_block_count(format, count),
-                       format.elements * sizeof(float), threads);
+                       format.elements * sizeof(float), format.elements * 2 * sizeof(float), pool);
 }
 
 void twill_dequantize(const struct twill_kernels *kernels, struct twill_block_format format,
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
-                      float scale, size_t count, int threads)
+                      float scale, size_t count, struct twill_thread_pool *pool)
 {
     struct code_job job = job_of(kernels, format, type, scale, count);
     job.dst = dst;
     job.coded = (const unsigned char *const *)blocks;
     job.sources = sources;
     twill_split_blocks(decode_range, &job, twill_block_count(format, count),
-                       format.elements * sizeof(float), threads);
+                       format.elements * sizeof(float), sources * twill_block_bytes(format), pool);
 }
 
 void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block_format format,
                          void *dst, const void *const *src, unsigned sources, size_t blocks,
-                         int threads)
+                         struct twill_thread_pool *pool)
 {
     struct code_job job = job_of(kernels, format, TWILL_F32, 1, blocks * format.elements);
     job.dst = dst;
     job.coded = (const unsigned char *const *)src;
     job.sources = sources;
-    twill_split_blocks(add_range, &job, blocks, format.elements * sizeof(float), threads);
+    twill_split_blocks(add_range, &job, blocks, format.elements * sizeof(float),
+                       sources * format.elements * sizeof(float), pool);
 }
 
 void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
                   twill_type type, const void *gradient, float *residual, float prescale,
-                  size_t count, int threads)
+                  size_t count, struct twill_thread_pool *pool)
 {
     const struct twill_block_format format = {.code = narrow};
     struct code_job job = job_of(kernels, format, type, prescale, count);
     job.dst = dst;
     job.src = gradient;
     job.residual = residual;
-    twill_split(narrow_range, &job, count, sizeof(float), threads);
+    twill_split(narrow_range, &job, count, sizeof(float), 2 * sizeof(float), pool);
 }
 
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
-                      const void *gradient, float prescale, size_t count, int threads)
+                      const void *gradient, float prescale, size_t count,
+                      struct twill_thread_pool *pool)
 {
-    twill_narrow(kernels, TWILL_F32, residual, type, gradient, residual, prescale, count, threads);
+    twill_narrow(kernels, TWILL_F32, residual, type, gradient, residual, prescale, count, pool);
 }

@@ -43,29 +43,31 @@ size_t twill_block_count(struct twill_block_format format, size_t count);
 /* Encode prescale * gradient + residual, `count` elements of type TWILL_F32, TWILL_F16 or
  * TWILL_BF16, in one pass over memory. residual[count] then becomes what the codes have lost, for
  * the next call. It is NULL for no error feedback. `blocks` needs an alignment of 4. Nothing
- * overlaps. At most `threads` OpenMP threads are used. */
+ * overlaps. The threads of `pool`, unless it is NULL, share
+ * the work. */
 void twill_quantize(const struct twill_kernels *kernels, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
-                    float prescale, size_t count, int threads);
+                    float prescale, size_t count, struct twill_thread_pool *pool);
 /* Decode `sources` (1 to 8) arrays of blocks, add them in f32 in the order given, multiply by
  * `scale` and store `count` elements of TWILL_F32, TWILL_F16 or TWILL_BF16. Nothing overlaps. */
 void twill_dequantize(const struct twill_kernels *kernels, struct twill_block_format format,
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
-                      float scale, size_t count, int threads);
+                      float scale, size_t count, struct twill_thread_pool *pool);
 /* Add `sources` (1 to 8) arrays of blocks in f32 in the order given and encode the sums anew, with
  * new scales, as one hop of a reduction does. dst may be a source. */
 void twill_quantized_add(const struct twill_kernels *kernels, struct twill_block_format format,
                          void *dst, const void *const *src, unsigned sources, size_t blocks,
-                         int threads);
+                         struct twill_thread_pool *pool);
 /* Round `count` elements of type TWILL_F32, TWILL_F16 or TWILL_BF16 to a narrow type (TWILL_F16,
  * TWILL_BF16, TWILL_F8E4M3 or TWILL_F8E5M2) without a scale, with error feedback unless `residual`
  * is NULL. If a code is not finite (NaN, or too large a value), its residual is left as it was. */
 void twill_narrow(const struct twill_kernels *kernels, twill_type narrow, void *dst,
                   twill_type type, const void *gradient, float *residual, float prescale,
-                  size_t count, int threads);
+                  size_t count, struct twill_thread_pool *pool);
 /* Compute residual += prescale * gradient, from which a sparse exchange then selects. */
 void twill_accumulate(const struct twill_kernels *kernels, float *residual, twill_type type,
-                      const void *gradient, float prescale, size_t count, int threads);
+                      const void *gradient, float prescale, size_t count,
+                      struct twill_thread_pool *pool);
 
 /* Elements of an array, in the order of their indices. The caller owns both arrays. Their number is
  * not in it, but an argument or the result of the function that uses it. */

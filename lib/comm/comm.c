@@ -155,7 +155,7 @@ static void configure(struct twill_comm *comm)
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
-    comm->tuning.threads = (int)config->number[TWILL_VARIABLE_THREADS];
+    comm->tuning.pool = comm->context->machine.pool;
     comm->tuning.piece = comm->context->job.piece;
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);

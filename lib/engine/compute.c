@@ -51,7 +51,7 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                                               .partial_result = !final && !narrow,
                                               .after = final ? run->layout.after : NULL,
                                               .flags = f->stores,
-                                              .threads = engine->tuning.threads};
+                                              .pool = engine->tuning.pool};
     if (f->dsts == 1)
         twill_kernels_reduce(engine->kernels, &reduction, f->dst[0], (const void *const *)f->source,
                              f->sources, count);
@@ -202,7 +202,7 @@ static void copy_result(const struct twill_request *run, unsigned char *dst,
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.threads);
+    twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.pool);
 }
 
 /* Return TWILL_KERNEL_STREAM if a COPY to this space bypasses the caches, and 0 otherwise. */
@@ -342,7 +342,7 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
         f.dst[f.dsts++] = taken_to(run, instance, &step[c], at, blocks);
         to_caller &= twill_operand_space(step[c].dst) == TWILL_DST;
     }
-    if (c <= copies && run->engine->tuning.threads <= 1)
+    if (c <= copies && run->engine->tuning.pool == NULL)
         at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
     if (c > copies && to_caller)
         f.stores = run->layout.store_flags;
@@ -451,10 +451,10 @@ void twill_run_bounce_in(struct twill_request *run, const struct twill_instance 
         if (run->layout.created != NULL && run->layout.created->scaled)
             twill_kernels_scale(kernels, run->call.type, segment.scratch, segment.user,
                                 run->layout.created->factor, run->layout.created->narrow,
-                                segment.count, engine->tuning.threads);
+                                segment.count, engine->tuning.pool);
         else
             twill_kernels_copy(kernels, segment.scratch, segment.user,
-                               segment.count * run->layout.element, 0, engine->tuning.threads);
+                               segment.count * run->layout.element, 0, engine->tuning.pool);
         twill_counter_add(&engine->usage.counters.bytes_copied,
                           segment.count * run->layout.element);
     }
@@ -468,7 +468,7 @@ void twill_run_bounce_out(struct twill_request *run, const struct twill_instance
                                            .op = TWILL_SUM,
                                            .divisor = 1,
                                            .partial_sources = 1,
-                                           .threads = engine->tuning.threads};
+                                           .pool = engine->tuning.pool};
     for (uint32_t p = 0; p < shards_of(run, TWILL_DST); p++) {
         struct segment segment = segment_of(run, instance, TWILL_DST, p);
         const void *source = segment.scratch;

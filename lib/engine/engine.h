@@ -65,8 +65,8 @@ struct twill_engine_tuning {
     size_t stream;               /* bytes from which stores bypass the caches */
     uint64_t timeout_ns;         /* limit of each wait */
     uint32_t crowded; /* most ranks per core of a node, equal on all, or 0 if each has its own */
-    struct twill_cpu_share *share; /* how ranks spread over shared cores */
-    int threads;                   /* that a kernel may use */
+    struct twill_cpu_share *share;  /* how ranks spread over shared cores */
+    struct twill_thread_pool *pool; /* threads that share the work of kernels, or NULL */
     size_t piece;      /* bytes that a kernel call must write so that all threads help, equal on all
                           ranks of the job; 0 if some rank has one thread */
     bool reproducible; /* TWILL_REPRODUCIBLE */

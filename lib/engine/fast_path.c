@@ -129,7 +129,7 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
     unsigned char *shared = twill_node_shared(engine->node, engine->local, epoch,
                                               run->plan->alternates, run->layout.small);
     twill_kernels_copy(engine->kernels, shared + fast_path->to, fast_path->from, fast_path->bytes,
-                       0, engine->tuning.threads);
+                       0, engine->tuning.pool);
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 

@@ -387,6 +387,6 @@ void twill_run_populate(const struct twill_request *run)
     const struct twill_side *dst = &run->buffers.side[TWILL_DST];
     const bool gaps = dst->offset != NULL; /* which the program may never touch */
     if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
-        !lies_in_src(&run->buffers) && run->engine->tuning.threads <= 1 && is_untouched(dst))
+        !lies_in_src(&run->buffers) && run->engine->tuning.pool == NULL && is_untouched(dst))
         populate(dst, run->engine->tuning.timeout_ns);
 }

@@ -5,6 +5,7 @@
 #include "fabric/detector/detector.h"
 #include "fabric/host/interfaces.h"
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/base/plural.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
@@ -317,6 +318,7 @@ static twill_status create_context(struct twill_context *context,
                                           context->config->text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, twill_context_open_bootstrap(context, source));
     TWILL_TRY(error, twill_context_open_job(context));
+    TWILL_TRY(error, twill_context_open_threads(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
     TWILL_TRY(error, twill_context_conclude_detector(context));
     note_machine(context);
@@ -434,6 +436,7 @@ void twill_context_destroy(twill_context *context)
     for (size_t t = 0; t < TWILL_TRANSPORTS_MOST; t++)
         if (context->transports.common[t] != NULL)
             context->transports.common[t]->close(context->transports.common[t]);
+    twill_thread_pool_close(context->machine.pool);
     struct twill_shm_region *region = context->memory->heap.region;
     if (context->memory->user != NULL)
         twill_heap_destroy(&context->memory->heap);

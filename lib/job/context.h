@@ -25,6 +25,7 @@ struct twill_cpus;
 struct twill_departed_comms; /* lib/comm/agree.c */
 struct twill_device;
 struct twill_kernels;
+struct twill_thread_pool;
 struct twill_memory_stats;
 struct twill_topology;
 struct twill_single_copy;
@@ -95,6 +96,7 @@ struct twill_context_job {
 struct twill_context_machine {
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
+    struct twill_thread_pool *pool; /* threads that share the work of kernels, NULL if one */
     struct twill_device *device; /* NULL if built without TWILL_WITH_CUDA or no driver was found */
 };
 

@@ -5,7 +5,7 @@
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
 #include "fabric/host/host_identity.h"
-#include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
@@ -152,7 +152,8 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();
-    mine->piece = twill_kernels_shared_from((int)context->config->number[TWILL_VARIABLE_THREADS]);
+    uint64_t threads = (uint64_t)context->config->number[TWILL_VARIABLE_THREADS];
+    mine->piece = threads > 1 ? threads * TWILL_THREAD_BYTES : 0;
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);

@@ -578,7 +578,7 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
         store_factors(set, bucket, errors, activations, samples);
     else
         twill_factors_multiply(set->process.kernels, &factors, twill_gradients_memory(set, index),
-                               0, dense->rows, set->process.threads);
+                               0, dense->rows, set->process.pool);
     return mark_any(set, index);
 }
 

@@ -8,8 +8,8 @@
 #define TWILL_WAIT_H
 
 #include "lib/base/base.h"
+#include "lib/base/thread_start.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 
 struct twill_comm;
@@ -106,10 +106,6 @@ void twill_advancer_add(struct twill_context *context, struct twill_advancer *ad
  * including the context, and this function may be called again. */
 bool twill_advancer_remove(struct twill_advancer *advancer, const struct twill_context *context);
 
-/* Start a thread of the library, bound to a CPU unless `core` is -1 or the kernel refuses that. All
- * signals are blocked in it, as they are meant for the program's threads. Returns 0 or an errno. */
-int twill_thread_start(pthread_t *thread, const char *name, int core, void *(*run)(void *),
-                       void *argument);
 /* Return a CPU for helper thread `index` of the `count` that each rank has, or -1 if there is none.
  * *own becomes true if it is one of the rank's own CPUs (twill_topology_helper()). */
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,

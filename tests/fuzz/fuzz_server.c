@@ -271,9 +271,9 @@ static uint32_t add_bytes(uint32_t crc, const void *data, size_t bytes)
 
 static struct twill_kernels fuzz_kernels = {.crc32c = add_bytes};
 void twill_kernels_copy(const struct twill_kernels *table, void *dst, const void *src, size_t bytes,
-                        unsigned flags, int threads)
+                        unsigned flags, struct twill_thread_pool *pool)
 {
-    fuzz_must(table == &fuzz_kernels && flags == 0 && threads == 1);
+    fuzz_must(table == &fuzz_kernels && flags == 0 && pool == NULL);
     memcpy(dst, src, bytes);
 }
 
@@ -290,17 +290,18 @@ void twill_kernels_reduce(const struct twill_kernels *table,
 
 void twill_kernels_scale(const struct twill_kernels *table, twill_type type, void *dst,
                          const void *src, const void *factor, bool rounds, size_t count,
-                         int threads)
+                         struct twill_thread_pool *pool)
 {
-    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && !rounds && threads == 1);
+    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && !rounds && pool == NULL);
     fuzz_must(fuzz_is_memory(dst, count * 4) && fuzz_is_memory(src, count * 4) &&
               fuzz_is_memory(factor, 4));
 }
 
 void twill_accumulate(const struct twill_kernels *table, float *residual, twill_type type,
-                      const void *gradient, float prescale, size_t count, int threads)
+                      const void *gradient, float prescale, size_t count,
+                      struct twill_thread_pool *pool)
 {
-    fuzz_must(table == &fuzz_kernels && threads == 1 &&
+    fuzz_must(table == &fuzz_kernels && pool == NULL &&
               fuzz_is_memory(residual, count * sizeof(float)) &&
               fuzz_is_memory(gradient, count * twill_type_size(type)));
     residual[0] += 1;
@@ -318,9 +319,9 @@ size_t twill_block_count(struct twill_block_format format, size_t count)
 
 void twill_dequantize(const struct twill_kernels *table, struct twill_block_format format,
                       twill_type type, void *dst, const void *const *blocks, unsigned sources,
-                      float scale, size_t count, int threads)
+                      float scale, size_t count, struct twill_thread_pool *pool)
 {
-    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && sources == 1 && threads == 1);
+    fuzz_must(table == &fuzz_kernels && type == TWILL_F32 && sources == 1 && pool == NULL);
     fuzz_must(
         fuzz_is_memory(blocks[0], twill_block_count(format, count) * twill_block_bytes(format)));
     memset(dst, 0, count * sizeof(float));
@@ -328,14 +329,15 @@ void twill_dequantize(const struct twill_kernels *table, struct twill_block_form
 
 /* Of workers, which are not here. */
 void twill_narrow(const struct twill_kernels *table, twill_type narrow, void *dst, twill_type type,
-                  const void *gradient, float *residual, float prescale, size_t count, int threads)
+                  const void *gradient, float *residual, float prescale, size_t count,
+                  struct twill_thread_pool *pool)
 {
     fuzz_must(false);
 }
 
 void twill_quantize(const struct twill_kernels *table, struct twill_block_format format,
                     void *blocks, twill_type type, const void *gradient, float *residual,
-                    float prescale, size_t count, int threads)
+                    float prescale, size_t count, struct twill_thread_pool *pool)
 {
     fuzz_must(false);
 }

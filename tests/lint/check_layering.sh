@@ -8,7 +8,7 @@
 # May a file of this module include this file of ours? Paths start at the top of the tree.
 may_know() # module includer included
 {
-    case $3 in lib/base/plural.h | lib/base/times.h | lib/base/rest.h) return 0 ;; esac
+    case $3 in lib/base/plural.h | lib/base/times.h | lib/base/rest.h | lib/base/thread_rates.h) return 0 ;; esac
     case $1:$3 in
     lib:*)
         case $2 in
@@ -25,7 +25,7 @@ may_know() # module includer included
         lib/mpi/* | lib/python/*) return 1 ;;
         lib/* | kernels/* | algorithms/* | numa/* | fabric/*) return 0 ;;
         esac ;;
-    kernels:lib/base/base.h | kernels:lib/base/lists.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
+    kernels:lib/base/base.h | kernels:lib/base/lists.h | kernels:lib/base/thread_start.h | kernels:lib/twill.h | kernels:lib/twill_train.h | kernels:kernels/*) return 0 ;;
     algorithms:lib/base/base.h | algorithms:lib/base/lists.h | algorithms:lib/twill.h | algorithms:algorithms/*) return 0 ;;
     numa:lib/base/base.h | numa:lib/twill.h | numa:numa/*) return 0 ;;
     fabric:lib/base/base.h | fabric:lib/twill.h | fabric:algorithms/world/world.h) return 0 ;;
@@ -37,7 +37,7 @@ may_know() # module includer included
     # Kernels are timed alone; the library does not export them.
     bench:kernels/*.h | bench:lib/base/base.h)
         case $2:$3 in
-        bench/tools/place/*:kernels/kernels.h) return 0 ;;
+        bench/tools/place/*:kernels/kernels.h | bench/tools/place/*:kernels/thread_pool.h) return 0 ;;
         bench/tools/bench/kernels/*:kernels/* | bench/tools/bench/kernels/*:lib/base/base.h) return 0 ;;
         esac
         return 1 ;;

@@ -30,7 +30,7 @@ check_no_calls() # archive...
             $NF ~ /^(exit|_exit|_Exit|quick_exit|abort|__assert_fail|atexit|signal)$/ ||
             ($NF == "sigaction" && $1 !~ /libtwill_fabric\.a:ofi_library\.c\.o:$/) ||
             $NF ~ /^(printf|puts|putchar|vprintf|__printf_chk|__vprintf_chk|perror|stdout)$/ ||
-            ($NF == "pthread_create" && $1 !~ /libtwill_lib\.a:progress\.c\.o:$/) ||
+            ($NF == "pthread_create" && $1 !~ /libtwill_base\.a:thread_start\.c\.o:$/) ||
             $NF ~ /^(thrd_create|fork|vfork|system|popen|pthread_atfork)$/ ||
             $NF ~ /^(setenv|putenv|unsetenv|chdir|setlocale|srand|rand|strtok)$/ ||
             ($NF ~ /^(strto(d|f|ld)|atof|strn?casecmp|(__)?v(sn|as)printf(_chk)?)$/ &&
@@ -133,15 +133,15 @@ self_test()
     bad_archive 'int pthread_create(void), fork(void); void twill_f(void){pthread_create(); fork();}'
     must_complain 'calls pthread_create' check_no_calls "$scratch/bad.a"
     mkdir "$scratch/in"
-    cp "$scratch/bad.o" "$scratch/in/progress.c.o"
-    ar rc "$scratch/in/libtwill_lib.a" "$scratch/in/progress.c.o"
-    ar rc "$scratch/in/libtwill_numa.a" "$scratch/in/progress.c.o"
-    must_complain 'calls fork' check_no_calls "$scratch/in/libtwill_lib.a"
+    cp "$scratch/bad.o" "$scratch/in/thread_start.c.o"
+    ar rc "$scratch/in/libtwill_base.a" "$scratch/in/thread_start.c.o"
+    ar rc "$scratch/in/libtwill_numa.a" "$scratch/in/thread_start.c.o"
+    must_complain 'calls fork' check_no_calls "$scratch/in/libtwill_base.a"
     must_complain 'numa.a:.* calls pthread_create' check_no_calls "$scratch/in/libtwill_numa.a"
     bad_archive 'int sigaction(void); void twill_f(void){sigaction();}'
     must_complain 'calls sigaction' check_no_calls "$scratch/bad.a"
-    check_no_calls "$scratch/in/libtwill_lib.a" | grep -q pthread_create &&
-        fault "self-test: the progress thread is allowed"
+    check_no_calls "$scratch/in/libtwill_base.a" | grep -q pthread_create &&
+        fault "self-test: threads are started in one place"
     must_complain 'exported' check_prefix_and_exports_of 'int twill_more(void){return 0;}'
     must_complain 'not exported' check_prefix_and_exports_of 'int other(void){return 0;}'
     must_complain '^other$' check_prefix_and_exports_of 'int other(void){return 0;}'

@@ -33,11 +33,12 @@ void twill_chunk_add(struct twill_shard *shard, const struct twill_chunk *chunk,
     const struct twill_coder *coder = &shard->server->coder;
     size_t count = chunk->place->count;
     if (plain_type(shard, chunk) != TWILL_TYPE_COUNT) {
-        twill_accumulate(kernels_of(shard), sum, plain_type(shard, chunk), data, factor, count, 1);
+        twill_accumulate(kernels_of(shard), sum, plain_type(shard, chunk), data, factor, count,
+                         NULL);
     } else if (coder->kind == TWILL_CODING_BLOCKS) {
         twill_dequantize(kernels_of(shard), coder->format, TWILL_F32, shard->decoded, &data, 1, 1,
-                         count, 1);
-        twill_accumulate(kernels_of(shard), sum, TWILL_F32, shard->decoded, factor, count, 1);
+                         count, NULL);
+        twill_accumulate(kernels_of(shard), sum, TWILL_F32, shard->decoded, factor, count, NULL);
     } else {
         uint32_t n;
         memcpy(&n, data, sizeof(n));
@@ -61,10 +62,9 @@ static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_ty
                                               .parameter_type = TWILL_F32,
                                               .parameter = chunk->value,
                                               .state = {chunk->state[0], chunk->state[1]},
-                                              .trust = 1,
-                                              .threads = 1};
+                                              .trust = 1};
     const struct twill_reduction sum = {
-        .type = type, .op = TWILL_SUM, .divisor = 1, .partial_result = true, .threads = 1};
+        .type = type, .op = TWILL_SUM, .divisor = 1, .partial_result = true};
     size_t count = chunk->place->count;
     if (server->rule.has_optimizer) {
         twill_optimizer_update(kernels_of(shard), &step, count);
@@ -73,7 +73,7 @@ static void apply(struct twill_shard *shard, struct twill_chunk *chunk, twill_ty
     twill_kernels_reduce(kernels_of(shard), &sum, chunk->value, gradient, n, count);
     if (scale != 1)
         twill_kernels_scale(kernels_of(shard), TWILL_F32, chunk->value, chunk->value, &scale, false,
-                            count, 1);
+                            count, NULL);
 }
 
 /* Replace the chunk's parameters by the sum or average, by options.op, of the n gradients data[].
@@ -82,8 +82,7 @@ static void reduce_plain(struct twill_shard *shard, struct twill_chunk *chunk,
                          const void *const *data, unsigned n)
 {
     twill_type type = shard->server->key[chunk->place->key].type;
-    struct twill_reduction r = {
-        .type = type, .op = shard->server->options.op, .divisor = n, .threads = 1};
+    struct twill_reduction r = {.type = type, .op = shard->server->options.op, .divisor = n};
     unsigned from = 0;
     const void *source[TWILL_KERNEL_MAX_SOURCES];
     void *partial = shard->scratch;

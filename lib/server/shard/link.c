@@ -109,7 +109,7 @@ void twill_link_deliver(struct twill_server_link *link, const struct twill_chunk
     link->key[k].missing++;
     if (link->outbox != NULL) {
         twill_kernels_copy(link->server->process.kernels, link->outbox + link->outbox_at[i],
-                           chunk->value, bytes, 0, 1);
+                           chunk->value, bytes, 0, NULL);
         link->shard->usage.bytes_copied += bytes;
     }
     if (last != NULL && !last->begun && last->head.kind == TWILL_LINK_PULLED &&

@@ -234,7 +234,7 @@ void twill_shard_deliver(struct twill_shard *shard, struct twill_chunk *chunk, u
         return;
     }
     twill_kernels_copy(server->process.kernels, key->landed + chunk->place->first * width,
-                       chunk->value, bytes, 0, 1);
+                       chunk->value, bytes, 0, NULL);
     if (worker->rank != server->rank)
         shard->usage.bytes_sent += bytes;
     key->version = twill_min(key->version, chunk->version);

@@ -35,7 +35,7 @@ static void add_blocks(const void *left, const void *right, void *result, size_t
     const struct twill_compressor *c = user;
     const void *const src[] = {left, right};
     (void)type;
-    twill_quantized_add(c->coder.kernels, c->coder.format, result, src, 2, count, c->coder.threads);
+    twill_quantized_add(c->coder.kernels, c->coder.format, result, src, 2, count, c->coder.pool);
 }
 
 /* Create c->op, which reduces codes, unless they are lists. Returns TWILL_OK or the error. */
@@ -76,7 +76,7 @@ static twill_status open_compressor(struct twill_gradients *set, size_t elements
     const twill_gradients_options *options = &set->options;
     c->coder = twill_coder_of(set->process.kernels, options->compression,
                               options->compression_ratio, 0, options->error_feedback != 0);
-    c->coder.threads = set->process.threads;
+    c->coder.pool = set->process.pool;
     c->choice = TWILL_WIRE_ALL;
     choose_factors(set);
     TWILL_TRY(&set->error, make_code_operation(set));
@@ -383,7 +383,7 @@ static void flush_residual(struct twill_gradients *set, struct twill_bucket *buc
 {
     const struct twill_compressor *c = set->compressor;
     twill_accumulate(c->coder.kernels, (float *)(void *)bucket->memory, TWILL_F32,
-                     bucket->wire.residual, 1 / c->coder.scale, bucket->count, c->coder.threads);
+                     bucket->wire.residual, 1 / c->coder.scale, bucket->count, c->coder.pool);
     memset(bucket->wire.residual, 0, bucket->count * sizeof(float));
     bucket->wire.flushes = false;
 }
@@ -415,11 +415,11 @@ void twill_wire_decode(struct twill_gradients *set, const struct twill_bucket *b
     switch (c->coder.kind) {
     case TWILL_CODING_NARROW:
         twill_kernels_scale(c->coder.kernels, c->coder.format.code, bucket->memory, codes[0],
-                            &c->after, false, bucket->count, c->coder.threads);
+                            &c->after, false, bucket->count, c->coder.pool);
         break;
     case TWILL_CODING_BLOCKS:
         twill_dequantize(c->coder.kernels, c->coder.format, TWILL_F32, bucket->memory, codes, 1,
-                         c->after, bucket->count, c->coder.threads);
+                         c->after, bucket->count, c->coder.pool);
         clear_gaps(set, bucket);
         break;
     case TWILL_CODING_SPARSE:

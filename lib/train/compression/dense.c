@@ -143,5 +143,5 @@ void twill_dense_rebuild(struct twill_gradients *set, const struct twill_bucket 
                                           .scale = (float)scale};
     size_t row = first / dense->columns, end = (first + count - 1) / dense->columns + 1;
     twill_factors_multiply(set->process.kernels, &factors, bucket->memory, row, end - row,
-                           set->process.threads);
+                           set->process.pool);
 }

@@ -157,7 +157,7 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
                                         .parameter =
                                             update->bucket[b].parameters + part.first * width,
                                         .trust = trust,
-                                        .threads = set->process.threads};
+                                        .pool = set->process.pool};
     if (segment->master != NULL)
         step.master = segment->master + from;
     if (segment->master != NULL && bucket->type == TWILL_F32) /* in a set of two generations */
@@ -354,7 +354,7 @@ static void add_squares(struct twill_update_queue *queue, struct twill_update_un
         sum += twill_kernels_sum_of_squares(set->process.kernels, bucket->type,
                                             bucket->memory + segment->shard_first *
                                                                  twill_type_size(bucket->type),
-                                            segment->shard_count, set->process.threads);
+                                            segment->shard_count, set->process.pool);
     }
     queue->clip.sum += sum * scale * scale;
 }

@@ -76,8 +76,7 @@ struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                 .feedback = feedback,
                                 .ratio = ratio,
                                 .scale = 1,
-                                .threshold = (float)threshold,
-                                .threads = 1};
+                                .threshold = (float)threshold};
 }
 
 size_t twill_coder_units(const struct twill_coder *coder, size_t count)
@@ -101,10 +100,10 @@ void twill_encode(const struct twill_coder *coder, void *codes, const float *gra
         residual = NULL;
     if (coder->kind == TWILL_CODING_NARROW)
         twill_narrow(coder->kernels, coder->format.code, codes, TWILL_F32, gradient, residual,
-                     coder->scale, count, coder->threads);
+                     coder->scale, count, coder->pool);
     else
         twill_quantize(coder->kernels, coder->format, codes, TWILL_F32, gradient, residual,
-                       coder->scale, count, coder->threads);
+                       coder->scale, count, coder->pool);
 }
 
 size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse chosen, size_t most,
@@ -115,7 +114,7 @@ size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse ch
     if (!coder->feedback)
         memset(residual, 0, count * sizeof(float));
     twill_accumulate(coder->kernels, residual, TWILL_F32, gradient, coder->scale, count,
-                     coder->threads);
+                     coder->pool);
     if (coder->top_k)
         n = twill_select_largest(coder->kernels, residual, count, most, chosen);
     else

@@ -58,10 +58,10 @@ struct twill_coder {
     double ratio;    /* fraction of the elements that a list has at most */
     float scale;     /* factor for gradients before they are encoded */
     float threshold; /* least magnitude in lists without top_k, after scaling */
-    int threads;     /* most OpenMP threads */
+    struct twill_thread_pool *pool; /* threads that share the work, or NULL */
 };
 
-/* Return a coder for a twill_compression other than none, with scale 1 and one thread. */
+/* Return a coder for a twill_compression other than none, with scale 1 and no pool. */
 struct twill_coder twill_coder_of(const struct twill_kernels *kernels,
                                   twill_compression compression, double ratio, double threshold,
                                   bool feedback);

@@ -172,7 +172,7 @@ TWILL_TEST(residual_and_lists_are_the_whole)
                 gradient[i] = (float)(int8_t)twill_test_random(&random);
                 all[i] += gradient[i] * 0.25f;
             }
-            twill_accumulate(kernels, residual, TWILL_F32, gradient, 0.25f, COUNT, 1);
+            twill_accumulate(kernels, residual, TWILL_F32, gradient, 0.25f, COUNT, NULL);
             size_t k = twill_select_largest(kernels, residual, COUNT, COUNT / 50, chosen);
             assert_true(twill_scatter_add(sum, COUNT, chosen_index, chosen_value, k, 1));
         }

@@ -3,7 +3,7 @@
  * one, bit for bit. */
 #include "kernels/training/optimizer.h"
 #include "tests/support/numbers.h"
-#include "tests/support/unit.h"
+#include "tests/support/pool.h"
 
 #define MOST    ((size_t)300)
 #define PAD     ((size_t)8) /* elements before and behind that must stay */
@@ -116,8 +116,7 @@ static void make_call(struct step_call *call, const twill_optimizer *optimizer,
                                             : (char *)arrays->parameter + at * bytes_of(parameter),
         .master = parameter == TWILL_F32 ? NULL : arrays->weights + at,
         .state = {arrays->state[0] + at, arrays->state[1] + at},
-        .trust = 1,
-        .threads = 1};
+        .trust = 1};
 }
 
 /* Make both passes where the rule has two. Returns the norms. */
@@ -386,11 +385,12 @@ TWILL_TEST(hyperparameters_out_of_range_are_named)
     assert_null(twill_optimizer_name(TWILL_OPTIMIZER_COUNT));
 }
 
-/* Large arrays, so that threads are used where there are several: the same bits with one. */
+/* Large arrays, so that threads share them. The bits are those of one thread. */
 TWILL_TEST(squares_are_summed_alike_by_tables_and_threads)
 {
     const size_t most = ((size_t)1 << 18) + 77;
     float *src = malloc(most * sizeof(*src));
+    struct twill_thread_pool *pools[2] = {NULL, twill_test_pool(3, 1 << 14)};
     const struct twill_kernels *kernels;
     assert_non_null(src);
     for (size_t t = 0; t < TWILL_ARRAY_LENGTH(types); t++)
@@ -401,13 +401,14 @@ TWILL_TEST(squares_are_summed_alike_by_tables_and_threads)
             for (size_t i = 0; i < n; i++)
                 want += pow((double)twill_test_float(types[t], src, i), 2);
             for (size_t table = 0; (kernels = twill_test_next_table(&table));)
-                for (int threads = 1; threads <= 2; threads++) {
-                    double got = twill_kernels_sum_of_squares(kernels, types[t], src, n, threads);
-                    if (table == 1 && threads == 1)
+                for (int p = 0; p < 2; p++) {
+                    double got = twill_kernels_sum_of_squares(kernels, types[t], src, n, pools[p]);
+                    if (table == 1 && p == 0)
                         first = got;
                     assert_memory_equal(&got, &first, sizeof(got));
                     assert_close("sum of squares", n, got, want, 0);
                 }
         }
     free(src);
+    twill_thread_pool_close(pools[1]);
 }

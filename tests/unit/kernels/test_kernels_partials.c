@@ -4,7 +4,7 @@
  * threads. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-#include "tests/support/unit.h"
+#include "tests/support/pool.h"
 
 enum {
     SOURCES = TWILL_KERNEL_MAX_SOURCES,
@@ -18,8 +18,6 @@ static char raw[SOURCES][BUFFER] TWILL_ALIGNED(64);
 static char partial[SOURCES][BUFFER] TWILL_ALIGNED(64);
 static char target[BUFFER] TWILL_ALIGNED(64);
 static char expected[BUFFER] TWILL_ALIGNED(64);
-
-extern void omp_set_num_threads(int threads) __attribute__((weak));
 
 /* A reduction of the sweep. */
 struct sample {
@@ -123,8 +121,7 @@ static void check_mixes(twill_type type, twill_op op, unsigned nsrc)
                                      .divisor = divisors[(nsrc + m) % TWILL_ARRAY_LENGTH(divisors)],
                                      .partial_sources = masks[m / 2],
                                      .partial_result = m % 2,
-                                     .flags = m / 2 % 2 ? TWILL_KERNEL_STREAM : 0,
-                                     .threads = 1};
+                                     .flags = m / 2 % 2 ? TWILL_KERNEL_STREAM : 0};
         for (unsigned s = 0; s < nsrc; s++)
             sample.src[s] = source_buffer(&sample, s) + MARGIN;
         twill_test_reduce(&sample.reduction, expected, sample.src, nsrc, PERIOD);
@@ -165,7 +162,6 @@ TWILL_TEST(a_result_is_multiplied)
                 .divisor = 1,
                 .partial_sources = i % 2 ? 0xa5 : 0,
                 .after = &factors[i / 2],
-                .threads = 1,
             };
             for (unsigned s = 0; s < sample.nsrc; s++)
                 sample.src[s] = source_buffer(&sample, s) + MARGIN;
@@ -216,7 +212,7 @@ TWILL_TEST(a_result_goes_to_several_places)
     static const size_t counts[] = {0, 1, 15, 31, 33, 200, 481, 1300};
     const struct twill_kernels *kernels;
     unsigned turn = 0;
-    struct twill_reduction reduction = {.divisor = 3, .threads = 1};
+    struct twill_reduction reduction = {.divisor = 3};
     for (int cell = 0; twill_test_next_cell(&reduction.type, &reduction.op, &cell);) {
         fill_arrays(reduction.type, reduction.op);
         for (size_t k = 0; (kernels = twill_test_next_table(&k));) {
@@ -243,7 +239,7 @@ TWILL_TEST(partials_carry_on)
 {
     static char half[2][BUFFER] TWILL_ALIGNED(64);
     const struct twill_kernels *kernels;
-    struct twill_reduction reduction = {.divisor = 5, .threads = 1};
+    struct twill_reduction reduction = {.divisor = 5};
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     for (int cell = 0; twill_test_next_cell(&reduction.type, &reduction.op, &cell);) {
         const void *src[SOURCES];
@@ -276,7 +272,7 @@ static void check_rounded(const struct twill_kernels *kernels, twill_type type, 
     repeat(rounded, element);
     memcpy(target, src, count * element);
     memset(target + count * element, 0x5a, element);
-    twill_kernels_scale(kernels, type, target, target, factor, true, count, 1);
+    twill_kernels_scale(kernels, type, target, target, factor, true, count, NULL);
     assert_memory_equal(target, rounded, count * element);
     assert_int_equal(target[count * element], 0x5a);
 }
@@ -300,7 +296,7 @@ TWILL_TEST(a_scaled_element_is_the_product)
                 size_t count = counts[f % TWILL_ARRAY_LENGTH(counts)];
                 memset(target, 0x5a, sizeof(target));
                 twill_kernels_scale(kernels, product.type, target + wide, src[1], src[0], false,
-                                    count, 1);
+                                    count, NULL);
                 assert_memory_equal(target + wide, expected, count * wide);
                 assert_int_equal(target[wide - 1], 0x5a);
                 assert_int_equal(target[wide + count * wide], 0x5a);
@@ -308,7 +304,8 @@ TWILL_TEST(a_scaled_element_is_the_product)
                 if (wide != narrow)
                     continue;
                 memcpy(target, src[1], count * wide); /* in place */
-                twill_kernels_scale(kernels, product.type, target, target, src[0], false, count, 1);
+                twill_kernels_scale(kernels, product.type, target, target, src[0], false, count,
+                                    NULL);
                 assert_memory_equal(target, expected, count * wide);
             }
             twill_test_fill_for(product.type, TWILL_PROD, true, partial[0] + MARGIN, 1, 1000 + f);
@@ -324,17 +321,15 @@ static void some_of_each(const struct twill_kernels *kernels, twill_type type, t
     const void *src[] = {raw[0] + MARGIN, partial[1] + MARGIN, raw[2] + MARGIN};
     const void *raw_src[] = {raw[0] + MARGIN, raw[1] + MARGIN};
     const size_t room = count * 16;
-    struct twill_reduction mix = {
-        .type = type, .op = op, .divisor = 3, .partial_sources = 2, .threads = 1};
-    twill_kernels_reduce_raw(kernels, type, op, out, raw_src, 2, count, 3, 0, 1);
+    struct twill_reduction mix = {.type = type, .op = op, .divisor = 3, .partial_sources = 2};
+    twill_kernels_reduce_raw(kernels, type, op, out, raw_src, 2, count, 3, 0, NULL);
     twill_kernels_reduce(kernels, &mix, out + room, src, 3, count);
     mix.partial_result = true;
     twill_kernels_reduce(kernels, &mix, out + 2 * room, src, 3, count);
-    mix = (struct twill_reduction){
-        .type = type, .op = op, .divisor = 3, .partial_sources = 1, .threads = 1};
+    mix = (struct twill_reduction){.type = type, .op = op, .divisor = 3, .partial_sources = 1};
     twill_kernels_reduce(kernels, &mix, out + 3 * room, src + 1, 1, count);
     if (op == TWILL_PROD)
-        twill_kernels_scale(kernels, type, out + 4 * room, src[0], src[1], false, count, 1);
+        twill_kernels_scale(kernels, type, out + 4 * room, src[0], src[1], false, count, NULL);
 }
 
 TWILL_TEST(the_callers_environment_changes_no_bit_and_is_kept)
@@ -369,6 +364,7 @@ TWILL_TEST(the_callers_environment_changes_no_bit_and_is_kept)
 TWILL_TEST(threads_change_no_bit)
 {
     const size_t count = ((size_t)1 << 20) + 17; /* split even with 1-byte elements */
+    struct twill_thread_pool *pool = twill_test_pool(4, 1 << 18);
     const struct twill_kernels *kernels;
     char *memory[4], *one = calloc(count, 4), *many = calloc(count, 4);
     assert_true(one && many);
@@ -386,27 +382,22 @@ TWILL_TEST(threads_change_no_bit)
                                 (uint64_t)t + 9);
         for (int to = 0; to < 2; to++) {
             reduction.partial_result = to;
-            reduction.threads = 1;
+            reduction.pool = NULL;
             twill_kernels_reduce(kernels, &reduction, one, (const void *const *)memory, 4, count);
-            reduction.threads = 4;
+            reduction.pool = pool;
             twill_kernels_reduce(kernels, &reduction, many, (const void *const *)memory, 4, count);
             assert_int_equal(memcmp(one, many, count * result_bytes(&reduction)), 0);
         }
-        twill_kernels_scale(kernels, reduction.type, one, memory[0], memory[1], false, count, 1);
-        twill_kernels_scale(kernels, reduction.type, many, memory[0], memory[1], false, count, 4);
+        twill_kernels_scale(kernels, reduction.type, one, memory[0], memory[1], false, count, NULL);
+        twill_kernels_scale(kernels, reduction.type, many, memory[0], memory[1], false, count,
+                            pool);
         assert_int_equal(memcmp(one, many, count * 4), 0);
     }
     for (int i = 0; i < 4; i++)
         free(memory[i]);
     free(one);
     free(many);
+    twill_thread_pool_close(pool);
 }
 
-static int use_threads(void **state)
-{
-    if (omp_set_num_threads)
-        omp_set_num_threads(4); /* even with fewer cores */
-    return 0;
-}
-
-TWILL_TEST_GROUP(use_threads, NULL)
+TWILL_TEST_GROUP(NULL, NULL)

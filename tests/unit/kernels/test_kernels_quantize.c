@@ -4,7 +4,7 @@
 #include "kernels/convert.h"
 #include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
-#include "tests/support/unit.h"
+#include "tests/support/pool.h"
 
 #define MOST    ((size_t)2100) /* elements */
 #define BLOCKS  ((size_t)70)   /* of the smallest size, and two more */
@@ -115,11 +115,11 @@ static void check_blocks(size_t f, twill_type type, size_t offset, size_t count,
         memcpy(arrays, &before, sizeof(before));
         twill_quantize(kernels, format, arrays->blocks, type,
                        (char *)arrays->gradient + offset * bytes_of(type),
-                       arrays->residual + offset, 0.75f, count, 1);
+                       arrays->residual + offset, 0.75f, count, NULL);
         if (table == 1 && !difficult)
             check_codes(f, &before, &first, type, offset, count, 0.75f);
         twill_dequantize(kernels, format, type, (char *)arrays->plain + offset * bytes_of(type),
-                         blocks, 1, 0.5f, count, 1);
+                         blocks, 1, 0.5f, count, NULL);
         if (table > 1)
             assert_memory_equal(&first, &other, sizeof(first));
     }
@@ -158,10 +158,10 @@ TWILL_TEST(sums_are_encoded_anew)
             size_t n = 2048, count = n / format.elements, bytes = count * twill_block_bytes(format);
             for (unsigned s = 0; s < sources; s++) {
                 fill_magnitudes(TWILL_F32, values, n, s + 1);
-                twill_quantize(scalar, format, blocks[s], TWILL_F32, values, NULL, 1, n, 1);
+                twill_quantize(scalar, format, blocks[s], TWILL_F32, values, NULL, 1, n, NULL);
                 src[s] = blocks[s];
             }
-            twill_dequantize(scalar, format, TWILL_F32, sum, src, sources, 1, n, 1);
+            twill_dequantize(scalar, format, TWILL_F32, sum, src, sources, 1, n, NULL);
             for (size_t i = 0; i < n; i++) {
                 double scale;
                 float want = (float)decoded(format, blocks[0], i, &scale);
@@ -171,7 +171,7 @@ TWILL_TEST(sums_are_encoded_anew)
             }
             for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
                 twill_quantized_add(kernels, format, table == 1 ? first : added, src, sources,
-                                    count, 1);
+                                    count, NULL);
                 if (table > 1)
                     assert_memory_equal(first, added, bytes);
             }
@@ -181,7 +181,8 @@ TWILL_TEST(sums_are_encoded_anew)
                                    block_formats[f].absolute * scale);
                 assert_true(fabs((double)sum[i] - value) <= most);
             }
-            twill_quantized_add(scalar, format, blocks[0], src, sources, count, 1); /* in place */
+            twill_quantized_add(scalar, format, blocks[0], src, sources, count,
+                                NULL); /* in place */
             assert_memory_equal(first, blocks[0], bytes);
         }
 }
@@ -199,13 +200,13 @@ TWILL_TEST(a_nan_is_not_lost)
             const struct twill_kernels *kernels = twill_kernels_at(0);
             for (size_t i = 0; i < 512; i++)
                 values[i] = residual[i] = (float)i;
-            twill_quantize(kernels, format, good, TWILL_F32, values, NULL, 1, 512, 1);
+            twill_quantize(kernels, format, good, TWILL_F32, values, NULL, 1, 512, NULL);
             values[17 + w] = wrong[w];
-            twill_quantize(kernels, format, bad, TWILL_F32, values, residual, 1, 512, 1);
+            twill_quantize(kernels, format, bad, TWILL_F32, values, residual, 1, 512, NULL);
             for (size_t i = 0; i < 256; i++)
                 assert_true(residual[i] >= (float)i && residual[i] <= (float)i);
-            twill_quantized_add(kernels, format, bad, both, 2, 2, 1);
-            twill_dequantize(kernels, format, TWILL_F32, sum, both, 2, 1, 512, 1);
+            twill_quantized_add(kernels, format, bad, both, 2, 2, NULL);
+            twill_dequantize(kernels, format, TWILL_F32, sum, both, 2, 1, 512, NULL);
             for (size_t i = 0; i < 512; i++)
                 assert_int_equal(twill_f32_bits(sum[i]) == 0x7fc00000, i < 256);
         }
@@ -220,7 +221,7 @@ TWILL_TEST(tiny_values_go_to_the_residual)
     for (size_t i = 0; i < 40; i++)
         values[i] = (float)i * 0x1p-120f;
     twill_quantize(twill_kernels_at(0), (struct twill_block_format){TWILL_I8, 256}, block,
-                   TWILL_F32, values, residual, 1, 40, 1);
+                   TWILL_F32, values, residual, 1, 40, NULL);
     assert_memory_equal(block, zeros, sizeof(block));
     assert_memory_equal(values, residual, sizeof(values));
 }
@@ -237,7 +238,7 @@ static void check_narrow(twill_type code, twill_type type, size_t offset, size_t
         memcpy(arrays, &before, sizeof(before));
         twill_narrow(kernels, code, (char *)arrays->plain + offset * bytes_of(code), type,
                      (char *)arrays->gradient + offset * bytes_of(type), arrays->residual + offset,
-                     0.75f, count, 1);
+                     0.75f, count, NULL);
         if (table > 1)
             assert_memory_equal(&first, &other, sizeof(first));
     }
@@ -281,11 +282,11 @@ TWILL_TEST(nothing_is_lost_with_feedback)
     for (size_t i = 0; i < COUNT; i++)
         gradient[i] = i == 0 ? 1 : 0.001f; /* a code is worth 1 / 127 */
     for (int step = 0; step < STEPS; step++) {
-        twill_quantize(kernels, format, block, TWILL_F32, gradient, residual, 1, COUNT, 1);
-        twill_dequantize(kernels, format, TWILL_F32, got, blocks, 1, 1, COUNT, 1);
+        twill_quantize(kernels, format, block, TWILL_F32, gradient, residual, 1, COUNT, NULL);
+        twill_dequantize(kernels, format, TWILL_F32, got, blocks, 1, 1, COUNT, NULL);
         sent += (double)got[9];
-        twill_quantize(kernels, format, block, TWILL_F32, gradient, NULL, 1, COUNT, 1);
-        twill_dequantize(kernels, format, TWILL_F32, got, blocks, 1, 1, COUNT, 1);
+        twill_quantize(kernels, format, block, TWILL_F32, gradient, NULL, 1, COUNT, NULL);
+        twill_dequantize(kernels, format, TWILL_F32, got, blocks, 1, 1, COUNT, NULL);
         bare += (double)got[9];
     }
     assert_true(fabs(sent + (double)residual[9] - 0.2) < 1e-5);
@@ -293,7 +294,7 @@ TWILL_TEST(nothing_is_lost_with_feedback)
     assert_true(fabs(bare) < 1e-9);
 }
 
-/* Large enough for two threads where there are two: the same bits. */
+/* Large enough for three threads, which give the same bits. */
 TWILL_TEST(threads_change_nothing)
 {
     enum { COUNT = 300007 };
@@ -302,6 +303,7 @@ TWILL_TEST(threads_change_nothing)
     float *gradient = malloc(COUNT * sizeof(float)), *residual[2], *plain[2];
     unsigned char *coded[2];
     const struct twill_kernels *kernels;
+    struct twill_thread_pool *pools[2] = {NULL, twill_test_pool(3, 1 << 16)};
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
     fill_magnitudes(TWILL_F32, gradient, COUNT, 1);
     for (int i = 0; i < 2; i++) {
@@ -310,11 +312,11 @@ TWILL_TEST(threads_change_nothing)
         plain[i] = malloc(COUNT * sizeof(float));
         const void *const both[] = {coded[i], coded[i]};
         twill_quantize(kernels, format, coded[i], TWILL_F32, gradient, residual[i], 1, COUNT,
-                       1 + i);
-        twill_quantized_add(kernels, format, coded[i], both, 2, blocks, 1 + i);
-        twill_dequantize(kernels, format, TWILL_F32, plain[i], both, 2, 1, COUNT, 1 + i);
+                       pools[i]);
+        twill_quantized_add(kernels, format, coded[i], both, 2, blocks, pools[i]);
+        twill_dequantize(kernels, format, TWILL_F32, plain[i], both, 2, 1, COUNT, pools[i]);
         twill_narrow(kernels, TWILL_BF16, gradient, TWILL_F32, plain[i], residual[i], 1, COUNT,
-                     1 + i);
+                     pools[i]);
         fill_magnitudes(TWILL_F32, gradient, COUNT, 1);
     }
     assert_memory_equal(coded[0], coded[1], bytes);
@@ -326,6 +328,7 @@ TWILL_TEST(threads_change_nothing)
         free(plain[i]);
     }
     free(gradient);
+    twill_thread_pool_close(pools[1]);
 }
 
 TWILL_TEST(formats_out_of_range_are_refused)

@@ -2,13 +2,10 @@
 /* Selecting a table, and splitting over threads. */
 #include "kernels/kernels.h"
 #include "tests/support/numbers.h"
-#include "tests/support/unit.h"
+#include "tests/support/pool.h"
 
-#define SPLIT_COUNT ((size_t)1 << 20) /* plus or minus a few: above the threshold of splitting */
-
-/* Defined if the kernels were built with OpenMP. */
-extern void omp_set_num_threads(int threads) __attribute__((weak));
-extern int omp_get_max_threads(void) __attribute__((weak));
+#define SPLIT_COUNT  ((size_t)1 << 20)   /* plus or minus a few, for six threads */
+#define THREAD_BYTES ((size_t)256 << 10) /* written by each thread at least */
 
 TWILL_TEST(select_finds_tables_by_name)
 {
@@ -120,16 +117,10 @@ static void note_copy(void *dst, const void *src, size_t bytes, unsigned flags)
 /* Check that the ranges follow each other without gaps, in whole lines, and are those of every
  * array. */
 static void ranges_check(const char *dst, const char *const *src, unsigned nsrc, size_t bytes,
-                         int threads)
+                         unsigned threads)
 {
-    unsigned used = atomic_load(&noted.used), most = (unsigned)threads;
-    if (!omp_get_max_threads)
-        most = 1;
-    else if (most > (unsigned)omp_get_max_threads())
-        most = (unsigned)omp_get_max_threads();
-    assert_in_range(used, 1, most);
-    if (most > 1)
-        assert_true(used > 1);
+    unsigned used = atomic_load(&noted.used);
+    assert_int_equal(used, threads);
     for (size_t at = 0; at < bytes;) {
         unsigned i = 0;
         while (i < used && (noted.ranges[i].dst != dst + at || noted.ranges[i].bytes == 0))
@@ -152,19 +143,21 @@ TWILL_TEST(ranges_cover_everything_once_on_no_more_threads_than_lent)
     const void *const sources[] = {src[0], src[1]};
     assert_non_null(memory);
     table.reduce[TWILL_BF16][TWILL_AVG] = note_reduce;
-    for (int threads = 1; threads <= 6; threads++) {
+    for (unsigned threads = 1; threads <= 6; threads++) {
+        struct twill_thread_pool *pool = twill_test_pool(threads, THREAD_BYTES);
         for (size_t count = SPLIT_COUNT - 33; count <= SPLIT_COUNT + 33; count += 11) {
             twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, count, 7,
-                                     TWILL_KERNEL_STREAM, threads);
+                                     TWILL_KERNEL_STREAM, pool);
             ranges_check(memory, src, 2, 2 * count, threads);
-            twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, threads);
+            twill_kernels_copy(&table, memory, src[0], 2 * count + 1, TWILL_KERNEL_STREAM, pool);
             ranges_check(memory, src, 1, 2 * count + 1, threads);
         }
+        twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
+                                 TWILL_KERNEL_STREAM, pool);
+        assert_int_equal(atomic_load(&noted.used), 1);
+        atomic_store(&noted.used, 0);
+        twill_thread_pool_close(pool);
     }
-    twill_kernels_reduce_raw(&table, TWILL_BF16, TWILL_AVG, memory, sources, 2, 100, 7,
-                             TWILL_KERNEL_STREAM, 4);
-    assert_int_equal(atomic_load(&noted.used), 1);
-    atomic_store(&noted.used, 0);
     free(memory);
 }
 
@@ -173,6 +166,9 @@ TWILL_TEST(any_number_of_threads_gives_the_same_bits)
 {
     const struct twill_kernels *kernels;
     char *memory[5];
+    struct twill_thread_pool *pools[] = {NULL, twill_test_pool(2, THREAD_BYTES),
+                                         twill_test_pool(4, THREAD_BYTES),
+                                         twill_test_pool(9, THREAD_BYTES / 8)};
     twill_type type;
     twill_op op;
     assert_int_equal(twill_kernels_select(&kernels, NULL, NULL), TWILL_OK);
@@ -187,13 +183,13 @@ TWILL_TEST(any_number_of_threads_gives_the_same_bits)
             twill_test_fill_for(type, op, false, memory[a], count, (uint64_t)a);
         const void *src[] = {memory[2], memory[3]};
         kernels->reduce[type][op](memory[0], src, 2, count, 3, 0);
-        for (int threads = 1; threads <= 4; threads *= 2) {
+        for (unsigned p = 0; p < TWILL_ARRAY_LENGTH(pools); p++) {
             memset(memory[1], 0, count * size);
-            twill_kernels_reduce_raw(kernels, type, op, memory[1], src, 2, count, 3, threads & 1,
-                                     threads);
+            twill_kernels_reduce_raw(kernels, type, op, memory[1], src, 2, count, 3, p & 1,
+                                     pools[p]);
             assert_int_equal(memcmp(memory[0], memory[1], count * size), 0);
             const struct twill_reduction reduction = {
-                .type = type, .op = op, .divisor = 3, .flags = threads & 1, .threads = threads};
+                .type = type, .op = op, .divisor = 3, .flags = p & 1, .pool = pools[p]};
             void *const two[] = {memory[4], memory[1]};
             memset(memory[1], 0, count * size);
             memset(memory[4], 0, count * size);
@@ -204,13 +200,8 @@ TWILL_TEST(any_number_of_threads_gives_the_same_bits)
     }
     for (int a = 0; a < 5; a++)
         free(memory[a]);
+    for (unsigned p = 0; p < TWILL_ARRAY_LENGTH(pools); p++)
+        twill_thread_pool_close(pools[p]);
 }
 
-static int use_threads(void **state)
-{
-    if (omp_set_num_threads)
-        omp_set_num_threads(4); /* even with fewer cores */
-    return 0;
-}
-
-TWILL_TEST_GROUP(use_threads, NULL)
+TWILL_TEST_GROUP(NULL, NULL)

@@ -226,7 +226,7 @@ static void fill_blocks(unsigned char *memory, twill_type code, size_t count)
     fill_type((unsigned char *)values, TWILL_F32, TWILL_BLOCK_DEFAULT);
     for (size_t i = 0; i < blocks; i++)
         twill_quantize(twill_kernels_at(0), BLOCK(code), memory + i * bytes, TWILL_F32, values,
-                       NULL, 1, TWILL_BLOCK_DEFAULT, 1);
+                       NULL, 1, TWILL_BLOCK_DEFAULT, NULL);
 }
 
 /* Fill `count` second moments of Adam and LAMB, or sums of Adagrad, which are positive. */
@@ -286,8 +286,7 @@ static void run_optimizer(const struct kernel_case *one, const struct twill_kern
                                         .parameter_type = one->narrow ? one->type : TWILL_F32,
                                         .parameter = one->narrow ? rest[1 + states] : rest[0],
                                         .master = one->narrow ? weights : NULL,
-                                        .trust = 1,
-                                        .threads = 1};
+                                        .trust = 1};
     for (unsigned i = 0; i < states; i++)
         step.state[i] = (float *)rest[1 + i];
     if (one->kind == NORMS)
@@ -307,30 +306,30 @@ static void run_case(const struct kernel_case *one, const struct twill_kernels *
     switch (one->kind) {
     case REDUCE:
         twill_kernels_reduce_raw(kernels, one->type, TWILL_SUM, array[one->sources], sources,
-                                 one->sources, count, 1, 0, 1);
+                                 one->sources, count, 1, 0, NULL);
         return;
     case SQUARES:
-        (void)twill_kernels_sum_of_squares(kernels, one->type, array[0], count, 1);
+        (void)twill_kernels_sum_of_squares(kernels, one->type, array[0], count, NULL);
         return;
     case QUANTIZE:
         twill_quantize(kernels, format, array[2], TWILL_F32, array[0], (float *)array[1], 1, count,
-                       1);
+                       NULL);
         return;
     case DEQUANTIZE:
         twill_dequantize(kernels, format, TWILL_F32, array[one->sources], sources, one->sources, 1,
-                         count, 1);
+                         count, NULL);
         return;
     case ADD_BLOCKS:
         twill_quantized_add(kernels, format, array[one->sources], sources, one->sources,
-                            count / format.elements, 1);
+                            count / format.elements, NULL);
         return;
     case NARROW:
         twill_narrow(kernels, one->type, array[2], TWILL_F32, array[0], (float *)array[1], 1, count,
-                     1);
+                     NULL);
         return;
     case TOP:
         chosen = (struct twill_sparse){(uint32_t *)array[2], (float *)array[3]};
-        twill_accumulate(kernels, (float *)array[1], TWILL_F32, array[0], 1, count, 1);
+        twill_accumulate(kernels, (float *)array[1], TWILL_F32, array[0], 1, count, NULL);
         (void)twill_select_largest(kernels, (float *)array[1], count, count / 100, chosen);
         return;
     default:

@@ -23,7 +23,6 @@ static int set_up(void **state)
     struct untouched *it = &storage;
     memset(it, 0, sizeof(*it));
     it->page = (size_t)sysconf(_SC_PAGESIZE);
-    it->comm.tuning.threads = 1;
     it->comm.tuning.timeout_ns = UINT64_MAX;
     it->memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -74,10 +73,10 @@ TWILL_TEST_BETWEEN(test_left_alone, set_up, tear_down)
     twill_run_populate(&it->run);
     assert_int_equal(pages(it), 0);
     dst->bytes = BYTES;
-    it->comm.tuning.threads = 2;
+    it->comm.tuning.pool = (struct twill_thread_pool *)(void *)it; /* several threads */
     twill_run_populate(&it->run);
     assert_int_equal(pages(it), 0);
-    it->comm.tuning.threads = 1;
+    it->comm.tuning.pool = NULL;
     dst->base = NULL; /* this rank has no result */
     twill_run_populate(&it->run);
     assert_int_equal(pages(it), 0);

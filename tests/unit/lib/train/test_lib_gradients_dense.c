@@ -156,7 +156,7 @@ TWILL_TEST(kernels_have_the_same_bits)
         memory[i] = 1.0f / (float)(1 + i * 37 % 101);
     const struct twill_factors factors = {
         memory, memory + SAMPLES * ROWS, PARTS, STRIDE, SAMPLES, ROWS, COLUMNS, 0.3f};
-    twill_factors_multiply(twill_kernels_at(0), &factors, first, 0, ROWS, 1);
+    twill_factors_multiply(twill_kernels_at(0), &factors, first, 0, ROWS, NULL);
     for (size_t row = 0; row < ROWS; row++)
         for (size_t column = 0; column < COLUMNS; column++) {
             double sum = 0;
@@ -171,8 +171,8 @@ TWILL_TEST(kernels_have_the_same_bits)
         if (!twill_kernels_at(i)->supported())
             continue;
         memset(other, 0, sizeof(other)); /* in two ranges of rows, the first of one */
-        twill_factors_multiply(twill_kernels_at(i), &factors, other, 0, 1, 1);
-        twill_factors_multiply(twill_kernels_at(i), &factors, other, 1, ROWS - 1, 2);
+        twill_factors_multiply(twill_kernels_at(i), &factors, other, 0, 1, NULL);
+        twill_factors_multiply(twill_kernels_at(i), &factors, other, 1, ROWS - 1, NULL);
         assert_memory_equal(first, other, sizeof(first));
     }
 }

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "lib/base/thread_rates.h"
+#include "lib/base/base.h"
+
+/* Return the time in ns to write `written` bytes from `sources` times as many, at rates [far]. */
+static double bytes_ns(const struct twill_thread_rate *rate, int far, double written,
+                       double sources)
+{
+    double copy = written * 1000 / rate->copy_mbs[far];
+    double further = written * 1000 / rate->reduce_mbs[far] - copy;
+    return copy + (sources > 1 && further > 0 ? (sources - 1) * further : 0);
+}
+
+double twill_thread_ns(const struct twill_thread_rates *rates, uint32_t step, size_t written,
+                       size_t read, bool asleep)
+{
+    const struct twill_thread_rate *rate = &rates->step[step];
+    size_t bytes = written > 0 ? written : read, near = twill_min(bytes, rates->near_bytes);
+    double sources = bytes > 0 ? (double)read / (double)bytes : 0;
+    return bytes_ns(rate, 0, (double)near, sources) +
+           bytes_ns(rate, 1, (double)(bytes - near), sources) +
+           (asleep ? rate->wake_ns : rate->fork_join_ns);
+}
+
+uint32_t twill_thread_step(const struct twill_thread_rates *rates, unsigned most, size_t written,
+                           size_t read, bool asleep)
+{
+    uint32_t best = 0;
+    double least = rates->steps > 0 ? twill_thread_ns(rates, 0, written, read, asleep) : 0;
+    for (uint32_t s = 1; s < rates->steps && rates->step[s].threads <= most; s++) {
+        double ns = twill_thread_ns(rates, s, written, read, asleep);
+        if (ns < least) {
+            least = ns;
+            best = s;
+        }
+    }
+    return best;
+}
+
+size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned most)
+{
+    for (size_t bytes = 1024; bytes <= (size_t)1 << 40; bytes += bytes / 8)
+        if (twill_thread_step(rates, most, bytes, bytes, false) > 0)
+            return bytes;
+    return SIZE_MAX;
+}
+
+bool twill_thread_rates_valid(const struct twill_thread_rates *rates)
+{
+    if (rates->steps > TWILL_THREAD_STEPS || (rates->steps > 0 && rates->step[0].threads != 1))
+        return false;
+    for (uint32_t s = 0; s < rates->steps; s++) {
+        const struct twill_thread_rate *rate = &rates->step[s];
+        if (rate->threads > TWILL_THREADS_MOST ||
+            (s > 0 && rate->threads <= rates->step[s - 1].threads))
+            return false;
+        for (int far = 0; far < 2; far++)
+            if (rate->copy_mbs[far] == 0 || rate->reduce_mbs[far] == 0)
+                return false;
+    }
+    return true;
+}

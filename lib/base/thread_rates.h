@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How fast numbers of threads copy and reduce on a machine, and which number finishes first. A
+ * context measures these figures once (lib/job/rank_threads.c). All ranks of a job have the same
+ * ones, as the price of an algorithm depends on them. */
+#ifndef TWILL_THREAD_RATES_H
+#define TWILL_THREAD_RATES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TWILL_THREADS_MOST     1022u /* threads of a rank, with the caller */
+#define TWILL_THREAD_STEPS     12u   /* numbers of threads in a table, such as 1, 2, 4 ... 64 */
+#define TWILL_THREAD_TEXT_MOST 512   /* bytes of a table as text */
+
+/* The figures of one number of threads, a plain value. Rates are MB (10^6 bytes) written per
+ * second, in a copy and in a reduction of two sources. Those of [0] hold up to near_bytes written,
+ * as data are in caches, and those of [1] beyond. */
+struct twill_thread_rate {
+    uint32_t threads;      /* with the caller, at least 1 */
+    uint32_t fork_join_ns; /* to begin and end empty work, if the threads spin; 0 for one thread */
+    uint32_t wake_ns;      /* the same if they sleep; 0 for one thread */
+    uint32_t copy_mbs[2], reduce_mbs[2]; /* at least 1 */
+};
+
+/* A table of such figures, a plain value. The first step has one thread, later ones have more. */
+struct twill_thread_rates {
+    uint32_t steps; /* 0 if the table is empty, as nothing is known or one thread is allowed */
+    uint32_t near_bytes;
+    struct twill_thread_rate step[TWILL_THREAD_STEPS];
+};
+
+/* Return the time in ns in which the threads of rates->step[step] write `written` bytes in all from
+ * `read` bytes, with their start. A copy reads as much as it writes, and each further source adds
+ * the time by which a reduction exceeds a copy. If nothing is written, reading takes the time of a
+ * copy. `asleep` says whether the threads sleep before. `step` must be below rates->steps. */
+double twill_thread_ns(const struct twill_thread_rates *rates, uint32_t step, size_t written,
+                       size_t read, bool asleep);
+/* Return the step, with at most `most` threads, that finishes first, the lowest of equal ones. Step
+ * 0 (one thread) if no other one pays, or the table is empty. */
+uint32_t twill_thread_step(const struct twill_thread_rates *rates, unsigned most, size_t written,
+                           size_t read, bool asleep);
+/* Return the least number of bytes of a copy from which more than one of at most `most` threads
+ * that spin pay, or SIZE_MAX if they never do. */
+size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned most);
+/* Return whether a table, as read from a file or received, has sane figures in ascending order. */
+bool twill_thread_rates_valid(const struct twill_thread_rates *rates);
+
+#endif
