@@ -58,7 +58,9 @@ def output(*words):
 
 
 def revision():
-    """Return the revision of the tree, with -dirty if it has changes beside results."""
+    """Return the revision of the tree, with -dirty if it has changes beside results; or STUDY_REVISION, where there is no git."""
+    if os.environ.get("STUDY_REVISION"):
+        return os.environ["STUDY_REVISION"]
     changed = output("git", "status", "--porcelain", "--", ":/", ":!/bench/results", ":!/docs/results")
     return (output("git", "describe", "--always") or "") + ("-dirty" if changed else "") or None
 

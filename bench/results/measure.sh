@@ -10,7 +10,7 @@ studies=$here/../studies lists=$here/../gradients data=$here/../../examples/data
 bin=$here/../../build/bin quick=
 all="one-node-epyc mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets compression pytorch
 pytorch-copies pytorch-calls pytorch-16-bits server-ablation server-chunks server-modes server-credits server-update server-workers
-server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds studies theta simulation"
+server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation"
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -81,6 +81,11 @@ measure_memory_kinds()
         $1 == "#" && $2 == "memory" && $3 == "triad" { for (i = 3; i < NF; i += 2) name[i - 1] = $i }
         $1 == "ddr" { for (i in name) ddr[i] = $i }
         $1 == "mcdram" { for (i = 2; i in name; i += 2) print name[i], ddr[i], $i }' | table rates 'what,ddr:GB/s,mcdram:GB/s'
+}
+measure_many_cores()
+{
+    sh "$studies/many_cores.sh" --bin "$bin" --out "$work/many" ${quick:+--quick}
+    cp "$work/many/many-cores.json" "${STUDY_RESULTS:-$here}"
 }
 
 # --- training ---------------------------------------------------------------------------------------
