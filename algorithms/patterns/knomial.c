@@ -102,13 +102,13 @@ uint32_t twill_tree_window(const struct twill_tree *t)
     return t->credit > 0 ? t->credit : TWILL_TREE_WINDOW;
 }
 
-/* Let `count` children from the i-th on send, by messages without data. The first `credit` children
- * need none, and without credit no child does. This pays on the way up where many senders overflow
- * the receiver's buffers or the queue of its link (incast). */
-static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t i,
-                        uint32_t count)
+/* Let `count` of the children from the i-th on send, by messages without data. The first `credit`
+ * children need none, and without credit no child does. This pays on the way up where many senders
+ * overflow the receiver's buffers or the queue of its link (incast). */
+static void emit_credit(struct twill_emitter *e, const struct twill_tree *t, uint32_t children,
+                        uint32_t i, uint32_t count)
 {
-    uint32_t me = twill_tree_me(t), children = twill_tree_children(t, me);
+    uint32_t me = twill_tree_me(t);
     for (; t->credit > 0 && count > 0 && i < children; i++, count--)
         if (i >= t->credit)
             twill_emit_send(e, twill_tree_rank(t, twill_tree_child(t, me, i)), 0, 0, 0);
@@ -159,7 +159,7 @@ static void reduce_children(struct twill_emitter *e, const struct twill_tree *t,
         twill_emit_recv_reduce(e, twill_tree_rank(t, child), final ? data_at(to, g->first) : tmp,
                                own, g->blocks, flags);
         twill_emit_wait(e);
-        emit_credit(e, t, i + t->credit, 1);
+        emit_credit(e, t, children, i + t->credit, 1);
         own = tmp;
     }
     if (me > 0) {
@@ -227,7 +227,7 @@ void twill_emit_tree_gather(struct twill_emitter *e, const struct twill_tree *t,
     for (uint32_t i = 0; i < children; i++) {
         if (i > 0 && i % twill_tree_window(t) == 0) {
             twill_emit_wait(e);
-            emit_credit(e, t, i, twill_tree_window(t));
+            emit_credit(e, t, children, i, twill_tree_window(t));
         }
         uint32_t child = twill_tree_child(t, me, i);
         exchange_blocks(e, t, child, child, false, to);

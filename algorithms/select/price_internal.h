@@ -125,7 +125,8 @@ struct twill_price_scale {
     /* the number of groups, of nodes, or of ranks if there is one node, in the world and each
      * sample */
     uint32_t units, of[3];
-    unsigned halvings; /* from the world to the first sample */
+    unsigned thin;     /* samples have one in 2^thin ranks of a node */
+    unsigned halvings; /* of the number of ranks, from the world to the first sample */
     uint64_t leaving;  /* bytes that leave a node, in 1024ths of the message, see find_leaving() */
     uint64_t empty[3]; /* price of no bytes in each sample, for model and elements of the call */
 };
@@ -204,10 +205,11 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
 
 /* --- price_scale.c ---------------------------------------------------------------------------- */
 /* Prepare to extrapolate from three smaller worlds, the samples, each of which
- * twill_price_prepare() prepares with `steps`. Returns TWILL_PENDING if the world has too few ranks
- * or a sample cannot be priced. */
+ * twill_price_prepare() prepares with `steps`. They have one in 2^thin ranks of a node. Returns
+ * TWILL_PENDING if the world has too few ranks or a sample cannot be priced. */
 twill_status twill_price_prepare_scaled(struct twill_pricing *p,
-                                        const struct twill_price_query *query, uint64_t steps);
+                                        const struct twill_price_query *query, uint64_t steps,
+                                        unsigned thin);
 /* Return the extrapolated price in picoseconds, like twill_pricing_at(). */
 uint64_t twill_price_scaled_at(struct twill_pricing *p, const struct twill_machine_model *model,
                                size_t bytes, struct twill_element_kind elements);

@@ -100,7 +100,7 @@ static bool is_regular(const struct twill_world *w)
 /* Set *steps to the number of steps of a rank's schedule, and *hash to a hash of them that ignores
  * their order. It covers how many steps of each kind there are. If a node is simulated, it also
  * covers the sum of their blocks times operands, and messages between nodes are kinds of their own.
- * With MANY_RANKS per node it ignores the number of these. */
+ * It then ignores the number of copies, and with MANY_RANKS per node that of these messages. */
 static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_pricing *p,
                             const struct twill_price_query *q, uint32_t rank)
 {
@@ -117,7 +117,8 @@ static twill_status profile(uint64_t *hash, uint32_t *steps, const struct twill_
         uint64_t amount = step->blocks > 0 ? step->blocks : 1;
         if (step->op == TWILL_STEP_REDUCE || step->op == TWILL_STEP_AWAIT)
             amount *= step->nsrc;
-        if (!remote || w->node_size[0] < MANY_RANKS)
+        bool splits = remote ? w->node_size[0] >= MANY_RANKS : node && step->op == TWILL_STEP_COPY;
+        if (!splits) /* at the end of a ring of blocks, one step may become two */
             *hash += twill_hash_mix(1, step->op << 2 | remote);
         *hash +=
             node ? twill_hash_mix(1, step->op << 2 | 2 | remote) * amount : 0; /* in any order */
@@ -555,8 +556,8 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
 
 /* Prepare the pricing in the first possible way. The first is to simulate the world or a node in
  * about `steps` steps, which `is_long` skips, as one rank has more. Then come extrapolations from
- * smaller worlds, last single ranks or more steps. Returns TWILL_OK, TWILL_PENDING if no way is
- * possible, or an error. */
+ * smaller worlds, single ranks or more steps, and last extrapolations from worlds of fewer nodes
+ * and fewer ranks a node. Returns TWILL_OK, TWILL_PENDING if no way is possible, or an error. */
 static twill_status try_all(struct twill_pricing *p, const struct twill_price_query *q,
                             uint64_t steps, bool is_long)
 {
@@ -568,8 +569,11 @@ static twill_status try_all(struct twill_pricing *p, const struct twill_price_qu
                {false, 0},     {false, steps * PRICE_PATIENCE}};
     twill_status status = TWILL_PENDING;
     for (unsigned i = is_long; i < TWILL_ARRAY_LENGTH(way) && status == TWILL_PENDING; i++)
-        status = way[i].scaled ? twill_price_prepare_scaled(p, q, way[i].steps)
+        status = way[i].scaled ? twill_price_prepare_scaled(p, q, way[i].steps, 0)
                                : twill_price_prepare(p, q, way[i].steps);
+    uint32_t each = p->world->nodes > 1 ? twill_world_widest(p->world) : 1;
+    for (unsigned thin = 0; each >> thin > 0 && status == TWILL_PENDING; thin++)
+        status = twill_price_prepare_scaled(p, q, 2 * steps * PRICE_PATIENCE, thin);
     return status;
 }
 

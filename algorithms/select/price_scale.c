@@ -40,9 +40,10 @@ static uint32_t units_of(const uint32_t **unit, const struct twill_world *world)
     return grouped ? groups : world->nodes > 1 ? world->nodes : world->size;
 }
 
-/* Create *small of `units` evenly spaced units of the world, which are those of units_of(). */
+/* Create *small of `units` evenly spaced units of the world, which are those of units_of(). It has
+ * one in 2^thin ranks of a node. */
 static twill_status shrink(struct twill_world *small, const struct twill_world *world,
-                           uint32_t units, struct twill_error *error)
+                           uint32_t units, unsigned thin, struct twill_error *error)
 {
     uint32_t size = 0;
     twill_status status = TWILL_ERR_MEMORY;
@@ -51,8 +52,9 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     uint32_t *picked = calloc(world->size, sizeof(*picked));
     uint32_t *label = calloc(world->size, sizeof(*label));
     for (uint32_t r = 0; r < world->size && picked != NULL; r++)
-        if (unit[r] == 0 ||
-            unit[r] * (uint64_t)units / all != (unit[r] - 1) * (uint64_t)units / all)
+        if ((world->local[r] & ((1u << thin) - 1)) == 0 &&
+            (unit[r] == 0 ||
+             unit[r] * (uint64_t)units / all != (unit[r] - 1) * (uint64_t)units / all))
             picked[size++] = r;
     if (picked != NULL && label != NULL) {
         for (uint32_t i = 0; i < size; i++)
@@ -77,7 +79,7 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
 static twill_status prepare_samples(struct twill_price_scale *scale, const struct twill_pricing *p,
                                     const struct twill_price_query *q, uint64_t steps)
 {
-    uint32_t units = scale->units, each = p->world->size / units, next;
+    uint32_t units = scale->units, each = (p->world->size / units) >> scale->thin, next;
     /* The sides of a grid divide the number of ranks, so other numbers say nothing about it. */
     if (q->algorithm->parameters == 2)
         return TWILL_PENDING;
@@ -85,6 +87,7 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
         scale->halvings++;
     if (scale->halvings == 0)
         return TWILL_PENDING;
+    scale->halvings += scale->thin;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(scale->sample); i++, units = halve(units)) {
         struct twill_pricing *s = scale->sample[i] = calloc(1, sizeof(*s));
         if (s == NULL)
@@ -93,7 +96,7 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
         s->world = &s->own;
         s->facts.ranks = p->world->size;
         s->call.most = TWILL_PRICE_NEVER;
-        twill_status status = shrink(&s->own, p->world, units, q->error);
+        twill_status status = shrink(&s->own, p->world, units, scale->thin, q->error);
         if (status == TWILL_OK)
             status = twill_price_prepare(s, q, steps);
         if (status != TWILL_OK)
@@ -129,14 +132,14 @@ static twill_status find_leaving(uint64_t *leaving, const struct twill_world *wo
 }
 
 twill_status twill_price_prepare_scaled(struct twill_pricing *p, const struct twill_price_query *q,
-                                        uint64_t steps)
+                                        uint64_t steps, unsigned thin)
 {
     struct twill_shape shape = *q->shape;
     const struct twill_price_query small = {q->algorithm, &shape, q->error};
     struct twill_price_scale *scale = &p->scale;
     const uint32_t *unused;
     shape.root = 0; /* a sample may lack the root, and the price hardly depends on it */
-    *scale = (struct twill_price_scale){.units = units_of(&unused, p->world)};
+    *scale = (struct twill_price_scale){.units = units_of(&unused, p->world), .thin = thin};
     p->unit = TWILL_PRICE_SCALED;
     twill_status status = prepare_samples(scale, p, &small, steps);
     if (status == TWILL_OK)
@@ -201,7 +204,8 @@ static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[
 {
     uint64_t sum = 0, last = rate == GROWTH_SAME ? more(at[0], at[2]) / 2 : more(at[0], at[1]);
     if (rate == GROWTH_TWICE) /* linear in the units */
-        return last / (scale->of[0] - scale->of[1]) * (scale->units - scale->of[0]);
+        return last / (scale->of[0] - scale->of[1]) *
+               (((uint64_t)scale->units << scale->thin) - scale->of[0]);
     for (unsigned i = 0; i < scale->halvings; i++) {
         last = last / 256 * rate + last % 256 * rate / 256;
         sum += last;

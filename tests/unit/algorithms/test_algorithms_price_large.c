@@ -19,8 +19,8 @@ typedef void (*each_shape_fn)(const struct twill_world *world, const struct twil
                               const struct twill_shape *shape, void *user);
 
 /* Call fn for every algorithm, protocol and parameter that is a candidate without mapped buffers.
- */
-static void each_shape(const struct twill_world *world, enum twill_collective collective,
+ * `like` has the collective, the order and whether shards differ in size. */
+static void each_shape(const struct twill_world *world, const struct twill_shape *like,
                        each_shape_fn fn, void *user)
 {
     static const uint16_t tried[] = {0, 2, 4, 8};
@@ -29,9 +29,9 @@ static void each_shape(const struct twill_world *world, enum twill_collective co
         unsigned protocols = a->protocols != 0 ? TWILL_PROTOCOL_MAPPED : 1;
         unsigned values = a->parameters == 1 && a->parse == NULL ? TWILL_ARRAY_LENGTH(tried) : 1;
         for (unsigned f = 0; f < protocols * values; f++) {
-            struct twill_shape shape = {.collective = collective,
-                                        .protocol = (enum twill_protocol)(f / values),
-                                        .parameter = {tried[f % values]}};
+            struct twill_shape shape = *like;
+            shape.protocol = (enum twill_protocol)(f / values);
+            shape.parameter[0] = tried[f % values];
             if (twill_algorithm_applies(a, world, &shape))
                 fn(world, a, &shape, user);
         }
@@ -121,7 +121,7 @@ static void brute_force(struct brute *b, const struct twill_world *world,
     b->model = model;
     b->count = 0;
     memset(b->best, 0xff, sizeof(b->best));
-    each_shape(world, collective, run_whole, b);
+    each_shape(world, &(struct twill_shape){.collective = collective}, run_whole, b);
 }
 
 /* Return whether a range of blocks may pass the end of a ring, and is two messages then. */
@@ -236,6 +236,43 @@ TWILL_TEST(test_scaled)
 static const struct priced_shape large_worlds[] = {{4, 40},  {4, 41},   {3, 40},  {2, 64},
                                                    {16, 64}, {48, 64},  {64, 64}, {128, 64},
                                                    {384, 1}, {686, 64}, {4392, 1}};
+
+static void check_priced(const struct twill_world *world, const struct twill_algorithm *a,
+                         const struct twill_shape *shape, void *user)
+{
+    struct twill_pricing *pricing;
+    (void)user;
+    if (twill_pricing_create(&pricing, a, world, shape, TWILL_PRICE_STEPS, NULL) != TWILL_OK)
+        fail_msg("%s on %ux%u: %s=%u@%s in order %d has no price",
+                 twill_collective_name(shape->collective), world->nodes, world->node_size[0],
+                 a->name, shape->parameter[0], twill_protocol_name(shape->protocol),
+                 (int)shape->order);
+    twill_pricing_destroy(pricing);
+}
+
+/* Every algorithm has a price wherever it applies, for else it is never chosen. */
+TWILL_TEST(test_all_priced)
+{
+    static const struct priced_shape worlds[] = {{1, 1024}, {3, 3},    {48, 32},   {48, 64},
+                                                 {97, 7},   {128, 48}, {1000, 64}, {65535, 1}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(worlds); i++) {
+        struct twill_world world;
+        if (left_out(0, i))
+            continue;
+        test_grid(&world, worlds[i].nodes, worlds[i].each);
+        for (unsigned n = 0; n < TWILL_COLLECTIVE_COUNT * TWILL_ORDER_COUNT * 2; n++) {
+            struct twill_shape like = {.collective =
+                                           (enum twill_collective)(n % TWILL_COLLECTIVE_COUNT),
+                                       .order = (enum twill_order)(n / TWILL_COLLECTIVE_COUNT / 2),
+                                       .vector = n / TWILL_COLLECTIVE_COUNT % 2 != 0};
+            const struct twill_collective_facts *facts = twill_collective_facts(like.collective);
+            if ((facts->reduces || like.order == TWILL_ORDER_ANY) &&
+                (facts->sharded || !like.vector))
+                each_shape(&world, &like, check_priced, NULL);
+        }
+        twill_world_destroy(&world);
+    }
+}
 
 struct off_node {
     const struct twill_world *world;
