@@ -229,14 +229,15 @@ static uint64_t interface_time(const struct twill_pricing *p, uint64_t bytes)
 }
 
 /* Return the picoseconds in which a message of a simulated rank passes the links between its group
- * and others, 0 if these are not limited or the message of step `at` does not use them. Each node
- * adds its share of these links to the group, which has one link at least. If the rank is simulated
- * by itself, what other ranks of the group send out of it passes with the message. */
+ * and others. Returns 0 if the message of step `at` does not use them, or they carry what the
+ * interfaces of all nodes do. Each node adds its share of these links to the group, which has one
+ * link at least. If the rank is simulated by itself, what other ranks of the group send out of it
+ * passes with the message. */
 static uint64_t uplink_time(const struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     const struct twill_link_cost *cost = cost_of(p, at);
     const struct twill_price_rank *rank = &p->rank[place];
-    if (p->step[at].link != TWILL_LINK_GROUP || cost->port == 0)
+    if (p->step[at].link != TWILL_LINK_GROUP || cost->port <= p->call.model->interface)
         return 0;
     uint64_t rate = twill_min(cost->port / rank->group_nodes, twill_max(cost->gap, 1));
     return twill_rate_time(rate * rank->crossing / 1024, step_bytes(p, &p->step[at].step));

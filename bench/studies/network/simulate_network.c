@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* simulate-network simulates an allreduce on networks of thousands of nodes, with contention. It
  * prints the result beside the price of the machine model and what was measured on Theta. */
+#include "algorithms/select/candidates.h"
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 #include "bench/common/report.h"
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define DETOUR_RUNS 30
+#define EVERY_MOST  4
 
 /* The delays that --theta adds. THETA_COPY is the rate in GB/s at which a KNL copies a message at
  * each end. Open MPI's message over Aries takes 0.71 us more for 2 KiB than for 8 bytes between
@@ -27,7 +29,7 @@
 
 static const char usage[] =
     "Usage: simulate-network [-n NODES] [-r RANKS] [-b BYTES] [-a ALGORITHM]\n"
-    "                        [-w NETWORK] [-l] [-c RATE] [-d N,US] [-t]\n"
+    "                        [-w NETWORK] [-l] [-c RATE] [-d N,US] [-e] [-t]\n"
     "Simulate an allreduce of f32 on the machine model \"theta\".\n"
     "\n"
     "  -n, --nodes N        nodes (48)\n"
@@ -42,6 +44,8 @@ static const char usage[] =
     "  -c, --copies RATE    each end also copies a message, at RATE GB/s (off)\n"
     "  -d, --detours N,US   N times a second something else runs on a core for US us\n"
     "                       (off); the mean of 30 runs\n"
+    "  -e, --every          every candidate of the choice up to 4 times its price,\n"
+    "                       with price and simulated time, and then the choice\n"
     "  -t, --theta          what was measured on Theta, with prices and simulations\n"
     "                       beside it\n"
     "  -h, --help\n";
@@ -87,6 +91,14 @@ static bool open_world(struct twill_world *world, const struct network_question 
     return made;
 }
 
+/* Return the model of a question. In a fat tree the nodes of a leaf switch share its links. */
+static struct twill_machine_model model_of(const struct network_question *question)
+{
+    struct twill_machine_model model = *twill_machine_model_find("theta");
+    model.link[TWILL_LINK_GROUP].port = question->network->oversubscribed * model.interface;
+    return model;
+}
+
 /* Set algorithm and shape of *call as the question says, or to those of the lowest price. */
 static twill_status choose_call(const struct network_question *question,
                                 struct simulated_call *call, struct twill_error *error)
@@ -101,6 +113,7 @@ static twill_status choose_call(const struct network_question *question,
     if (requested != NULL)
         snprintf(text, sizeof(text), "allreduce:%s", requested);
     TWILL_TRY(error, twill_tuning_create(&tuning, "theta", NULL, NULL, error));
+    tuning->model = *call->model;
     twill_status status =
         twill_chooser_create(&chooser, call->world, tuning, requested == NULL ? NULL : text, error);
     if (status == TWILL_OK) {
@@ -125,8 +138,7 @@ static twill_status answer_here(const struct network_question *question,
         "--cfg=network/model:CM02", "--cfg=network/crosstraffic:0", NULL};
     int count = (int)TWILL_ARRAY_LENGTH(arguments) - 1, file = mkstemps(path, 4);
     struct twill_world world;
-    struct twill_machine_model model = *twill_machine_model_find("theta");
-    model.link[TWILL_LINK_GROUP].port = question->network->oversubscribed * model.interface;
+    struct twill_machine_model model = model_of(question);
     struct simulated_call call = {.world = &world,
                                   .model = &model,
                                   .bytes = question->bytes,
@@ -274,6 +286,61 @@ static bool print_theta(struct network_question question)
     return true;
 }
 
+/* Simulate a candidate of the choice, and print its price and simulated time in us. Sets `least` to
+ * the simulated time if it is less. Returns false if the simulation fails. */
+static bool print_candidate(struct network_question question, const struct twill_candidate *c,
+                            double *least)
+{
+    struct network_answer answer;
+    char name[64];
+    int used = snprintf(name, sizeof(name), "%s", c->algorithm->name);
+    if (c->shape.parameter[0] != 0)
+        used += snprintf(name + used, sizeof(name) - (size_t)used, "=%u", c->shape.parameter[0]);
+    if (c->algorithm->protocols != 0)
+        snprintf(name + used, sizeof(name) - (size_t)used, "@%s",
+                 twill_protocol_name(c->shape.protocol));
+    question.algorithm = name;
+    if (!answer_question(question, &answer))
+        return false;
+    *least = *least == 0 || answer.simulated < *least ? answer.simulated : *least;
+    printf("%-36s price %10.1f simulated %10.1f\n", name, answer.price, answer.simulated);
+    fflush(stdout); /* the next answer comes from a copy of this process */
+    return true;
+}
+
+/* Print every candidate of a choice, unless its price is EVERY_MOST times the lowest or more, and
+ * then the choice. Returns false if a simulation fails. */
+static bool print_every(struct network_question question)
+{
+    struct twill_world world;
+    struct twill_candidates *all;
+    struct twill_tuning tuning = {.model = model_of(&question)};
+    struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = question.bytes, .type = TWILL_F32};
+    struct network_answer chosen;
+    uint64_t lowest = UINT64_MAX;
+    double least = 0;
+    bool done = true;
+    if (!open_world(&world, &question) ||
+        twill_candidates_create(&all, &world, &tuning, &request, NULL, NULL, NULL) != TWILL_OK)
+        return false;
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_competes(&all->candidate[i], question.bytes, 0))
+            lowest = twill_min(lowest, twill_candidate_cost(&all->candidate[i], question.bytes));
+    for (size_t i = 0; i < all->count && done; i++)
+        if (twill_candidate_competes(&all->candidate[i], question.bytes, 0) &&
+            twill_candidate_cost(&all->candidate[i], question.bytes) / EVERY_MOST < lowest)
+            done = print_candidate(question, &all->candidate[i], &least);
+    twill_candidates_destroy(all);
+    twill_world_destroy(&world);
+    question.algorithm = "chosen";
+    if (!done || !answer_question(question, &chosen))
+        return false;
+    printf("%s is chosen, simulated %.1f, the least %.1f\n", chosen.algorithm, chosen.simulated,
+           least);
+    return true;
+}
+
 /* Return the network with this name, or NULL if there is none. */
 static const struct simulated_network *find_network(const char *name)
 {
@@ -283,18 +350,24 @@ static const struct simulated_network *find_network(const char *name)
     return network_at(i);
 }
 
-/* Set *question by the options, and *theta to true if --theta is one of them. Returns false if an
- * option is wrong or a word is left over. */
-static bool parse_question(int argc, char **argv, struct network_question *question, bool *theta)
+/* Set *question by the options, and *theta and *every to true if --theta and --every are among
+ * them. Returns false if an option is wrong or a word is left over. */
+static bool parse_question(int argc, char **argv, struct network_question *question, bool *theta,
+                           bool *every)
 {
-    static const struct option options[] = {
-        {"nodes", required_argument, NULL, 'n'},   {"ranks", required_argument, NULL, 'r'},
-        {"bytes", required_argument, NULL, 'b'},   {"algorithm", required_argument, NULL, 'a'},
-        {"network", required_argument, NULL, 'w'}, {"lines", no_argument, NULL, 'l'},
-        {"copies", required_argument, NULL, 'c'},  {"detours", required_argument, NULL, 'd'},
-        {"theta", no_argument, NULL, 't'},         {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"nodes", required_argument, NULL, 'n'},
+                                            {"ranks", required_argument, NULL, 'r'},
+                                            {"bytes", required_argument, NULL, 'b'},
+                                            {"algorithm", required_argument, NULL, 'a'},
+                                            {"network", required_argument, NULL, 'w'},
+                                            {"lines", no_argument, NULL, 'l'},
+                                            {"copies", required_argument, NULL, 'c'},
+                                            {"detours", required_argument, NULL, 'd'},
+                                            {"theta", no_argument, NULL, 't'},
+                                            {"every", no_argument, NULL, 'e'},
+                                            {NULL, 0, NULL, 0}};
     bool right = true;
-    for (int c; right && (c = getopt_long(argc, argv, "n:r:b:a:w:lc:d:t", options, NULL)) != -1;) {
+    for (int c; right && (c = getopt_long(argc, argv, "n:r:b:a:w:lc:d:te", options, NULL)) != -1;) {
         if (c == 'n')
             right = twill_bench_parse_number(optarg, 1, TWILL_WORLD_MAX_RANKS, &question->nodes);
         else if (c == 'r')
@@ -316,6 +389,8 @@ static bool parse_question(int argc, char **argv, struct network_question *quest
             question->detour *= 1e-6;
         } else if (c == 't')
             *theta = true;
+        else if (c == 'e')
+            *every = true;
         else
             right = false;
     }
@@ -333,17 +408,19 @@ int main(int argc, char **argv)
                                         .algorithm = "recursive_doubling",
                                         .network = find_network("aries")};
     struct network_answer answer;
-    bool theta = false;
+    bool theta = false, every = false;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(usage, stdout);
         return 0;
     }
-    if (!parse_question(argc, argv, &question, &theta)) {
+    if (!parse_question(argc, argv, &question, &theta, &every)) {
         fputs(usage, stderr);
         return 2;
     }
     if (theta)
         return print_theta(question) ? 0 : 1;
+    if (every)
+        return print_every(question) ? 0 : 1;
     if (!answer_question(question, &answer))
         return 1;
     printf("%s on %s, %zu node%s x %zu rank%s, %zu bytes: price %.1f us, simulated %.1f us",
