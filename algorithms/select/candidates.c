@@ -362,6 +362,7 @@ static twill_status add_candidate(void *user, const struct twill_candidate *new,
     size_t count = twill_tuning_find(g->tuning, c->algorithm, &c->shape, g->world, &measured);
     blend(c, priced.price, count_steps(c, g->like->collective), measured, count);
     c->price_most = price_most(g, c);
+    c->fingerprint = priced.fingerprint;
     g->priced[g->all->count++] = priced;
     return TWILL_OK;
 }

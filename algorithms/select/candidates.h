@@ -29,6 +29,7 @@ struct twill_candidate {
     size_t least, most;       /* message sizes for which it can be used, in bytes */
     size_t price_most;        /* most bytes for which its cost may decide, SIZE_MAX for any */
     size_t measured;          /* number of its measurements, 0 if the curve is the price */
+    uint64_t fingerprint;     /* hash of its schedules, see twill_pricing_fingerprint() */
     unsigned points;
     struct twill_curve_point point[TWILL_CURVE_POINTS];
 };

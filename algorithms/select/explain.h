@@ -16,13 +16,13 @@
  *     call       collective, bytes, type, nodes x ranks of the fullest, ranks, machine
  *     hierarchy  levels other than nodes and ranks, if any: see twill_world_summarize()
  *     candidate  name[=parameters][@protocol], price, cost (the price unless measured),
- *                measurements
+ *                measurements, why it is dearer than the first one, which has ""
  *     instead    name, price: with several nodes and mapped buffers, every MAPPED candidate. A node
  *                may run it in place of its staged variant if that is chosen
  *     small      name, sizes and buffers it needs: a candidate, but not for this request
  *     other      name, why it is no candidate
- *     chosen     name, price, what chose it: "auto" or the value of TWILL_ALGORITHM
- *     decided    what its cost comes from: the model, or the source of the measurements
+ *     chosen     name, price (UINT64_MAX for none), what chose it: "auto" or the value of
+ * TWILL_ALGORITHM decided    what its cost comes from: the model, or the source of the measurements
  *     narrow     f16, cost in f16, of converting, in f32, whether f16 pays: of allreduces of f32
  *     moves      class of link, bytes that all ranks together move over it, if any; with at most
  *                TWILL_WHY_MOVES ranks */

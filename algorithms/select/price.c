@@ -5,16 +5,6 @@
 
 #include <string.h>
 
-/* Return the bytes that a step moves per operand in the call that is priced. */
-static uint64_t step_bytes(const struct twill_pricing *p, const struct twill_step *step)
-{
-    uint64_t more = p->call.rest > 0
-                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
-                        : 0;
-    uint64_t bytes = p->call.each * step->blocks + more;
-    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
-}
-
 /* Return the class of the link from a rank to a peer of one of its steps. `link` is the class of
  * the links to all peers of the step. If that is TWILL_PRICE_MIXED, the class is looked up in the
  * world. */
@@ -50,7 +40,7 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step, uint8_t link)
 {
     const struct twill_machine_model *model = p->call.model;
-    uint64_t bytes = step_bytes(p, step), work = 0;
+    uint64_t bytes = twill_price_step_bytes(p, step), work = 0;
     switch (step->op) {
     case TWILL_STEP_SEND:
         return model->link[link].overhead +
@@ -140,8 +130,8 @@ static uint64_t pass_ports(struct twill_pricing *p, const struct twill_price_lan
     unsigned level = rate > 0 ? twill_link_leaves(p->world, link) : TWILL_LEVEL_COUNT;
     if (level == TWILL_LEVEL_COUNT)
         return 0;
-    uint64_t time =
-        twill_rate_time(rate, step_bytes(p, &p->step[lane->at].step)) * p->facts.share[level];
+    uint64_t time = twill_rate_time(rate, twill_price_step_bytes(p, &p->step[lane->at].step)) *
+                    p->facts.share[level];
     uint32_t own = p->rank[lane->place].port[level];
     uint32_t other = p->rank[twill_price_place(p, lane->place, peer)].port[level];
     struct twill_price_resource *from = p->rank[writes ? own : other].use.of;
@@ -240,7 +230,8 @@ static uint64_t uplink_time(const struct twill_pricing *p, uint32_t place, uint3
     if (p->step[at].link != TWILL_LINK_GROUP || cost->port <= p->call.model->interface)
         return 0;
     uint64_t rate = twill_min(cost->port / rank->group_nodes, twill_max(cost->gap, 1));
-    return twill_rate_time(rate * rank->crossing / 1024, step_bytes(p, &p->step[at].step));
+    return twill_rate_time(rate * rank->crossing / 1024,
+                           twill_price_step_bytes(p, &p->step[at].step));
 }
 
 /* Let an inlet receive for `time` a message that is there from `first` on, and return when that is
@@ -265,7 +256,7 @@ static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_
 static void arrive(struct twill_pricing *p, uint32_t place, uint32_t at)
 {
     uint32_t to = twill_price_place(p, place, p->step[at].step.peer[0]);
-    uint64_t bytes = step_bytes(p, &p->step[at].step),
+    uint64_t bytes = twill_price_step_bytes(p, &p->step[at].step),
              time = twill_rate_time(cost_of(p, at)->gap, bytes);
     uint64_t first = p->step[at].sent - time + cost_of(p, at)->latency;
     uint64_t *in = &p->rank[to].use.in, uplink = uplink_time(p, to, at);
@@ -295,7 +286,8 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
         wake(p, at);
         return;
     }
-    uint64_t bytes = step_bytes(p, &p->step[at].step), time = twill_rate_time(cost->gap, bytes);
+    uint64_t bytes = twill_price_step_bytes(p, &p->step[at].step),
+             time = twill_rate_time(cost->gap, bytes);
     uint64_t uplink = uplink_time(p, lane->place, at);
     struct twill_price_resource *out = &p->rank[lane->place].use.of[TWILL_PRICE_LINK];
     struct twill_price_resource *node =

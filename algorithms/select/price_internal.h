@@ -178,6 +178,17 @@ static inline uint32_t twill_price_place(const struct twill_pricing *p, uint32_t
                                          : peer;
 }
 
+/* Return the bytes that a step moves per operand in the call that is priced. */
+static inline uint64_t twill_price_step_bytes(const struct twill_pricing *p,
+                                              const struct twill_step *step)
+{
+    uint64_t more = p->call.rest > 0
+                        ? (p->call.rest * step->blocks + p->facts.blocks - 1) / p->facts.blocks
+                        : 0;
+    uint64_t bytes = p->call.each * step->blocks + more;
+    return (step->flags & TWILL_STEP_PARTIAL) != 0 ? bytes * p->call.widen : bytes;
+}
+
 /* --- price.c ---------------------------------------------------------------------------------- */
 /* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
@@ -202,6 +213,14 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes);
  * does not apply. */
 twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_price_query *query,
                                  uint64_t steps);
+/* Set the members of p->facts that are the same for all ranks, `blocks`, `fetches`, `exchanges` and
+ * `segments`, from the schedule of one rank. Also add them to the fingerprint. */
+void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_query *query,
+                           uint32_t rank, const struct twill_schedule *schedule);
+/* Return the class of the link from a rank to the peers of its step except itself. Returns
+ * TWILL_LINK_NODE if there are none, or TWILL_PRICE_MIXED if the classes differ. */
+uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
+                               const struct twill_step *step);
 
 /* --- price_scale.c ---------------------------------------------------------------------------- */
 /* Prepare to extrapolate from three smaller worlds, the samples, each of which

@@ -155,10 +155,8 @@ static twill_status compare_units(struct twill_pricing *p, const struct twill_pr
     return TWILL_OK;
 }
 
-/* Set the members of p->facts that are the same for all ranks, `blocks`, `fetches`, `exchanges` and
- * `segments`, from the schedule of one rank. Also add them to the fingerprint. */
-static void set_facts(struct twill_pricing *p, const struct twill_price_query *q, uint32_t rank,
-                      const struct twill_schedule *s)
+void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_query *q,
+                           uint32_t rank, const struct twill_schedule *s)
 {
     const struct twill_algorithm *algorithm = q->algorithm;
     bool peers = s->uses_peer_src || s->uses_peer_dst;
@@ -180,10 +178,8 @@ static void set_facts(struct twill_pricing *p, const struct twill_price_query *q
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
 
-/* Return the class of the link from a rank to the peers of its step except itself. Returns
- * TWILL_LINK_NODE if there are none, or TWILL_PRICE_MIXED if the classes differ. */
-static uint8_t step_class(const struct twill_pricing *p, uint32_t rank,
-                          const struct twill_step *step)
+uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
+                               const struct twill_step *step)
 {
     uint8_t class = TWILL_LINK_NODE;
     bool found = false;
@@ -212,8 +208,8 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->shared_blocks << 32 | s->count);
     for (uint32_t i = 0; i < s->count; i++) {
         uint64_t word[sizeof(s->steps[i]) / sizeof(uint64_t)];
-        grown[p->steps + i] = (struct twill_price_step){.step = s->steps[i],
-                                                        .link = step_class(p, rank, &s->steps[i])};
+        grown[p->steps + i] = (struct twill_price_step){
+            .step = s->steps[i], .link = twill_price_step_class(p, rank, &s->steps[i])};
         memcpy(word, &s->steps[i], sizeof(word));
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
             hash = twill_hash_mix(hash, word[w]);
@@ -295,7 +291,7 @@ static twill_status emit_unit(struct twill_pricing *p, const struct twill_price_
                                                           q->shape, q->error));
         bool fits = p->steps + (uint64_t)s.count <= most;
         if (i == 0)
-            set_facts(p, q, rank, &s);
+            twill_price_set_facts(p, q, rank, &s);
         bool added = fits && add_schedule(p, i, &s);
         twill_schedule_destroy(&s);
         if (!added)
@@ -603,7 +599,10 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
     }
     twill_pricing_destroy(p);
     if (status == TWILL_PENDING)
-        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "%s has no price", algorithm->name);
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
+                          "%s has too many steps here to be simulated, and smaller worlds do not "
+                          "foretell its time",
+                          algorithm->name);
     return status == TWILL_ERR_MEMORY
                ? TWILL_FAIL(error, status, "out of memory for the price of %s", algorithm->name)
                : status;
@@ -635,14 +634,15 @@ twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorit
     const struct twill_price_query query = {algorithm, shape, error};
     struct twill_schedule s = {.steps = NULL};
     TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
-    set_facts(&p, &query, rank, &s);
+    twill_price_set_facts(&p, &query, rank, &s);
     twill_price_set_call(&p, model, elements);
     size_t segment = twill_price_segment(&p);
     size_t one = segment > 0 && segment < bytes ? segment : bytes;
     uint64_t work = s.lanes == 1 ? s.count * model->step : 0;
     twill_price_set_bytes(&p, one);
     for (uint32_t i = 0; i < s.count; i++)
-        work += twill_price_work(&p, rank, &s.steps[i], step_class(&p, rank, &s.steps[i]));
+        work +=
+            twill_price_work(&p, rank, &s.steps[i], twill_price_step_class(&p, rank, &s.steps[i]));
     twill_schedule_destroy(&s);
     *picoseconds = work + (one < bytes ? twill_rate_time(work * 1024 / one, bytes - one) : 0);
     return TWILL_OK;

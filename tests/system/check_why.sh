@@ -11,7 +11,7 @@ unset TWILL_ALGORITHM TWILL_TUNE TWILL_TUNING
 cat >"$scratch/wanted" <<'END'
 barrier of 0 bytes, f32: 1 rank, 1x1 (nodes x ranks), machine auto
 
-  candidate                                      price (us)     measured
+  candidate                                      price (us)     measured  why it is not the cheapest
   direct                                               0.05            -
 END
 expect 0 "direct is chosen (price 0.05 us), by: auto" "$info" --why barrier 0 --world 1x1
@@ -36,12 +36,17 @@ check_table() # chosen
     awk -v chosen="$1" '
         function bad(why) { print why ": " $0; failures++ }
         /^  candidate / { table = 1; next }
-        /^$/ { table = others = 0; next }
+        /^$/ { table = small = others = 0; next }
+        table && NF < 5 != (n == 0) { bad("the reason") }
         table && first == "" { first = $1 }
+        table || small { known[$1] = 1 }
+        /^  not for this size/ { small = 1; next }
         table { cost = $3 == "-" ? $2 : $3; if (cost + 0 < last + 0) bad("not by cost"); last = cost; n++ }
         /no candidates$/ { others = 1; next }
         / is chosen/ { got = $1 }
         others && NF < 2 { bad("no reason") }
+        others && /the same schedule/ && !($NF in known) { bad("as unknown") }
+        others && /no price/ && !/no price: ./ { bad("no reason for no price") }
         END { if (n < 2 || first != got || (chosen != "" && got != chosen)) print got, "not", first, chosen
               exit n < 2 || first != got || failures > 0 || (chosen != "" && got != chosen) }
     ' "$scratch/out" || fail "the table, $1"
@@ -84,6 +89,26 @@ agrees without || fail "factors without an optimizer"
 expect 0 "factors, set with an optimizer:" "$info" --why factors 8x8x2000 --world 4x1
 agrees with || fail "factors with an optimizer"
 grep -q '^factors, set with an optimizer: .*: reduced$' "$scratch/out" || fail "512,000 bytes of factors for 256 of gradients"
+
+# The reason why an algorithm is not the cheapest.
+reason_is() # NAME REASON QUESTION...
+{
+    name=$1
+    reason=$2
+    shift 2
+    expect 0 "is chosen" "$info" --why "$@"
+    grep "^  $name  " "$scratch/out" | grep -q -- "- *$reason\$" || fail "$name, $*: not $reason"
+}
+reason_is ring "30 messages of a rank wait for each other, not [0-9]*" allreduce 8 --world 16x1
+reason_is hub "a rank sends and receives 30 messages, not [0-9]*" allreduce 8 --world 16x1
+reason_is hierarchical:recursive_doubling@staged "6 MiB leave or enter a node, not [0-9.]* MiB" \
+    allreduce 1M --world 64x64 --machine theta
+reason_is direct@flat "a core copies and reduces 5 MiB, not [0-9.]* MiB" allreduce 1M mapped --world 1x4
+reason_is recursive_doubling "[0-9.]* [MG]iB leave a group of nodes, not [0-9.]* MiB" \
+    allreduce 64M --world groups=4,nodes=6,ranks=1 --machine fattree4
+reason_is chain "ranks wait longer for each other" broadcast 1M --world 16x4
+reason_is recursive_doubling "as cheap, but later in the list of algorithms" barrier 0 --world 1x1
+grep -q "^  dissemination  *the same schedule here as recursive_doubling$" "$scratch/out" || fail "the same schedule"
 
 # Worlds with groups and parts of nodes.
 world_is() # HIERARCHY WORLD...

@@ -28,15 +28,18 @@ static void print_call(const struct twill_info_line *l)
            l->field[4], l->field[6]);
 }
 
-/* Print the row of an algorithm with its times, and above the first one the titles. */
+/* Print the row of an algorithm with its times and, unless it is the cheapest, why it is dearer.
+ * Above the first one print the titles. */
 static void print_candidate(const struct twill_info_line *l, bool first)
 {
     char price[32], cost[32];
     bool measured = strcmp(l->field[4], "0") != 0;
     if (first)
-        printf("\n  %-44s %12s %12s\n", "candidate", "price (us)", "measured");
-    printf("  %-44s %12s %12s\n", l->field[1], format_time(l->field[2], price),
-           measured ? format_time(l->field[3], cost) : "-");
+        printf("\n  %-44s %12s %12s  %s\n", "candidate", "price (us)", "measured",
+               "why it is not the cheapest");
+    printf("  %-44s %12s %12s%s%s\n", l->field[1], format_time(l->field[2], price),
+           measured ? format_time(l->field[3], cost) : "-", *l->field[5] != '\0' ? "  " : "",
+           l->field[5]);
 }
 
 /* Print a line of the kind "chosen", with the algorithm that is chosen, its price and what chose
