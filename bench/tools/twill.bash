@@ -115,7 +115,7 @@ _twill_bench()
 
 _twill_info()
 {
-    local options="--env --memory --threads --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
+    local options="--env --memory --threads --ppn --gradient-threads --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --why) _twill_words "@collectives@ factors" "$word" ;;

@@ -45,6 +45,10 @@ may_know() # module includer included
     bench:fabric/transports.h | bench:fabric/shm/node_memory.h | bench:fabric/bootstrap/oob_batch.h)
         case $2 in bench/tools/bench/fabric/fabric_transport.c) return 0 ;; esac
         return 1 ;;
+    # The functions that place threads also draw them.
+    bench:numa/topology.h | bench:lib/base/plural.h)
+        case $2 in bench/tools/info/draw_threads.c) return 0 ;; esac
+        return 1 ;;
     # Events are timed alone.
     bench:lib/base/trace.h)
         case $2 in bench/studies/trace_overhead.c) return 0 ;; esac

@@ -93,10 +93,29 @@ unset TWILL_TIMEOUT
 echo "$after" | grep -q '^TWILL_TIMEOUT  *33  *600 ' || fail "value and default: $after"
 
 # Communication threads: on the PU that no rank may run on, or not bound, with an endpoint each.
-expect 0 "endpoint and queue of its own" env TWILL_LAYOUT=nodes=2x1 "$bin/twillrun" -n 2 "$info" --threads 2
-[ "$(grep -c "^rank [01]: 2 communication threads" "$scratch/out")" = 2 ] || fail "--threads: the ranks"
-[ "$(grep -c "thread [01] -> endpoint" "$scratch/out")" = 4 ] || fail "--threads: the threads"
-expect 2 "number from 1 to 64" "$info" --threads 0
+expect 0 "endpoint and queue of its own" env TWILL_LAYOUT=nodes=2x1 "$bin/twillrun" -n 2 "$info" --gradient-threads 2
+[ "$(grep -c "^rank [01]: 2 communication threads" "$scratch/out")" = 2 ] || fail "--gradient-threads: the ranks"
+[ "$(grep -c "thread [01] -> endpoint" "$scratch/out")" = 4 ] || fail "--gradient-threads: the threads"
+expect 2 "number from 1 to 64" "$info" --gradient-threads 0
+
+# Which thread works where: in a job, on a KNL and on a machine of two Xeons.
+expect 0 "of 64 MiB 32 MiB" "$bin/twillrun" -n 2 --bind none --oversubscribe "$info" --threads=2
+[ "$(grep -c "^rank [01]: 2 threads on [0-9]* core" "$scratch/out")" = 2 ] || fail "--threads in a job"
+expect 0 "nearest NUMA nodes: " "$info" --threads
+machines=$source/tests/data/topologies
+expect 0 "16 threads on 16 cores, CPUs 0-15,64-79,128-143,192-207" "$info" --threads 16 --ppn 4 \
+    --topology "$machines/x86-Intel-KnightsLanding-XeonPhi-7210.xml"
+grep -q "PU 24   1:8  1:9  | 1:10 1:11 | 1:12 1:13 | 1:14 1:15 |" "$scratch/out" || fail "tiles of a KNL"
+[ "$(grep -c "|\$" "$scratch/out")" = 8 ] || fail "rows of a KNL"
+expect 0 "rank 1: 18 threads on 18 cores" "$info" --threads --ppn 2 --topology "$machines/x86-Intel-Skylake-2xXeon6140.xml"
+grep -A 3 "package 1" "$scratch/out" | grep -q "PU 1    1:0  | 1:1  | 1:2 " || fail "the second Xeon"
+expect 0 "nearest NUMA nodes: 1 (MCDRAM, 0.2 GiB), 0 (DDR, 0.7 GiB)" "$info" --threads 2 --topology "$machines/vm-knl-quadrant-flat.xml"
+grep -q "PU 0    0:0 | 0:1 | \.   | \.   |" "$scratch/out" || fail "cores without a thread"
+expect 0 "from which size several threads pay is measured on the machine itself" "$info" --threads 9 --topology "core:9 pu:1"
+grep -q "PU 8    0:8 |" "$scratch/out" || fail "two rows"
+expect 1 "2 ranks with 8 cores each need 16, and 8 may be used here" "$info" --threads 8 --ppn 2 --topology "pack:2 core:4 pu:2"
+expect 2 "'0' is not a number from 1 to 1024" "$info" --threads=0
+expect 2 "--topology with --threads also, and --ppn with these two" "$info" --threads --ppn 2
 
 # Pages: all of them are somewhere.
 result=0

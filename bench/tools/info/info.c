@@ -13,7 +13,8 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "Usage: twill-info [--env] [--memory[=SIZE]] [--threads N]\n"
+    "Usage: twill-info [--env] [--memory[=SIZE]] [--gradient-threads N]\n"
+    "       twill-info --threads[=N] [--topology FILE] [--ppn RANKS]\n"
     "       twill-info --job PID|NAME [--events N]\n"
     "                  [--json | --flight-recorder PREFIX]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow]\n"
@@ -28,7 +29,12 @@ static const char usage[] =
     "      --memory[=SIZE]  allocate SIZE (64M) by TWILL_MEMORY, touch it, and ask\n"
     "                       the kernel where its pages and those shared by the node's\n"
     "                       ranks are; fails if they should be bound and are not\n"
-    "      --threads N      where N communication threads of a gradient set run:\n"
+    "      --threads[=N]    draw which thread works on which core, by package, NUMA\n"
+    "                       node, L3 cache and tile: those of this job's ranks on the\n"
+    "                       first host, or N of each; or with --topology those of\n"
+    "                       --ppn ranks (1) on that machine, as twillrun\n"
+    "                       --threads-per-rank N binds them\n"
+    "      --gradient-threads N  where N communication threads of a gradient set run:\n"
     "                       package, NUMA node, core, PU, and the endpoint of each;\n"
     "                       one block a rank\n"
     "      --job PID|NAME   what each rank of a job of this user on this host does:\n"
@@ -71,7 +77,9 @@ struct request {
     struct twill_job_options job;  /* name is NULL if not requested */
     bool elsewhere;                /* --why is about another world than this job */
     size_t bytes;
-    size_t threads; /* for --threads, 0 if not requested */
+    size_t gradient_threads; /* for --gradient-threads, 0 if not requested */
+    bool draw;               /* --threads is given */
+    size_t threads, ppn;     /* of --threads and --ppn, 0 if not given */
     const char *world, *topology, *machine;
     char question[1024]; /* for --why, as twill_context_why() takes it */
 };
@@ -324,6 +332,15 @@ static bool read_memory(void *member, const char *text)
     return text == NULL || (twill_bench_parse_size(text, &request->bytes) && request->bytes > 0);
 }
 
+/* Note --threads with its number, which may be NULL. Returns false if the number is wrong or 0. */
+static bool read_threads(void *member, const char *text)
+{
+    struct request *request = member;
+    request->draw = true;
+    return text == NULL || (twill_bench_parse_size(text, &request->threads) &&
+                            request->threads > 0 && request->threads <= 1024);
+}
+
 /* Set TWILL_TUNING to the file of --model. Returns false if out of memory. */
 static bool read_model(void *member, const char *text)
 {
@@ -338,7 +355,9 @@ static const struct twill_option info_options[] = {
     {0, "env", OPTION_SWITCH, INFO_AT(environment), 0, 0, NULL, NULL, 0},
     {0, "memory", OPTION_MAYBE, 0, 0, 0, "a size such as 64M", read_memory, 0},
     {0, "why", OPTION_SWITCH, INFO_AT(why), 0, 0, NULL, NULL, 0},
-    {0, "threads", OPTION_COUNT, INFO_AT(threads), 1, 64, "a number from 1 to 64", NULL, 0},
+    {0, "threads", OPTION_MAYBE, 0, 0, 0, "a number from 1 to 1024", read_threads, 0},
+    {0, "ppn", OPTION_COUNT, INFO_AT(ppn), 1, 1024, "a number from 1 to 1024", NULL, 0},
+    {0, "gradient-threads", OPTION_COUNT, INFO_AT(gradient_threads), 1, 64, "a number from 1 to 64", NULL, 0},
     {0, "job", OPTION_TEXT, INFO_AT(job.name), 0, 0, NULL, NULL, 0},
     {0, "events", OPTION_COUNT, INFO_AT(job.events), 0, 4096, "a number up to 4096", NULL, 0},
     {0, "json", OPTION_SWITCH, INFO_AT(job.json), 0, 0, NULL, NULL, 0},
@@ -362,9 +381,12 @@ static int parse_info(struct request *request, int argc, char **argv)
         return compose_question(request, argv + optind) == 0 ? -1 : 2;
     if (lacks_job(&request->job))
         return 2;
-    bool any = request->world != NULL || request->topology != NULL || request->machine != NULL;
+    bool any = request->world != NULL || request->machine != NULL ||
+               (request->topology != NULL && !request->draw) ||
+               (request->ppn > 0 && (!request->draw || request->topology == NULL));
     if (any)
-        fprintf(stderr, "twill-info: --world, --topology and --machine go with --why\n");
+        fprintf(stderr, "twill-info: --world, --topology and --machine go with --why, --topology "
+                        "with --threads also, and --ppn with these two\n");
     else if (optind < argc)
         fprintf(stderr, "twill-info: unexpected argument: '%s'\n", argv[optind]);
     return optind < argc || any ? 2 : -1;
@@ -376,7 +398,8 @@ static int show_context(twill_context *context, const struct request *request)
     twill_comm *comm;
     twill_status status = twill_comm_create(&comm, context);
     int result = status == TWILL_OK ? 0 : 1;
-    bool others = request->environment || request->memory || request->why || request->threads > 0;
+    bool others = request->environment || request->memory || request->why ||
+                  request->gradient_threads > 0 || request->draw;
     if (twill_comm_rank(comm) <= 0 && !others) {
         print_description(context);
         print_bounds(comm);
@@ -389,8 +412,10 @@ static int show_context(twill_context *context, const struct request *request)
         result = check_memory_pages(context, request->bytes);
     if (result == 0 && request->why && twill_comm_rank(comm) == 0)
         result = twill_bench_print_why(context, request->question);
-    if (result == 0 && request->threads > 0)
-        result = twill_bench_print_threads(comm, (int)request->threads);
+    if (result == 0 && request->gradient_threads > 0)
+        result = twill_bench_print_threads(comm, (int)request->gradient_threads);
+    if (result == 0 && request->draw && !request->why)
+        result = twill_info_draw_job(context, comm, (unsigned)request->threads);
     twill_comm_destroy(comm);
     return result;
 }
@@ -404,6 +429,10 @@ int main(int argc, char **argv)
         return mistake;
     if (request.job.name != NULL)
         return twill_job_print(&request.job);
+    if (request.draw && !request.why && request.topology != NULL)
+        return twill_info_draw_machine(request.topology,
+                                       request.ppn > 0 ? (unsigned)request.ppn : 1,
+                                       (unsigned)request.threads);
     static const char *const real_layout[] = {"TWILL_LAYOUT=nodes=;groups=;units=", NULL};
     twill_context *context = NULL;
     twill_status status =

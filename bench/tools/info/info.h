@@ -65,6 +65,13 @@ int twill_job_record(const twill_job_view *view, const char *prefix);
  * tree, where they run. Collective. Returns 0, or 1 after a message. */
 int twill_bench_print_threads(twill_comm *comm, int threads);
 
+/* Draw, on rank 0, which threads of the ranks of its host work on which core, `threads` of each
+ * rank or, if that is 0, as many as it has. Collective. Returns 0, or 1 after a message. */
+int twill_info_draw_job(twill_context *context, twill_comm *comm, unsigned threads);
+/* Draw the same for `ranks` ranks on the machine that a file or a text describes, with `threads`
+ * cores each or, if that is 0, equal shares of the cores. Returns 0, or 1 after a message. */
+int twill_info_draw_machine(const char *file, unsigned ranks, unsigned threads);
+
 /* Print why an algorithm is chosen for a call. `question` describes the call as for
  * twill_context_why(), such as "allreduce 65536 f32". Returns 0, or 2 after a message for an
  * invalid question. */

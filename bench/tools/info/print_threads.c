@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* twill-info --threads makes a gradient set, whose description says where its threads run. */
+/* twill-info --gradient-threads makes a gradient set, whose description says where its threads run.
+ */
 #include "bench/tools/info/info.h"
 
 #include "lib/base/plural.h"
@@ -82,7 +83,7 @@ int twill_bench_print_threads(twill_comm *comm, int threads)
          r++)
         print_rank(r, all + (size_t)r * bytes, threads);
     if (status != TWILL_OK)
-        fprintf(stderr, "twill-info: --threads: %s\n",
+        fprintf(stderr, "twill-info: --gradient-threads: %s\n",
                 set != NULL ? twill_gradients_message(set) : twill_comm_message(comm));
     twill_gradients_destroy(set);
     free(mine);
