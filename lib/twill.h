@@ -11,9 +11,9 @@
  *   contexts.
  * - Threads: one thread at a time creates and destroys contexts and communicators. Different
  *   communicators, also of one context, may be used by different threads at the same time. A
- *   communicator and its requests may be used by one thread at a time. A call that breaks this
- *   rule, or uses an object after its end, returns ::TWILL_ERR_ARGUMENT. (An ended request is
- *   recognised until 2048 more have ended in its context.)
+ *   communicator and its requests may be used by one thread at a time, except in team calls. A call
+ *   that breaks this rule, or uses an object after its end, returns ::TWILL_ERR_ARGUMENT. (An ended
+ *   request is recognised until 2048 more have ended in its context.)
  * - twill starts threads only if asked to, by TWILL_PROGRESS, TWILL_THREADS or options.threads. It
  *   installs no signal handler and never calls exit() or abort(). It prints only warnings, and with
  *   TWILL_LOG=none nothing at all.
@@ -366,6 +366,58 @@ TWILL_API twill_status twill_alltoallv(twill_comm *comm, const void *src, const 
                                        const size_t *src_offsets, void *dst,
                                        const size_t *dst_counts, const size_t *dst_offsets,
                                        twill_type type);
+/** @} */
+
+/** \defgroup twill_teams Team calls
+ *
+ * All threads of a rank make a team call together, inside a parallel region of the program. Thread
+ * t moves and reduces stripe t of the message with thread t of the other ranks. Each call has the
+ * meaning and arguments of the call without _team, and these two:
+ * - thread: number of the calling thread, 0 .. threads-1, such as omp_get_thread_num().
+ * - threads: number of threads of this rank, 1 .. 4096. It is the same in all team calls of a
+ *   communicator. Ranks may differ.
+ *
+ * The call reads what any thread of the rank has written before it called. When it returns in one
+ * thread, the whole result is complete for all threads of the rank. There are as many stripes as
+ * the smallest number of threads of any rank, but at most 64, and fewer in short messages
+ * (TWILL_TUNE=stripe). Further threads only wait. Results have the same bits as those of the call
+ * without _team if TWILL_REPRODUCIBLE=1.
+ *
+ * All threads of a rank pass the same arguments. Otherwise the call fails on all ranks, and the
+ * message names the argument and the threads. A failure in one thread breaks the communicator and
+ * ends the call in all threads of all ranks. Threads that call after that get ::TWILL_ERR_BROKEN.
+ *
+ * The first team call of a communicator makes an internal communicator for each stripe, which takes
+ * milliseconds. No request of the communicator may be in progress then. Other calls of the
+ * communicator are made by one thread, while none is in a team call. Counters and times do not
+ * include team calls.
+ *
+ *     #pragma omp parallel
+ *     {
+ *         int t = omp_get_thread_num(), threads = omp_get_num_threads();
+ *         multiply(rows, x, t, threads);
+ *         twill_allreduce_team(comm, x, x, n, TWILL_BF16, TWILL_SUM, t, threads);
+ *     }
+ *
+ * \return as described in twill_collectives(3).
+ * @{ */
+/** \brief Reduce src of all ranks with op to dst on every rank, as twill_allreduce() does. */
+TWILL_API twill_status twill_allreduce_team(twill_comm *comm, const void *src, void *dst,
+                                            size_t count, twill_type type, twill_op op, int thread,
+                                            int threads);
+/** \brief Copy src of the root to dst on every rank, as twill_broadcast() does. */
+TWILL_API twill_status twill_broadcast_team(twill_comm *comm, const void *src, void *dst,
+                                            size_t count, twill_type type, int root, int thread,
+                                            int threads);
+/** \brief Copy src of rank r to shard r of dst on every rank, as twill_allgather() does. */
+TWILL_API twill_status twill_allgather_team(twill_comm *comm, const void *src, void *dst,
+                                            size_t count, twill_type type, int thread, int threads);
+/** \brief Reduce shard r of src to dst on rank r, as twill_reduce_scatter() does. */
+TWILL_API twill_status twill_reduce_scatter_team(twill_comm *comm, const void *src, void *dst,
+                                                 size_t count, twill_type type, twill_op op,
+                                                 int thread, int threads);
+/** \brief Wait until all threads of all ranks call it. */
+TWILL_API twill_status twill_barrier_team(twill_comm *comm, int thread, int threads);
 /** @} */
 
 /** \defgroup twill_point_to_point Point to point

@@ -417,6 +417,49 @@ class comm
         std::size_t count = from.size() / (shards() > 0 ? shards() : 1);
         return twill_alltoall(handle_, from.data(), fit(to, count * shards()), count, type(from));
     }
+    /* Team calls, which all threads of a rank make (twill_allreduce_team() etc.) */
+    [[nodiscard]] twill_status barrier_team(int thread, int threads) const
+    {
+        return twill_barrier_team(handle_, thread, threads);
+    }
+    template <class S, class D>
+    [[nodiscard]] twill_status allreduce_team(const S &src, D &&dst, twill_op op, int thread,
+                                              int threads) const
+    {
+        auto [from, to] = both(src, dst);
+        return twill_allreduce_team(handle_, from.data(), fit(to, from.size()), from.size(),
+                                    type(from), op, thread, threads);
+    }
+    template <class D>
+    [[nodiscard]] twill_status allreduce_team(D &&data, twill_op op, int thread, int threads) const
+    {
+        auto all = view(data);
+        return twill_allreduce_team(handle_, all.data(), all.data(), all.size(), type(all), op,
+                                    thread, threads);
+    }
+    template <class D>
+    [[nodiscard]] twill_status broadcast_team(D &&data, int root, int thread, int threads) const
+    {
+        auto all = view(data);
+        return twill_broadcast_team(handle_, all.data(), all.data(), all.size(), type(all), root,
+                                    thread, threads);
+    }
+    template <class S, class D>
+    [[nodiscard]] twill_status allgather_team(const S &src, D &&dst, int thread, int threads) const
+    {
+        auto [from, to] = both(src, dst);
+        return twill_allgather_team(handle_, from.data(), fit(to, from.size() * shards()),
+                                    from.size(), type(from), thread, threads);
+    }
+    template <class S, class D>
+    [[nodiscard]] twill_status reduce_scatter_team(const S &src, D &&dst, twill_op op, int thread,
+                                                   int threads) const
+    {
+        auto [from, to] = both(src, dst);
+        return twill_reduce_scatter_team(handle_, fit(from, to.size() * shards()), to.data(),
+                                         to.size(), type(from), op, thread, threads);
+    }
+
     template <class S> [[nodiscard]] twill_status send(const S &src, int to) const
     {
         auto from = view(src);

@@ -65,7 +65,8 @@ struct twill_bench_timing {
     double overall, compute, overlap;
     /* with --times, seconds of a call that wait for the last rank, and for data */
     double waiting, wire;
-    double reproducible;         /* seconds with --reproducible */
+    double reproducible; /* seconds with --reproducible */
+    double joined, team; /* with --team, seconds of a call by one thread, and of a team call */
     double narrow, narrow_bytes; /* with --narrow, seconds, and bytes sent over those of the call */
     struct twill_bench_energy energy;
 };
@@ -85,9 +86,10 @@ struct twill_bench_row {
 /* Flags of the columns that are shown beyond those of nccl-tests. `each` has the statistics of -I,
  * and the others have the names of their options. `overlap` compares calls with and without
  * computing. `times` splits the time of a call into waiting, data and the rest. `reproducible` has
- * the time with TWILL_REPRODUCIBLE=1, and `narrow` the time with narrow partial sums. */
+ * the time with TWILL_REPRODUCIBLE=1, `team` those of threads that call together, and `narrow` the
+ * time with narrow partial sums. */
 struct twill_bench_columns {
-    bool each, overlap, times, reproducible, narrow, energy;
+    bool each, overlap, times, reproducible, team, narrow, energy;
 };
 /* Print the line of names above comma-separated values. */
 void twill_bench_csv_header(FILE *out, struct twill_bench_columns columns);

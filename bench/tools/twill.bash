@@ -90,8 +90,8 @@ _twill_bench()
     local options="-b --minbytes -e --maxbytes -i --stepbytes -f --stepfactor -n --iters -w --warmup_iters -m
         --agg_iters -N --run_cycles -a --average -c --check -o --op -d --datatype -r --root -z --blocking -T --timeout
         -J --output_file --csv -u --unalign -I --per_iter_timing -K --per_iter_skip --list --memory --align --form
-        --verify --overlap --batch --device --device-gflops --bucket --gradients --priority --times --reproducible --narrow --reduce-delay
-        --energy --sysfs --algorithm --split --calibrate -h --help -V --version"
+        --verify --overlap --batch --device --device-gflops --bucket --gradients --priority --times --reproducible --team --narrow
+        --reduce-delay --energy --sysfs --algorithm --split --calibrate -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     -d | --datatype) _twill_words "$_twill_types all" "$word" ;;

@@ -24,6 +24,11 @@ void twill_call_last(struct twill_comm *comm);
  * buffers. Sets request->refused_alike if the arguments are such that all ranks refuse the call.
  * Returns TWILL_OK, or an error whose message is in the communicator's error. */
 twill_status twill_call_check(struct twill_request *request);
+/* Check type, operation, root and count, which all ranks pass alike. Returns TWILL_OK, or
+ * TWILL_ERR_ARGUMENT with comm->error set. */
+twill_status twill_call_check_alike(struct twill_comm *comm, const struct twill_call *call);
+/* Return the bytes of an element of a call, or 0 if its type or operation is not valid. */
+size_t twill_call_element(const struct twill_comm *comm, const struct twill_call *call);
 /* Check only the run's buffers for NULL and overlaps. Returns TWILL_OK or the error. */
 twill_status twill_call_check_buffers(const struct twill_request *run);
 /* Set *request to NULL. Returns TWILL_OK if a nonblocking or persistent call may be made now, or
@@ -90,7 +95,23 @@ twill_status twill_group_record(struct twill_comm *comm, const struct twill_call
 /* Free comm->group and its buffer. The engine frees the requests of the communicator. */
 void twill_group_close(struct twill_comm *comm);
 
-/* --- lib/api/deadlines.c --- */
+/* --- lib/api/calls.c --- */
+/* Return the dst of a broadcast or, on a root that passes none, its src, which is only read. */
+static inline void *twill_broadcast_dst(const struct twill_comm *comm, const void *src, void *dst,
+                                        int root)
+{
+    bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
+    return is_root && dst == NULL ? (void *)(uintptr_t)src : dst;
+}
+
+/* --- lib/api/team.c --- */
+/* Break the stripes of a broken communicator, so that threads in a team call on it return. */
+void twill_team_break(struct twill_comm *comm);
+/* Destroy the stripes of a communicator that is closed, and free comm->team. All its ranks do so,
+ * or it is broken. */
+void twill_team_close(struct twill_comm *comm);
+
+/* --- lib/api/recover.c --- */
 /* Return TWILL_OK if a call may set this timeout, else TWILL_ERR_ARGUMENT, with comm->error set. */
 twill_status twill_comm_check_timeout(struct twill_comm *comm, double seconds);
 

@@ -30,14 +30,9 @@ THREE_FORMS(allreduce, call, CALL(TWILL_ALLREDUCE, src, dst, count, type, op, .r
 THREE_FORMS(reduce, call, CALL(TWILL_REDUCE, src, dst, count, type, op, ROOT), twill_comm *comm,
             const void *src, void *dst, size_t count, twill_type type, twill_op op, int root)
 
-/* Return the dst of a broadcast or, on a root that passes none, its src, which is only read. */
-static void *broadcast_dst(const struct twill_comm *comm, const void *src, void *dst, int root)
-{
-    bool is_root = comm != NULL && root >= 0 && (uint32_t)root == comm->rank;
-    return is_root && dst == NULL ? (void *)(uintptr_t)src : dst;
-}
 THREE_FORMS(broadcast, call,
-            CALL(TWILL_BROADCAST, src, broadcast_dst(comm, src, dst, root), count, type, ROOT),
+            CALL(TWILL_BROADCAST, src, twill_broadcast_dst(comm, src, dst, root), count, type,
+                 ROOT),
             twill_comm *comm, const void *src, void *dst, size_t count, twill_type type, int root)
 
 THREE_FORMS(barrier, call, CALL(TWILL_BARRIER, .type = TWILL_F32), twill_comm *comm)

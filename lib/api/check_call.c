@@ -47,6 +47,26 @@ static twill_status type_check(struct twill_comm *comm, const struct twill_call 
     return TWILL_OK;
 }
 
+size_t twill_call_element(const struct twill_comm *comm, const struct twill_call *call)
+{
+    const struct twill_operation *created = twill_context_operation(comm->context, call->op);
+    if (!twill_collective_facts(call->collective)->reduces || created != NULL)
+        return created != NULL && created->element != 0 ? created->element
+                                                        : twill_type_size(call->type);
+    return twill_kernels_element(call->type, call->op);
+}
+
+twill_status twill_call_check_alike(struct twill_comm *comm, const struct twill_call *call)
+{
+    size_t shards = twill_collective_facts(call->collective)->sharded ? comm->world->size : 1;
+    TWILL_TRY(&comm->error, type_check(comm, call));
+    size_t element = twill_call_element(comm, call);
+    if (call->count > (SIZE_MAX >> 1) / element / shards)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "count %zu overflows memory",
+                          call->count);
+    return TWILL_OK;
+}
+
 /* Copy the counts and offsets of a side into the request, with offsets of contiguous shards for
  * NULL. Returns TWILL_OK, or TWILL_ERR_ARGUMENT if the counts are NULL or overflow memory. */
 static twill_status copy_counts(struct twill_request *request, unsigned side)
@@ -142,7 +162,7 @@ static bool is_in_place(const struct twill_request *run)
         return src->base == dst->base && (!run->call.vector || src->own);
     const struct twill_side *whole = src->own ? dst : src, *shard = src->own ? src : dst;
     uint32_t rank = run->engine->rank;
-    size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->stride;
+    size_t at = whole->offset != NULL ? whole->offset[rank] : rank * whole->pitch;
     return shard->base == whole->base + at * run->layout.given;
 }
 

@@ -99,8 +99,9 @@ static bool repeats(const struct twill_request *run, const struct twill_call *ca
     const struct twill_call *last = &run->call;
     return run->plan != NULL && run->layout.created == NULL && call->count == last->count &&
            call->type == last->type && call->op == last->op &&
-           call->collective == last->collective && call->root == last->root && !call->vector &&
-           !run->summary.vector && (call->src == call->dst) == (last->src == last->dst);
+           call->collective == last->collective && call->root == last->root &&
+           call->pitch == last->pitch && !call->vector && !run->summary.vector &&
+           (call->src == call->dst) == (last->src == last->dst);
 }
 
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)

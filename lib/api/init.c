@@ -15,16 +15,19 @@ static void observe_opened(struct twill_comm *comm)
     twill_timeline_attach(comm, twill_allgather);
 }
 
-/* The closed() of twill_api_observer. Writes metrics, and frees the timeline and the group. */
+/* The closed() of twill_api_observer. Writes metrics, and frees the team, timeline and group. */
 static void observe_closed(struct twill_comm *comm)
 {
+    twill_team_close(comm);
     twill_metrics_write(comm->context);
     twill_timeline_detach(comm);
     twill_group_close(comm);
 }
 
-const struct twill_comm_observer twill_api_observer = {
-    .opening = twill_metrics_open, .opened = observe_opened, .closed = observe_closed};
+const struct twill_comm_observer twill_api_observer = {.opening = twill_metrics_open,
+                                                       .opened = observe_opened,
+                                                       .broken = twill_team_break,
+                                                       .closed = observe_closed};
 
 twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
                                   const char *const *settings)

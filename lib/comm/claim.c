@@ -21,23 +21,31 @@ const char twill_held_by_progress[] = "progress";
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
     TWILL_PRINTF(3, 4);
 
+/* Mark the communicator as torn with *cause, unless it is torn already or has ended. */
+static void mark_torn(struct twill_comm *comm, const struct twill_error *cause)
+{
+    twill_context_lock(comm->context);
+    if (atomic_load(&comm->live) == TWILL_LIVE) {
+        comm->claim.refused = *cause;
+        atomic_store(&comm->live, TWILL_TORN);
+    }
+    twill_context_unlock(comm->context);
+}
+
 /* Mark the communicator as torn with this error, unless it is torn already or has ended, so that
  * its holder breaks it. The caller does not hold it and may only read what never changes. Returns
  * `status`. */
 static twill_status tear(struct twill_comm *comm, twill_status status, const char *format, ...)
 {
+    struct twill_error error = {0};
     char before[TWILL_RANK_TEXT + 2];
     va_list arguments;
     va_start(arguments, format);
-    twill_context_lock(comm->context);
-    if (atomic_load(&comm->live) == TWILL_LIVE) {
-        snprintf(before, sizeof(before), "%s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank));
-        (void)twill_error_set_list(&comm->claim.refused, status, TWILL_NO_RANK, __FILE__, __LINE__,
-                                   before, format, arguments);
-        atomic_store(&comm->live, TWILL_TORN);
-    }
-    twill_context_unlock(comm->context);
+    snprintf(before, sizeof(before), "%s: ", TWILL_ENGINE_RANK_NAME(&comm->engine, comm->rank));
+    (void)twill_error_set_list(&error, status, TWILL_NO_RANK, __FILE__, __LINE__, before, format,
+                               arguments);
     va_end(arguments);
+    mark_torn(comm, &error);
     return status;
 }
 
@@ -119,6 +127,18 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 "%s on communicator %u: a thread that advances it, or is in twill_comm_revoke(), "
                 "has held it for %.1f s (TWILL_TIMEOUT)",
                 call, comm->number, (double)patience(comm) * 1e-9);
+}
+
+void twill_comm_tear(struct twill_comm *comm, const struct twill_error *cause)
+{
+    mark_torn(comm, cause);
+    if (twill_comm_try_hold(comm)) {
+        if (twill_comm_torn(comm) != TWILL_OK)
+            (void)twill_comm_fail(comm, comm->error.status, TWILL_CAUSE_KNOWN);
+        twill_comm_release(comm);
+    } else {
+        twill_node_wake(comm->node, comm->local);
+    }
 }
 
 /* A wait of twill_comm_revoke() until the torn communicator is broken, on its stack. */

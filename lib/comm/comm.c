@@ -133,8 +133,9 @@ static uint32_t sharers(const struct twill_comm *comm)
     return most;
 }
 
-/* Set agrees, traced, pace, tuning and waits of a communicator from the configuration. */
-static void configure(struct twill_comm *comm)
+/* Set agrees, traced, pace, tuning and waits of a communicator from the configuration. A `stripe`
+ * has no pool, as the program has a thread for each. */
+static void configure(struct twill_comm *comm, bool stripe)
 {
     const struct twill_config *config = comm->context->config;
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
@@ -155,8 +156,8 @@ static void configure(struct twill_comm *comm)
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
     comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
-    comm->tuning.pool = comm->context->machine.pool;
-    comm->tuning.piece = comm->context->job.piece;
+    comm->tuning.pool = stripe ? NULL : comm->context->machine.pool;
+    comm->tuning.piece = stripe ? 0 : comm->context->job.piece;
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
     comm->tuning.stream = stream_from(comm);
     comm->tuning.crowded = sharers(comm);
@@ -331,6 +332,24 @@ static void introduce(struct twill_comm *comm)
     twill_node_introduce(comm->node, comm->oob, &owner);
 }
 
+/* Return whether this is a communicator of twill_comm_dup_stripe(). */
+static bool is_stripe(const struct opening *o)
+{
+    return o->parent != NULL && o->parent->makes_stripes > 0;
+}
+
+/* Return the bytes of one copy of SHARED. A stripe of a message needs its part of that, but at
+ * least a segment on one node. */
+static size_t shared_bytes(const struct opening *o)
+{
+    const struct twill_context *context = o->comm->context;
+    size_t whole = twill_context_shared_bytes(context),
+           least = (size_t)context->config->number[TWILL_VARIABLE_SEGMENT];
+    if (!is_stripe(o))
+        return whole;
+    return twill_round_up(twill_max(least, whole / o->parent->makes_stripes), 4096);
+}
+
 /* Prepare the second exchange: share the node memory, try single-copy access, and add the rails of
  * this rank. Returns TWILL_OK or the error, which also goes to the other ranks. */
 static twill_status attach_members(struct opening *o)
@@ -339,9 +358,9 @@ static twill_status attach_members(struct opening *o)
     for (uint32_t r = 0; r < comm->world->size; r++)
         o->label[r] = comm->world->node[r];
     struct twill_shm_region_placer placer = twill_context_placer(comm->context);
-    twill_status status = twill_node_attach(
-        comm->node, comm->oob, o->label, twill_context_shared_bytes(comm->context),
-        twill_shm_pair_bytes(), &placer, &o->batch, &comm->error);
+    twill_status status =
+        twill_node_attach(comm->node, comm->oob, o->label, shared_bytes(o), twill_shm_pair_bytes(),
+                          &placer, &o->batch, &comm->error);
     if (status == TWILL_OK)
         introduce(comm);
     if (o->probes)
@@ -382,7 +401,8 @@ static twill_status conclude_members(struct opening *o)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
                           "ranks of a node shared memory before, but cannot now: %s", why);
     twill_staging_recall(&comm->engine);
-    twill_spread_prepare(&comm->engine);
+    if (!is_stripe(o)) /* the program places its threads */
+        twill_spread_prepare(&comm->engine);
     if (o->probes)
         twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
                                    sizeof(o->how));
@@ -426,7 +446,7 @@ static twill_status open_members(struct opening *o)
         TWILL_TRY(error, observer->opening(comm->context, error));
     TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
     TWILL_TRY(error, twill_oob_batch_exchange(batch, offer_members(o, batch), error));
-    configure(comm);
+    configure(comm, is_stripe(o));
     TWILL_TRY(error, take_number(o));
     if (o->chooses)
         twill_comm_conclude_internode(comm, &o->choice);

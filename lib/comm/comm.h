@@ -29,15 +29,18 @@ struct twill_comm_claim {
 };
 
 struct twill_call_group;  /* lib/api/group.c */
+struct twill_team;        /* lib/api/team.c */
 struct twill_comm_health; /* lib/comm/comm_internal.h */
 
 /* Functions of a layer above, called for each communicator of a context. The layer has one constant
- * table, passed as twill_context_source.observer. All three must be set. */
+ * table, passed as twill_context_source.observer. All four must be set. */
 struct twill_comm_observer {
     /* A communicator is about to be made and no other rank has been contacted. */
     twill_status (*opening)(struct twill_context *context, struct twill_error *error);
     /* All its ranks are ready, and calls may be made. */
     void (*opened)(struct twill_comm *comm);
+    /* It is broken, with comm->error. Called by the thread that holds it, maybe more than once. */
+    void (*broken)(struct twill_comm *comm);
     /* Free what the layer keeps in a communicator that is closed or could not be opened. */
     void (*closed)(struct twill_comm *comm);
 };
@@ -59,9 +62,12 @@ struct twill_comm {
     bool owns_context;          /* made by twill_init() */
     const uint64_t *fork_guard; /* of the context; 0 in a forked child */
     bool makes_alone;           /* communicators made out of this one have their own endpoints */
+    uint32_t makes_stripes; /* number of stripes, one of which is the communicator that is made out
+                               of this one, or 0 */
     const char *making; /* name of the call that makes a communicator out of this one, or NULL */
-    struct twill_call_group *group; /* group of calls that is open, or NULL */
-    struct twill_world own;         /* what `world` points to, unless that is the context's */
+    struct twill_call_group *group;  /* group of calls that is open, or NULL */
+    struct twill_team *_Atomic team; /* what its team calls need, or NULL before the first one */
+    struct twill_world own;          /* what `world` points to, unless that is the context's */
 
     struct twill_comm_waits waits;
     struct twill_pace pace;           /* how its waits spin, yield and sleep */
@@ -89,6 +95,11 @@ void twill_context_preview(struct twill_context *context);
 /* Do what twill_comm_dup() does, but give the new communicator endpoints and completion queues that
  * no other uses, so that another thread can use it independently. Returns the status. */
 twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm);
+/* Do what twill_comm_dup() does for the public call `call`, but make the new communicator for one
+ * of `stripes` parts of each message. It has less node memory, its own endpoints if there are
+ * several nodes, starts no thread and moves none to another core. Returns the status. */
+twill_status twill_comm_dup_stripe(twill_comm **made, twill_comm *comm, uint32_t stripes,
+                                   const char *call);
 
 /* --- lib/comm/claim.c --- */
 /* States in comm->live. With any other value the communicator has ended. */
@@ -189,6 +200,9 @@ bool twill_comm_hold(struct twill_comm *comm, const char *call, const char **ins
 /* Count a request in comm->pending, so that other threads may advance it while no call is in the
  * held communicator, and wake or start the progress thread if there is to be one. */
 void twill_comm_pend(struct twill_comm *comm);
+/* Break the communicator with *cause on all ranks. Any thread may call this, also while another one
+ * is in a call on it, which then breaks it soon. Does nothing if it is torn or has ended. */
+void twill_comm_tear(struct twill_comm *comm, const struct twill_error *cause);
 /* Return whether a revocation or a second call has torn the communicator. Its holder breaks it. */
 static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 {

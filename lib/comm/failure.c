@@ -303,6 +303,8 @@ twill_status twill_comm_fail(struct twill_comm *comm, twill_status status, enum 
     for (unsigned t = 0; t < comm->links.transports; t++)
         comm->links.transport[t]->ops->cancel(comm->links.transport[t]);
     twill_requests_fail(&comm->engine, status);
+    if (comm->context->comms.observer != NULL)
+        comm->context->comms.observer->broken(comm);
     return status;
 }
 

@@ -77,6 +77,7 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     }
     comm->making = NULL;
     comm->makes_alone = false;
+    comm->makes_stripes = 0;
     twill_comm_release(comm);
     return status;
 }
@@ -204,6 +205,15 @@ twill_status twill_comm_dup_alone(twill_comm **made, twill_comm *comm)
 {
     TWILL_TRY(NULL, begin_split(made, comm, "twill_comm_dup"));
     comm->makes_alone = true;
+    return split_by(made, comm, KIND_DUP, 0, 0);
+}
+
+twill_status twill_comm_dup_stripe(twill_comm **made, twill_comm *comm, uint32_t stripes,
+                                   const char *call)
+{
+    TWILL_TRY(NULL, begin_split(made, comm, call));
+    comm->makes_alone = comm->world->nodes > 1;
+    comm->makes_stripes = stripes;
     return split_by(made, comm, KIND_DUP, 0, 0);
 }
 

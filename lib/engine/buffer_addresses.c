@@ -38,7 +38,8 @@ static size_t side_bytes(const struct twill_request *run, unsigned side)
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     enum twill_holder holder = side == TWILL_SRC ? facts->src : facts->dst;
     size_t shards = facts->sharded && holder != TWILL_HOLDS_OWN ? run->engine->world->size : 1;
-    return shards * run->call.count * run->layout.element;
+    size_t pitch = run->call.pitch > 0 ? run->call.pitch : run->call.count;
+    return ((shards - 1) * pitch + run->call.count) * run->layout.element;
 }
 
 /* Store where this rank's side lies, as an offset in its heap and an address in this process. Each

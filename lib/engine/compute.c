@@ -423,7 +423,7 @@ static struct segment segment_of(const struct twill_request *run,
 {
     const struct twill_side *side = &run->buffers.side[space];
     size_t whole = side->count != NULL && !side->own ? side->count[shard] : side->even;
-    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->even;
+    size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->pitch;
     size_t place = side->own ? 0 : shard * side->stride;
     return (struct segment){
         .user = side->base + (first + instance->skip) * run->layout.given,

@@ -75,7 +75,7 @@ static size_t side_size(const struct twill_request *run, const struct twill_side
     if (side->own)
         return side->even * run->layout.given;
     if (side->count == NULL)
-        return shards * side->even * run->layout.given;
+        return ((shards - 1) * side->pitch + side->even) * run->layout.given;
     for (uint32_t p = 0; p < shards; p++)
         if (side->count[p] > 0)
             end = twill_max(end, side->offset[p] + side->count[p]);
@@ -91,9 +91,11 @@ static void describe_side(const struct twill_request *run, struct twill_side *si
 {
     const struct twill_call *call = &run->call;
     bool has = twill_run_holds(run, holder, run->engine->rank);
+    size_t pitch = call->pitch > 0 ? call->pitch : call->count;
     *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
                                 .even = call->count,
-                                .stride = call->count,
+                                .stride = pitch,
+                                .pitch = pitch,
                                 .has = has,
                                 .own = holder == TWILL_HOLDS_OWN};
     if (has && call->vector && !side->own) {
@@ -227,8 +229,8 @@ twill_status twill_run_lay_out(struct twill_request *run)
     }
     run->layout.shard_blocks = s->blocks / s->shards;
     run->layout.mirrored = run->plan->alternates && s->shards == 2;
-    run->layout.joined =
-        s->shards == 1 || (!run->call.vector && run->layout.segments == 1 && !run->layout.mirrored);
+    run->layout.joined = s->shards == 1 || (!run->call.vector && run->call.pitch == 0 &&
+                                            run->layout.segments == 1 && !run->layout.mirrored);
     size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
     run->layout.partial_at = 0;
     run->layout.copy_bytes = twill_round_up(elements * run->layout.element, TWILL_CACHE_LINE);
@@ -385,7 +387,7 @@ static void populate(const struct twill_side *side, uint64_t timeout_ns)
 void twill_run_populate(const struct twill_request *run)
 {
     const struct twill_side *dst = &run->buffers.side[TWILL_DST];
-    const bool gaps = dst->offset != NULL; /* which the program may never touch */
+    const bool gaps = dst->offset != NULL || dst->pitch != dst->even; /* maybe never touched */
     if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
         !lies_in_src(&run->buffers) && run->engine->tuning.pool == NULL && is_untouched(dst))
         populate(dst, run->engine->tuning.timeout_ns);

@@ -36,6 +36,7 @@ struct twill_call {
     uint32_t root; /* 0 if the collective has none */
     bool vector;
     struct twill_counts src_counts, dst_counts; /* vector: on the side with all shards */
+    size_t pitch; /* elements between shards of the caller's buffer, or 0 for `count` */
 };
 
 /* The layout of SRC or DST of a call in memory. Counts, offsets and strides are in elements. */
@@ -44,6 +45,7 @@ struct twill_side {
     const size_t *count;  /* [shards], or NULL if each has `even` */
     const size_t *offset; /* [shards], or NULL if shards are `stride` apart */
     size_t even, stride;  /* elements of a shard, and between the starts of two */
+    size_t pitch;         /* elements between the starts of two in the caller's buffer */
     size_t bytes;         /* from base to the end of the last shard */
     bool has;             /* this rank has this buffer */
     bool own;             /* it holds this rank's shard only */

@@ -112,6 +112,8 @@ enum twill_variable_agreement {
       "Most bytes of a segment on one node, where data is copied through shared memory")           \
     X(SEGMENT_NET, EXPERT, "segment_net", TWILL_BYTES, "4M", 4096, 1u << 30, NULL, SAME_OR_UNSET,  \
       "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
+    X(STRIPE, EXPERT, "stripe", TWILL_BYTES, "8K", 1024, 1u << 30, NULL, SAME,                     \
+      "Least bytes that a thread moves in a team call, which uses fewer threads otherwise")        \
     X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, ANY,                         \
       "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
     X(METRICS_EVERY, EXPERT, "metrics_every", TWILL_SECONDS, "10", 1, 86400, NULL, ANY,            \

@@ -83,6 +83,7 @@ static struct twill_bench_columns run_columns(const struct twill_bench_run *run)
                                         .overlap = run->options.measures.overlap,
                                         .times = run->options.measures.times,
                                         .reproducible = run->options.measures.reproducible,
+                                        .team = run->options.measures.team > 0,
                                         .narrow = run->options.measures.narrow >= 0,
                                         .energy = run->options.measures.energy};
 }

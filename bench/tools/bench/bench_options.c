@@ -88,6 +88,9 @@ static const char usage[] =
     "                            reducing, sending)\n"
     "      --reproducible        columns repro ratio: the same calls with\n"
     "                            TWILL_REPRODUCIBLE=1\n"
+    "      --team T              columns join team ratio: T threads of each rank make\n"
+    "                            team calls, against meeting, a call by one thread,\n"
+    "                            and meeting; bound to CPUs if the rank has as many\n"
     "      --narrow TYPE         columns time ratio bytes: as many elements of f16,\n"
     "                            bf16, f8e4m3 or f8e5m2 with narrow partial sums,\n"
     "                            against f32\n"
@@ -251,6 +254,7 @@ static const struct twill_option table[] = {
     {0, "overlap", OPTION_OWN, BENCH_AT(measures), 0, 0, "test or none", read_overlap, 0},
     {0, "times", OPTION_SWITCH, BENCH_AT(measures.times), 0, 0, NULL, NULL, 0},
     {0, "reproducible", OPTION_SWITCH, BENCH_AT(measures.reproducible), 0, 0, NULL, NULL, 0},
+    {0, "team", OPTION_COUNT, BENCH_AT(measures.team), 1, 4096, "a number of threads from 1 to 4096", NULL, 0},
     {0, "narrow", OPTION_OWN, BENCH_AT(measures.narrow), 0, 0, "a float of 8 or 16 bits, such as f16", read_narrow, 0},
     {0, "reduce-delay", OPTION_COUNT, BENCH_AT(measures.delay), 1, 1000000000, "a number of nanoseconds a KiB from 1", NULL, 0},
     {0, "energy", OPTION_SWITCH, BENCH_AT(measures.energy), 0, 0, NULL, NULL, 0},
@@ -312,6 +316,14 @@ static bool combines(const struct twill_bench_options *options)
            twill_bench_op_takes((twill_op)options->op, (twill_type)options->type);
 }
 
+/* Return whether there is a team call of the collective. */
+static bool has_team(enum twill_bench_collective collective)
+{
+    return collective == TWILL_BENCH_ALLREDUCE || collective == TWILL_BENCH_BROADCAST ||
+           collective == TWILL_BENCH_ALLGATHER || collective == TWILL_BENCH_REDUCE_SCATTER ||
+           collective == TWILL_BENCH_BARRIER;
+}
+
 /* Return whether the options fit together. If not, print why if `speak` is set. */
 static bool check_together(const struct twill_bench_options *options, bool speak)
 {
@@ -330,6 +342,12 @@ static bool check_together(const struct twill_bench_options *options, bool speak
     else if (options->measures.reproducible && (options->split != NULL || options->list != NULL ||
                                                 !twill_bench_facts(options->collective)->reduces))
         mistake = "--reproducible needs a reduction, without --split and --list";
+    else if (options->measures.team > 0 &&
+             (options->list != NULL || options->calls.form != TWILL_BENCH_BLOCKING ||
+              !has_team(options->collective)))
+        mistake =
+            "--team needs allreduce, broadcast, allgather, reduce_scatter or barrier, without "
+            "--list and --form";
     else if (options->measures.narrow >= 0 &&
              (options->list != NULL || options->op != TWILL_SUM || options->type != TWILL_F32 ||
               !twill_bench_facts(options->collective)->reduces))

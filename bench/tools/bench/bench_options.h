@@ -59,6 +59,7 @@ struct twill_bench_measures {
     bool tests;        /* with twill_test() while computing */
     bool times;        /* split the time of calls */
     bool reproducible; /* with TWILL_REPRODUCIBLE=1 */
+    size_t team;       /* threads of each rank for team calls, or 0 */
     bool energy;       /* of the timed calls */
     const char *sysfs; /* where its counters are, or NULL for /sys */
     size_t delay;      /* delay of a reduction, in nanoseconds per KiB, or 0 */

@@ -130,6 +130,13 @@ twill_status twill_bench_measure(struct twill_bench_run *run, twill_type type, t
  * only if all ranks have the same clock. Collective. */
 twill_status twill_bench_measure_barrier(struct twill_bench_run *run, struct twill_bench_row *row);
 
+/* Time team calls by the threads of --team, and the same calls by one thread of each rank between
+ * two meetings of its threads. Stores the seconds of both in *timing, and checks the team calls.
+ * Collective. */
+twill_status twill_bench_time_team(struct twill_bench_run *run,
+                                   const struct twill_bench_subject *subject,
+                                   struct twill_bench_timing *timing);
+
 /* Read the file of --list on rank 0 and broadcast it, so that run->list has its tensors on every
  * rank. Sets the sizes in the options to the bytes of a buffer for all of them. They are 0 if a
  * gradient set has the memory. If the file cannot be used, rank 0 prints why, and *outcome is set

@@ -24,6 +24,9 @@
     X(stack, twill_bench_stack(t) * 1e6)                                                           \
     X(strict, t->reproducible * 1e6)                                                               \
     X(strict_ratio, t->seconds > 0 ? t->reproducible / t->seconds : 0)                             \
+    X(joined, t->joined * 1e6)                                                                     \
+    X(team, t->team * 1e6)                                                                         \
+    X(team_ratio, t->team > 0 ? t->joined / t->team : 0)                                           \
     X(narrow, t->narrow * 1e6)                                                                     \
     X(narrow_ratio, t->seconds > 0 ? t->narrow / t->seconds : 0)                                   \
     X(narrow_bytes, t->narrow_bytes > 0 ? t->narrow_bytes : NAN) /* NAN: buffers are mapped */     \
@@ -80,6 +83,10 @@ static const struct column_group groups[] = {
     {offsetof(struct twill_bench_columns, reproducible), false, "N/A", {"   reproducible", ""}, {
         {"time", "(us)", "reproducible_us", 7, get_strict, false},
         {"ratio", "", "reproducible_ratio", 6, get_strict_ratio, false}}},
+    {offsetof(struct twill_bench_columns, team), false, "N/A", {"      threads of a rank  ", ""}, {
+        {"join", "(us)", "join_us", 7, get_joined, false},
+        {"team", "(us)", "team_us", 7, get_team, false},
+        {"ratio", "", "team_ratio", 6, get_team_ratio, false}}},
     {offsetof(struct twill_bench_columns, narrow), false, "N/A", {"          narrow         ", ""}, {
         {"time", "(us)", "narrow_us", 7, get_narrow, false},
         {"ratio", "", "narrow_ratio", 6, get_narrow_ratio, false},

@@ -237,6 +237,10 @@ static struct json_object *half(const struct twill_bench_timing *timing, bool ea
         twill_json_real(object, "wire", timing->wire * 1e6);
         twill_json_real(object, "stack", twill_bench_stack(timing) * 1e6);
     }
+    if (timing->team > 0) {
+        twill_json_real(object, "join_time", timing->joined * 1e6);
+        twill_json_real(object, "team_time", timing->team * 1e6);
+    }
     if (timing->reproducible > 0)
         twill_json_real(object, "reproducible_time", timing->reproducible * 1e6);
     if (timing->narrow > 0) {

@@ -369,6 +369,8 @@ static twill_status measure_half(struct twill_bench_run *run,
         TWILL_BENCH_TRY(measure_overlap(run, subject, timing));
     if (run->options.measures.reproducible && !subject->in_place)
         TWILL_BENCH_TRY(time_strict(run, subject, timing));
+    if (run->options.measures.team > 0 && !subject->in_place)
+        TWILL_BENCH_TRY(twill_bench_time_team(run, subject, timing));
     if (run->options.measures.narrow >= 0 && !subject->in_place)
         TWILL_BENCH_TRY(time_narrow(run, subject, timing));
     twill_bench_rate(run, subject->bytes, timing);
