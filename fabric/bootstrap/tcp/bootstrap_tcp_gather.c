@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole, serves
- * all connections concurrently, so that a slow rank delays no other, and finds failures. */
+/* The all-gather over the star. Ranks send their shard to rank 0, which returns the whole, packed
+ * if that is shorter (pack_shards.h). It serves all connections concurrently, so that a slow rank
+ * delays no other, and finds failures. */
 #include "fabric/bootstrap/tcp/bootstrap_tcp.h"
+#include "fabric/bootstrap/tcp/pack_shards.h"
 #include "lib/base/times.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 void twill_bootstrap_tcp_list(const struct twill_bootstrap_tcp *tcp,
@@ -58,6 +61,9 @@ struct gather { /* one all-gather on rank 0, a local variable of serve_gather() 
     struct twill_error *error;
     char *all;    /* the result */
     size_t bytes; /* of one rank's shard */
+    /* what is sent to each rank, `all` or the same packed, and its number of bytes */
+    const void *sent;
+    size_t sent_bytes;
     uint64_t deadline;
     int waiting; /* ranks whose frame is not complete */
 };
@@ -147,8 +153,8 @@ static twill_status receive_rank(struct gather *g, int r)
 static twill_status send_rank(struct gather *g, int r)
 {
     struct twill_bootstrap_peer *peer = &g->tcp->peer[r];
-    enum twill_wire_moved outcome = twill_wire_write(
-        peer->fd, &peer->header, g->all, (size_t)g->tcp->oob.size * g->bytes, &peer->done);
+    enum twill_wire_moved outcome =
+        twill_wire_write(peer->fd, &peer->header, g->sent, g->sent_bytes, &peer->done);
     return account(g, r, outcome);
 }
 
@@ -205,11 +211,37 @@ static twill_status serve_gather(struct twill_bootstrap_tcp *tcp, const void *mi
     for (int r = 1; r < tcp->oob.size; r++)
         tcp->peer[r].header.kind = TWILL_WIRE_GATHER;
     TWILL_TRY(error, move_ranks(&g, receive_rank, POLLIN, "reach"));
-    twill_secret_digest(all, whole, digest); /* once, as it is long and equal for all ranks */
+    uint8_t *packed = whole > 1 ? malloc(whole - 1) : NULL; /* no more than that: it has to pay */
+    size_t used = packed != NULL ? twill_shards_pack(packed, whole - 1, all, bytes, whole) : 0;
+    g.sent = used > 0 ? packed : all;
+    g.sent_bytes = used > 0 ? used : whole;
+    twill_secret_digest(g.sent, g.sent_bytes, digest); /* once, as it is equal for all ranks */
     for (int r = 1; r < tcp->oob.size; r++)
         twill_wire_seal(&tcp->peer[r].session, &tcp->peer[r].header, TWILL_WIRE_RESULT,
-                        tcp->sequence, all, whole, digest);
-    return move_ranks(&g, send_rank, POLLOUT, "take the result of");
+                        tcp->sequence, g.sent, g.sent_bytes, digest);
+    twill_status status = move_ranks(&g, send_rank, POLLOUT, "take the result of");
+    free(packed);
+    return status;
+}
+
+/* Receive the body of a result, `whole` bytes or fewer if it is packed, into `all`. Sets *good to
+ * whether it is one. Without memory to unpack it, it is none. */
+static enum twill_wire_moved receive_result(struct twill_bootstrap_tcp *tcp,
+                                            const struct twill_wire_header *header, void *all,
+                                            size_t bytes, size_t whole, uint64_t until, bool *good)
+{
+    size_t length = (size_t)header->length;
+    uint8_t *packed = length < whole ? malloc(length > 0 ? length : 1) : NULL;
+    void *body = length < whole ? packed : all;
+    *good = false;
+    if (body == NULL && length > 0)
+        return TWILL_WIRE_DONE;
+    enum twill_wire_moved outcome = twill_wire_read_by(tcp->root, body, length, until);
+    if (outcome == TWILL_WIRE_DONE)
+        *good = twill_wire_is_body(header, body) &&
+                (packed == NULL || twill_shards_unpack(all, bytes, whole, packed, length));
+    free(packed);
+    return outcome;
 }
 
 /* Return the failure that rank 0 sent before its connection broke or the time was over, if it did.
@@ -252,11 +284,11 @@ static twill_status exchange_with_root(struct twill_bootstrap_tcp *tcp, const vo
     if (good && header.kind == TWILL_WIRE_FAIL)
         return twill_bootstrap_tcp_read_failure(tcp, &header, error);
     if (good && header.kind == TWILL_WIRE_RESULT && header.argument == tcp->sequence &&
-        header.length == whole) {
-        outcome = twill_wire_read_by(tcp->root, all, whole, until);
+        header.length <= whole) {
+        outcome = receive_result(tcp, &header, all, bytes, whole, until, &good);
         if (outcome != TWILL_WIRE_DONE)
             return root_lost(tcp, outcome, error);
-        if (twill_wire_is_body(&header, all))
+        if (good)
             return TWILL_OK;
     }
     return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP,
