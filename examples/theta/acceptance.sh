@@ -4,6 +4,8 @@
 # those of Theta in docs/results/theta.md, in one file for TWILL_TUNING and twill-info --model.
 # Usage: acceptance.sh FILE
 #   LAUNCH_SPREAD  command that starts a program with one rank on each node: "aprun -n 24 -N 1", "srun -n 24 -N 24" ...
+#   LAUNCH_THREADS the same with as many threads as the node has cores, by the launcher's binding or TWILL_THREADS (default:
+#                  not measured); LAUNCH_SPREAD has one thread, for the model and what was published
 #   LAUNCH_FULL    the same with all ranks of each node (default: not measured)
 #   LAUNCH_NODE    the same with all ranks of one node (default: not measured)
 #   LAUNCH_SHAPES  other numbers of nodes and ranks, a line each, NAME=COMMAND: "48x16=aprun -n 768 -N 16" (default: none)
@@ -108,6 +110,11 @@ done
     comment "twill-info" $LAUNCH_SPREAD "${bin}twill-info"
     figures spread "$LAUNCH_SPREAD"
     [ -z "${LAUNCH_FULL:-}" ] || figures full "$LAUNCH_FULL"
+    if [ -n "${LAUNCH_THREADS:-}" ]; then
+        # shellcheck disable=SC2086
+        comment "threads of a rank" $LAUNCH_THREADS "${bin}twill-info" --threads
+        figures threads "$LAUNCH_THREADS"
+    fi
     printf '%s\n' "${LAUNCH_SHAPES:-}" >"$work/shapes"
     while IFS= read -r shape; do
         [ -z "$shape" ] || short "${shape%%=*}" "${shape#*=}" </dev/null

@@ -16,14 +16,15 @@ expect 1 "nothing could be calibrated" env LAUNCH_SPREAD=false sh "$scripts/acce
 [ ! -e none ] || fail "a file without a model"
 
 launch="env TWILL_LAYOUT=nodes=2x1 TWILL_PROVIDER=tcp $bin/twillrun -n 2"
-expect 0 "wrote model.tuning" env BIN="$bin" LARGEST=64 REPEATS=1 LAUNCH_SPREAD="$launch" LAUNCH_NODE=false LAUNCH_SHAPES="2x2=$launch
+expect 0 "wrote model.tuning" env BIN="$bin" LARGEST=64 REPEATS=1 LAUNCH_SPREAD="$launch" LAUNCH_THREADS="$launch -x TWILL_THREADS=2" LAUNCH_NODE=false LAUNCH_SHAPES="2x2=$launch
 none=false" MPI_ALLREDUCE="echo its own" \
     sh "$scripts/acceptance.sh" model.tuning
 grep -q '^model link.network.latency' model.tuning || fail "no latency of the network"
 grep -q '^measured allreduce' model.tuning || fail "no algorithm was measured"
 grep -q '^# == allreduce of 2K, 2x2' model.tuning || fail "the shapes are missing"
+grep -q '^# rank 1: [0-9]* threads* on ' model.tuning || fail "where threads work is missing"
 grep -q '^# .*i_p99' model.tuning || fail "no percentiles"
-[ "$(grep -c '^# its own' model.tuning)" -eq 4 ] || fail "the MPI's own allreduce is missing"
+[ "$(grep -c '^# its own' model.tuning)" -eq 6 ] || fail "the MPI's own allreduce is missing"
 grep -q '^# == latency of a message, spread' model.tuning || fail "no latency of messages"
 grep -q '^# calibrating node' model.tuning || grep -q '^# FAILED' model.tuning || fail "a failure is not noted"
 expect 1 "model.tuning exists" env LAUNCH_SPREAD="$launch" sh "$scripts/acceptance.sh" model.tuning
