@@ -14,7 +14,7 @@ that repeats it. The machines are small: nothing here was measured on a cluster.
 from minute to minute. The data are in bench/results/, [speed.json](speed.json) has the times of all contenders of the comparisons, and
 [bench/results/measure.sh](../../bench/results/measure.sh) measures the studies anew."""
 TITLES = {
-    "bound": "bound", "bound-stream": "bound, past the caches", "gloo": "Gloo, ring", "gloo-halving": "Gloo, halving and doubling",
+    "bound": "bound", "bound-stream": "bound, past the caches", "gloo": "Gloo, ring", "gloo-halving": "Gloo, halving and doubling", "torch-gloo": "PyTorch's Gloo",
     "ompi-cma": "Open MPI, CMA", "ompi-copy": "Open MPI, copies", "ompi-ucx": "Open MPI, UCX", "ompi-tcp": "Open MPI, TCP",
     "ompi-tcp2": "Open MPI, two connections of TCP", "mpich": "MPICH, UCX", "mpich-copy": "MPICH, UCX without CMA", "ompi": "Open MPI",
     "twill": "twill", "twill-huge": "twill, huge pages", "twill-alloc": "twill, twill_alloc", "twill-heap": "twill, TWILL_HEAP=shared",
@@ -331,6 +331,68 @@ def memory_kinds(study):
                 f"{row['mcdram'] / row['ddr']:.2f}"] for row in rows]),
             f"The largest difference is {percent(apart)}: on a real machine smaller differences mean nothing. `twill-place` measures each "
             "kind of memory on yours."]  # fmt: skip
+
+
+@page("Collectives", "Threads of a rank", "What does a rank with several cores gain by threads, beside what the memory allows?")
+def many_cores(study):
+    local, calls = study.rows("local"), study.rows("allreduce")
+    counts = sorted({row["threads"] for row in local})
+    sizes = sorted({row["bytes"] for row in local})
+    at = {(row["bytes"], row["threads"]): row for row in local}
+    most, largest = counts[-1], sizes[-1]
+    blocks = ["GB/s of twill's sum of two arrays on one rank, by the bytes of an array and the number of threads. The last two columns are "
+              f"a triad and a copy by {most} threads in the same run.",
+              markdown(["bytes"] + [f"{n}" for n in counts] + ["triad", "copy"],
+                       [[shown(size, "B")] + [number(at[size, n]["sum"]) if (size, n) in at else "" for n in counts]
+                        + [number(at[size, most][key]) if (size, most) in at else "" for key in ("triad", "copy")] for size in sizes])]  # fmt: skip
+    curves = {f"sum, {size_name(size)}": [(n, at[size, n]["sum"]) for n in counts if (size, n) in at] for size in sizes[::2]}
+    curves[f"triad, {size_name(largest)}"] = [(n, at[largest, n]["triad"]) for n in counts if (largest, n) in at]
+    blocks.append(Plot("many-cores", [Panel(curves, "threads", "GB/s", "a local sum", "log", "log")],
+                       "Rate of a local sum by the number of threads of a rank, for several sizes, beside a triad"))  # fmt: skip
+    peers = {}
+    for row in study.rows("peers") if "peers" in study.tables else []:
+        peers[row["ranks"], row["threads"], row["bytes"]] = row
+    triad, gains, shares, ratios, cells = at[largest, most]["triad"], [], [], [], []
+    for row in calls:
+        if row["in place"] is None:
+            continue
+        key, one = (row["ranks"], row["threads"], row["bytes"]), row["in place by one thread"]
+        peer = peers.get(key)
+        if row["threads"] > 1 and one:
+            gains.append(one / row["in place"])
+        if row["bytes"] == max(each["bytes"] for each in calls):
+            shares.append(row["moved in place"] / triad)
+        if peer:
+            ratios.append(peer["time"] / row["in place"])
+        cells.append([f"{row['ranks']} x {row['threads']}", row["memory"], shown(row["bytes"], "B"), number(row["in place"]),
+                      ratio(one / row["in place"]) if row["threads"] > 1 and one else "", percent(row["moved in place"] / triad),
+                      f"{number(peer['time'])} ({TITLES.get(peer['peer'], peer['peer'])})" if peer else ""])  # fmt: skip
+    blocks += ["Microseconds of an allreduce in place of f32 by ranks x threads. x is how many times as fast as the same ranks with one "
+               f"thread. *Of the triad* counts each rank's data as read and written once, against {number(triad)} GB/s of a triad of "
+               f"{most} threads; it can exceed 100 % in caches.",
+               markdown(["ranks x threads", "buffers", "bytes", "us", "x", "of the triad", "best peer, us"], cells)]  # fmt: skip
+    end = f"A local sum of {size_name(largest)} with {most} threads reaches {percent(at[largest, most]['sum'] / triad)} of the triad. "
+    if gains:
+        end += f"With threads an allreduce is {span(gains)} times as fast as with one thread a rank. "
+    end += f"Of the largest size it moves {span(shares, percent)} of what the triad does. "
+    if ratios:
+        end += f"It is {span(ratios)} times as fast as the best peer that was there. "
+    if "team" in study.tables:
+        team, rows = study.rows("team"), []
+        for row in team:
+            if row["threads of the call"] != 1:
+                continue
+            same = [each for each in team if each["collective"] == row["collective"] and each["bytes"] == row["bytes"]]
+            other = next((each["one calls"] for each in same if each["threads of the call"] != 1), None)
+            best = min(each["team"] for each in same)
+            rows.append([row["collective"], shown(row["bytes"], "B"), number(row["one calls"]), number(other), number(best),
+                         ratio(min(row["one calls"], other or row["one calls"]) / best)])  # fmt: skip
+        blocks += [f"Microseconds of calls of {team[0]['ranks']} ranks with {team[0]['threads']} threads. *One calls*: all threads meet, one "
+                   "makes the call, alone or with the rank's own threads, and all meet again. *Team*: all threads call. x is how many times "
+                   "as fast the team is as the better of the two.",
+                   markdown(["call", "bytes", "one calls, us", "one calls with threads, us", "team, us", "x"], rows)]  # fmt: skip
+        end += f"A team call is {span([float(row[-1].strip('*').replace(',', '')) for row in rows])} times as fast as a call by one thread between two meetings."
+    return blocks + [end.strip()]
 
 
 # --- training -------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ END
             # shellcheck disable=SC2046 # options
             within 90 $(ranks_of "$ranks" "$threads") "$python" "$gloo_file" "$work/store" "$(echo "$sizes" | tr ' ' ,)" >"$work/gloo" 2>>"$log/peers"
             cat "$work/gloo" >>"$log/peers"
-            awk -v ranks="$ranks" -v threads="$threads" 'NF == 2 && $1 + 0 > 0 { print "gloo", ranks, threads, $1, $2 }' "$work/gloo"
+            awk -v ranks="$ranks" -v threads="$threads" 'NF == 2 && $1 + 0 > 0 { print "torch-gloo", ranks, threads, $1, $2 }' "$work/gloo"
         else
             echo "no peer: neither mpirun and mpicc nor PyTorch" >>"$log/peers"
         fi
