@@ -327,7 +327,7 @@ void twill_team_close(struct twill_comm *comm)
     if (comm->broken)
         twill_team_break(comm);
     for (uint32_t c = 0; c < atomic_load(&team->made); c++)
-        twill_comm_leave(team->child[c]);
+        twill_comm_close(team->child[c]);
     atomic_store(&comm->team, NULL);
     free(team);
 }

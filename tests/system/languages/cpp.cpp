@@ -62,6 +62,11 @@ static void collectives(const twill::comm &world, int me)
     std::vector<brain_float> ones(8, brain_float{0x3f80});
     expect(world.allreduce(ones, TWILL_SUM) == TWILL_OK && ones[7].bits == 0x4000, "bf16", me);
     expect(world.barrier() == TWILL_OK, "barrier", me);
+    expect(world.allreduce_team(src, sum, TWILL_SUM, 0, 1) == TWILL_OK && sum[0] == 3, "team", me);
+    expect(world.broadcast_team(sum, 0, 0, 1) == TWILL_OK && world.barrier_team(0, 1) == TWILL_OK,
+           "broadcast and barrier of a team", me);
+    expect(world.allgather_team(src, all, 0, 1) == TWILL_OK && all[2] == 2, "allgather_team", me);
+    expect(world.reduce_scatter_team(all, sum, TWILL_SUM, 0, 1) == TWILL_OK, "team's shards", me);
 }
 
 static void requests(const twill::comm &world, int me)

@@ -284,6 +284,25 @@ TWILL_TEST_OF_RANKS(ranks_that_differ_fail_in_all_threads, 3)
     TWILL_CHECK(twill_test_barrier(bootstrap));
 }
 
+/* In its first team call a rank finds that another one makes an ordinary call. */
+TWILL_TEST_OF_RANKS(a_rank_that_makes_no_team_call_fails_all, 2)
+{
+    twill_comm *comm;
+    int value = 0;
+    if (!twill_test_open(&comm, bootstrap, "1x2", TWILL_TEST_PATIENT))
+        return;
+    struct team_call team = plain_call(comm, 3);
+    if (rank == 0) {
+        run_team(&team);
+        TWILL_CHECK(all_got(&team, TWILL_ERR_MISMATCH, true));
+    } else {
+        TWILL_CHECK(twill_allreduce(comm, &value, &value, 1, TWILL_I32, TWILL_SUM) ==
+                    TWILL_ERR_MISMATCH);
+    }
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    twill_test_close(comm);
+}
+
 /* A thread of rank 1 does not call, in the first call or in the second. */
 static const struct missing_case {
     const char *says;
