@@ -10,7 +10,7 @@ studies=$here/../studies lists=$here/../gradients data=$here/../../examples/data
 bin=$here/../../build/bin quick=
 all="one-node-epyc mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets compression pytorch
 pytorch-copies pytorch-calls pytorch-16-bits server-ablation server-chunks server-modes server-credits server-update server-workers
-server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation"
+server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation many-ranks"
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -383,6 +383,12 @@ measure_theta()
             simulated -n 96 -b 4M -a $algorithm -w $tree
         done | awk -v algorithm=$algorithm 'NR == 1 { line = algorithm } { line = line " " $2 " " $1 } END { print line }'
     done | table trees 'algorithm,one to one:us,one to one price:us,two to one:us,two to one price:us,four to one:us,four to one price:us'
+}
+measure_many_ranks()
+{
+    for ranks in $(few 16 "64 128 256 512"); do
+        sh "$studies/many_ranks.sh" "$bin" "$ranks" "$(few 2 8)" "$(few 10 60)" 2>>"$work/sentences"
+    done | table ranks 'ranks,nodes,summed:s,init:s,sent by rank 0:KiB,PSS:KiB,heap:KiB,half told of the death:s,all told of the death:s,named the dead,half timed out:s,all timed out:s,named the absent'
 }
 
 [ $# -gt 0 ] || eval "set -- $(echo "$all" | tr '\n' ' ')"

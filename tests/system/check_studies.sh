@@ -13,6 +13,12 @@ PROGRESS=thread bench_script 0 studies/overlap_hosts.sh "$scratch/worked" --over
 bench_script 2 studies/overlap_hosts.sh nonsense
 echo "ok: overlap_hosts.sh"
 
+# studies/many_ranks.sh: all other ranks return an error that names the one that is dead, and the one that makes no call.
+bench_script 0 studies/many_ranks.sh 12 3 5
+awk 'NF == 13 && $1 == 12 && $5 > 0 && $6 > 0 && $7 > 0 && $10 == 11 && $13 == 11 { found = 1 } END { exit !found }' "$scratch/out" ||
+    fail "many_ranks.sh: $(cat "$scratch/out" "$scratch/err")"
+echo "ok: many_ranks.sh"
+
 # row NAME: the table has this row, with its time and limits.
 row()
 {
