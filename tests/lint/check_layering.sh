@@ -47,7 +47,7 @@ may_know() # module includer included
         return 1 ;;
     # The functions that place threads also draw them.
     bench:numa/topology.h | bench:lib/base/plural.h)
-        case $2 in bench/tools/info/draw_threads.c) return 0 ;; esac
+        case $2 in bench/tools/info/print_threads.c) return 0 ;; esac
         return 1 ;;
     # Events are timed alone.
     bench:lib/base/trace.h)
