@@ -442,9 +442,11 @@ static twill_status refuse(struct twill_team *team, const struct twill_call *cal
     twill_status status = twill_call_run(child, call, name);
     if (status != TWILL_ERR_ARGUMENT)
         return fail_by(team, child, status, name, 0);
-    TWILL_TRY(NULL, twill_comm_acquire(comm, name));
-    twill_error_clear(&comm->error);
-    (void)TWILL_FAIL(&comm->error, status, "%s", child->error.message);
+    status = twill_comm_acquire(comm, name);
+    if (status != TWILL_OK)
+        return fail_by(team, comm, status, name, SIZE_MAX);
+    if (twill_comm_usable(comm) == TWILL_OK)
+        (void)TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "%s", child->error.message);
     twill_comm_release(comm);
     return TWILL_OK;
 }

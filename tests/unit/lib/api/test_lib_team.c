@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Team calls: results for all collectives, types and numbers of threads, and every way to fail. In
- * no failure does a thread hang, and all threads of all ranks get an error. */
+/* Results of team calls for several numbers of threads, and the ways in which they fail. No thread
+ * hangs after a failure, and all threads of all ranks get an error. */
 #include "lib/twill_recover.h"
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
@@ -13,7 +13,7 @@ struct team_call {
     twill_comm *comm;
     struct test_call call;
     struct test_buffers buffers;
-    int threads, absent; /* absent: the thread that does not call, or -1 */
+    int threads, absent; /* absent is the thread without a call, or -1 */
     int odd;             /* the thread that passes another count and claims as, or -1 */
     size_t odd_count;
     int claims, claims_of; /* thread and threads that it passes */
