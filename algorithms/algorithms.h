@@ -233,6 +233,13 @@ void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price
  * effect. */
 void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks);
 
+struct twill_thread_rates; /* lib/base/thread_rates.h */
+/* Declare that each rank has `threads` threads, which share copies and reductions, and what they
+ * cost. Without rates, or if there are none for several threads, those of the machine model count.
+ * All ranks must declare the same. Call it before any choice. 0 and 1 threads have no effect. */
+void twill_chooser_threads(struct twill_chooser *chooser, uint32_t threads,
+                           const struct twill_thread_rates *rates);
+
 /* How a rank can access the buffers of the peers of its node. */
 enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
 

@@ -32,6 +32,7 @@ struct twill_extend_process {
     const struct twill_tuning *timings; /* timings by which algorithms are selected */
     const char *gradients;              /* TWILL_GRADIENTS, or NULL */
     uint64_t timeout_ns;                /* TWILL_TIMEOUT */
+    uint32_t rank_threads;              /* of the rank of the job that has fewest, at least 1 */
     struct twill_thread_pool *pool;     /* threads that share the work of kernels, or NULL */
     bool places_memory;                 /* whether TWILL_MEMORY names NUMA nodes */
 };

@@ -358,6 +358,28 @@ static const char *decided_by(const struct explanation *e, const struct twill_ch
     return "the model";
 }
 
+/* Print for ranks with several threads how many of them share a copy or a reduction of the choice,
+ * its price, which is that with all threads, and the price of the same with one thread. */
+static twill_status put_threads(struct explanation *e, const struct twill_choice *choice,
+                                uint64_t price)
+{
+    struct twill_machine_model one = e->tuning->model;
+    const struct twill_element_kind elements = twill_request_elements(e->request);
+    struct twill_price_terms terms;
+    uint64_t alone;
+    one.threads = 1;
+    if (e->tuning->model.threads <= 1 || price == TWILL_PRICE_NEVER)
+        return TWILL_OK;
+    TWILL_TRY(e->error, twill_price(&alone, choice->algorithm, e->world, &choice->shape, &one,
+                                    e->bytes, elements, e->error));
+    TWILL_TRY(e->error, twill_price_find_terms(&terms, choice->algorithm, e->world, &choice->shape,
+                                               &e->tuning->model, e->bytes, elements, e->error));
+    print_why(&e->text, "threads\t%llu\t%u\t%llu\t%llu\n",
+              (unsigned long long)e->tuning->model.threads, terms.threads,
+              (unsigned long long)price, (unsigned long long)alone);
+    return TWILL_OK;
+}
+
 /* Print the choice with its price, or UINT64_MAX if it has none, what decided it, and the bytes
  * that it moves. */
 static twill_status put_choice(struct explanation *e, const struct twill_choice *choice,
@@ -376,6 +398,7 @@ static twill_status put_choice(struct explanation *e, const struct twill_choice 
               requested != NULL && *requested != '\0' ? requested : "auto",
               choice->substituted ? " (which does not do this call)" : "");
     print_why(&e->text, "decided\t%s\n", decided_by(e, choice));
+    TWILL_TRY(e->error, put_threads(e, choice, price));
     return put_moves(e, choice);
 }
 

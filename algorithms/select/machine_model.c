@@ -40,6 +40,10 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The threads of a rank are published figures as well, not run on hardware. One core of a KNL
+ * copies and reduces some 10 GB/s from MCDRAM, 64 cores some 400, so 40 times as much. Fork and
+ * join of 64 threads take a few microseconds. An ordinary node has memory for some 16 times one
+ * core. */
 #define NS   UINT64_C(1000)
 #define US   UINT64_C(1000000)
 #define MB_S UINT64_C(1024000000) /* MB_S / x is picoseconds per KiB at x MB/s */
@@ -94,7 +98,11 @@
     .start = 50 * NS, .addresses = 350 * NS, .fetch = 1200 * NS, .step = 2 * NS, .raise = 20 * NS, \
     .poll = 50 * NS, .turn = 500 * NS, .copy = GB_S / 100, .bounce = GB_S / 40,                    \
     .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
-    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4
+    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4,           \
+    .thread = {{0, GB_S / 10, GB_S / 10},         {1 * US, GB_S / 20, GB_S / 20},                  \
+               {1200 * NS, GB_S / 40, GB_S / 40}, {1500 * NS, GB_S / 75, GB_S / 75},               \
+               {2 * US, GB_S / 120, GB_S / 120},  {3 * US, GB_S / 150, GB_S / 150},                \
+               {5 * US, GB_S / 160, GB_S / 160}}
 
 /* A fat tree. A group (a leaf switch) has 1 / ratio as many links to others as nodes. */
 #define FAT_TREE(tree, ratio)                                                                      \
@@ -158,6 +166,13 @@ static const struct twill_machine_model models[] = {
         .segment_rank = 64 << 10,
         .segment_net = 4 << 20,
         .window = 4,
+        .thread = {{0, GB_S / 10, GB_S / 10},
+                   {800 * NS, GB_S / 20, GB_S / 20},
+                   {1 * US, GB_S / 40, GB_S / 40},
+                   {1300 * NS, GB_S / 80, GB_S / 80},
+                   {1800 * NS, GB_S / 160, GB_S / 160},
+                   {2600 * NS, GB_S / 300, GB_S / 300},
+                   {4 * US, GB_S / 400, GB_S / 400}},
     },
 };
 
@@ -258,12 +273,55 @@ static const struct model_field of_model[] = {
     {"slice_net", offsetof(struct twill_machine_model, segment_net)},
     {"window", offsetof(struct twill_machine_model, window)},
     {"crowd", offsetof(struct twill_machine_model, crowd)},
+    {"threads", offsetof(struct twill_machine_model, threads)},
+};
+
+static const struct model_field of_threads[] = {
+    {"fork", offsetof(struct twill_thread_cost, fork)},
+    {"copy", offsetof(struct twill_thread_cost, copy)},
+    {"reduce", offsetof(struct twill_thread_cost, reduce)},
 };
 
 /* Return the address of the number at a byte offset of a model or of the costs of a link. */
 static uint64_t *field_at(void *of, size_t offset)
 {
     return (uint64_t *)(void *)((char *)of + offset);
+}
+
+/* Return what `low` more threads change a cost to, if `added` more change it from `before` to `at`.
+ * It is at least 1. */
+static uint64_t extended(uint64_t before, uint64_t at, uint64_t low, uint64_t added)
+{
+    int64_t change = ((int64_t)at - (int64_t)before) * (int64_t)low / (int64_t)added;
+    return (uint64_t)((int64_t)before + change > 1 ? (int64_t)before + change : 1);
+}
+
+void twill_machine_model_measure(struct twill_machine_model *model,
+                                 const struct twill_thread_rates *rates)
+{
+    unsigned step = 0;
+    if (rates->steps < 2)
+        return;
+    memset(model->thread, 0, sizeof(model->thread));
+    for (unsigned i = 0; i < TWILL_THREAD_COSTS; i++) {
+        uint64_t low = i > 0 ? UINT64_C(1) << (i - 1) : 0;
+        while (step + 1 < rates->steps && rates->step[step].threads < UINT64_C(1) << i)
+            step++;
+        const struct twill_thread_rate *rate = &rates->step[step];
+        struct twill_thread_cost *cost = &model->thread[i];
+        if (rate->threads <= low) /* no more steps */
+            break;
+        *cost = (struct twill_thread_cost){.fork = NS * rate->fork_join_ns,
+                                           .copy = MB_S / twill_max(rate->copy_mbs[1], 1),
+                                           .reduce = MB_S / twill_max(rate->reduce_mbs[1], 1)};
+        if (i == 0 || rate->threads == 2 * low)
+            continue;
+        const struct twill_thread_cost *before = cost - 1;
+        uint64_t added = rate->threads - low;
+        cost->fork = extended(before->fork, cost->fork, low, added);
+        cost->copy = extended(before->copy, cost->copy, low, added);
+        cost->reduce = extended(before->reduce, cost->reduce, low, added);
+    }
 }
 
 bool twill_machine_model_field(struct twill_machine_model *model, size_t index, char name[40],
@@ -285,6 +343,15 @@ bool twill_machine_model_field(struct twill_machine_model *model, size_t index, 
         return true;
     }
     index -= TWILL_ARRAY_LENGTH(of_model);
+    const size_t shared = TWILL_THREAD_COSTS * TWILL_ARRAY_LENGTH(of_threads);
+    if (index < shared) {
+        size_t step = index / TWILL_ARRAY_LENGTH(of_threads);
+        const struct model_field *field = &of_threads[index % TWILL_ARRAY_LENGTH(of_threads)];
+        snprintf(name, 40, "threads.%u.%s", 1u << step, field->name);
+        *value = field_at(&model->thread[step], field->offset);
+        return true;
+    }
+    index -= shared;
     if (index >= TWILL_TYPE_COUNT)
         return false;
     const char *type = twill_type_name((twill_type)index);

@@ -6,6 +6,7 @@
 #define TWILL_MACHINE_MODEL_H
 
 #include "algorithms/world/world.h"
+#include "lib/base/thread_rates.h"
 
 /* The class of a link between two ranks, named after the smallest unit that holds both. */
 enum twill_link_class {
@@ -43,6 +44,16 @@ struct twill_link_cost {
     uint64_t port;
 };
 
+#define TWILL_THREAD_COSTS 9 /* 1, 2, 4 ... 256 threads of a rank */
+
+/* The costs of work on memory that a number of threads of a rank share. Part of a machine model. */
+struct twill_thread_cost {
+    uint64_t fork; /* picoseconds to give each thread its part and to wait for all; 0 for one */
+    /* picoseconds per KiB copied, and per KiB of an operand that is reduced into another; 0 if it
+     * is not known for this number of threads */
+    uint64_t copy, reduce;
+};
+
 /* A machine model, the figures from which the time of a schedule is predicted. It is constant while
  * it is in use. Built-in models are static, others are copies that their owner has changed. */
 struct twill_machine_model {
@@ -67,7 +78,10 @@ struct twill_machine_model {
      * `segment` in all and `segment_rank` per rank (0 for no limit), across the network
      * `segment_net`. `window` segments are in flight. */
     uint64_t segment, segment_rank, segment_net, window;
-    uint64_t crowd; /* ranks that share each core of a node, 0 or 1 if every rank has its own */
+    uint64_t crowd;   /* ranks that share each core of a node, 0 or 1 if every rank has its own */
+    uint64_t threads; /* of each rank, 0 or 1 if it has no other than its own */
+    /* Element i is of 2^i threads. The price uses these rates in proportion to those of one. */
+    struct twill_thread_cost thread[TWILL_THREAD_COSTS];
 };
 
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
@@ -82,6 +96,11 @@ const struct twill_machine_model *twill_machine_model_at(size_t index);
 const struct twill_machine_model *twill_machine_model_find(const char *name);
 /* Print the names of the built-in models to `text`, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
+
+/* Replace the costs of threads by measured ones, of data beyond the caches and threads that spin. A
+ * table with fewer than two steps changes nothing. */
+void twill_machine_model_measure(struct twill_machine_model *model,
+                                 const struct twill_thread_rates *rates);
 
 /* Get the name of the field at this index, such as "link.network.latency", and in *value its
  * address in the model. Returns false past the last field, and then sets nothing. */

@@ -36,6 +36,25 @@ static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_
                                         : twill_rate_time(cost->mapped, bytes);
 }
 
+uint64_t twill_price_share(const struct twill_pricing *p, uint64_t work, bool reduces,
+                           unsigned *threads)
+{
+    uint64_t least = work;
+    unsigned best = 1;
+    for (unsigned i = 0; i < p->call.shared_count; i++) {
+        const struct twill_price_threads *with = &p->call.shared[i];
+        uint64_t part = reduces ? with->reduce : with->copy;
+        uint64_t time = with->fork + (work >> 16) * part + ((work & 0xffff) * part >> 16);
+        if (time < least) {
+            least = time;
+            best = with->threads;
+        }
+    }
+    if (threads != NULL)
+        *threads = best;
+    return least;
+}
+
 uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
                           const struct twill_step *step, uint8_t link)
 {
@@ -48,7 +67,8 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
     case TWILL_STEP_RECV:
         return model->link[link].overhead;
     case TWILL_STEP_RECV_REDUCE:
-        return model->link[link].overhead + twill_rate_time(p->call.reduce_cost, bytes);
+        return model->link[link].overhead +
+               twill_price_share(p, twill_rate_time(p->call.reduce_cost, bytes), true, NULL);
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
         return model->raise + twill_rate_time(model->bounce, bytes);
@@ -57,11 +77,13 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
     case TWILL_STEP_REDUCE:
         for (unsigned i = 0; i < step->nsrc; i++)
             work += memory_time(p, rank, step->src, step->peer[i], link, bytes);
-        return work + (step->nsrc - ((step->flags & TWILL_STEP_ACC) == 0)) *
-                          twill_rate_time(p->call.reduce_cost, bytes);
+        work += (step->nsrc - ((step->flags & TWILL_STEP_ACC) == 0)) *
+                twill_rate_time(p->call.reduce_cost, bytes);
+        return p->facts.fetches ? work : twill_price_share(p, work, true, NULL);
     case TWILL_STEP_COPY: /* costs its dearer end */
-        return twill_price_later(memory_time(p, rank, step->src, step->peer[0], link, bytes),
+        work = twill_price_later(memory_time(p, rank, step->src, step->peer[0], link, bytes),
                                  memory_time(p, rank, step->dst, step->peer[0], link, bytes));
+        return p->facts.fetches ? work : twill_price_share(p, work, false, NULL);
     default:
         return 0;
     }
@@ -496,6 +518,32 @@ static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
     }
 }
 
+/* Return `a` and `b` mixed in proportion to where `n` lies between `low` and `low * 2`. */
+static uint64_t between(uint64_t a, uint64_t b, uint64_t n, uint64_t low)
+{
+    return (a * (2 * low - n) + b * (n - low)) / low;
+}
+
+/* Set call->shared from the model, for each number of threads up to that of a rank. Of a number
+ * that is no power of two the costs are mixed from those of the two next to it. */
+static void set_threads(struct twill_price_call *call)
+{
+    const struct twill_machine_model *model = call->model;
+    const struct twill_thread_cost *one = &model->thread[0];
+    call->shared_count = 0;
+    for (unsigned i = 1; i < TWILL_THREAD_COSTS && UINT64_C(1) << (i - 1) < model->threads; i++) {
+        const struct twill_thread_cost *to = &model->thread[i], *from = to - 1;
+        uint64_t low = UINT64_C(1) << (i - 1), n = twill_min(2 * low, model->threads);
+        if (one->copy == 0 || one->reduce == 0 || to->copy == 0 || to->reduce == 0)
+            break;
+        call->shared[call->shared_count++] = (struct twill_price_threads){
+            .threads = (unsigned)n,
+            .fork = between(from->fork, to->fork, n, low),
+            .copy = between(from->copy, to->copy, n, low) * 65536 / one->copy,
+            .reduce = between(from->reduce, to->reduce, n, low) * 65536 / one->reduce};
+    }
+}
+
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements)
 {
@@ -509,6 +557,7 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
     call->elements = elements;
     call->widen = twill_partial_width(elements);
     call->reduce_cost = model->reduce[elements.type];
+    set_threads(call);
     p->one = 0;
     if (p->rank != NULL)
         place_on_cores(p, model->crowd);

@@ -115,7 +115,14 @@ struct twill_price_call {
     uint64_t each, rest;  /* bytes of every block, and the number of blocks that have one more */
     unsigned widen;       /* size of a partial, as a multiple of the size of an element */
     uint64_t reduce_cost; /* picoseconds per KiB */
-    uint64_t most;        /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
+    /* Numbers of threads that may share a step, and how long they take: picoseconds for fork and
+     * join, and the time of work relative to one thread, in 65536ths. */
+    struct twill_price_threads {
+        unsigned threads;
+        uint64_t fork, copy, reduce;
+    } shared[TWILL_THREAD_COSTS];
+    unsigned shared_count; /* 0 if ranks have one thread */
+    uint64_t most;         /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
 };
 
 /* The basis of the price on a large world. The samples, which the pricing owns, are pricings of the
@@ -196,6 +203,11 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
 /* Set the message size of the call that is priced, all shards together. The number of blocks in
  * p->facts must be set before. */
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
+/* Return the picoseconds of work of a core that copies or reduces for `work` picoseconds, if the
+ * threads of the rank share it. That is the time of the number of threads that takes least, as the
+ * executor decides by the same kind of figures. Sets *threads to that number unless it is NULL. */
+uint64_t twill_price_share(const struct twill_pricing *p, uint64_t work, bool reduces,
+                           unsigned *threads);
 /* Return the bytes of a segment of the call that is priced, or 0 if it has no segments. */
 size_t twill_price_segment(const struct twill_pricing *p);
 /* Return the picoseconds for which the core of a rank is busy with a step, for a RECV after its

@@ -65,6 +65,23 @@ static uint64_t bytes_touched(const struct term_counting *c, const struct twill_
     }
 }
 
+/* Return how many threads of a rank share the copy or reduction of a step, 1 for none. */
+static unsigned sharers(const struct term_counting *c, uint32_t rank, const struct twill_step *step,
+                        uint8_t link)
+{
+    unsigned threads = 1;
+    struct twill_pricing alone = c->p;
+    bool copies = step->op == TWILL_STEP_COPY, receives = step->op == TWILL_STEP_RECV_REDUCE;
+    if (alone.call.shared_count == 0 || alone.facts.fetches ||
+        (!copies && !receives && step->op != TWILL_STEP_REDUCE))
+        return 1;
+    alone.call.shared_count = 0;
+    uint64_t work = twill_price_work(&alone, rank, step, link);
+    work -= receives ? c->p.call.model->link[link].overhead : 0;
+    twill_price_share(&c->p, work, !copies, &threads);
+    return threads;
+}
+
 /* Add a step of a rank to the terms of that rank. `waits` becomes true after a receive that is
  * posted, and false after the WAIT that ends the round. */
 static void count_step(const struct term_counting *c, struct twill_price_terms *own, uint32_t rank,
@@ -74,6 +91,7 @@ static void count_step(const struct term_counting *c, struct twill_price_terms *
     const struct twill_machine_model *model = c->p.call.model;
     uint64_t work = twill_price_work(&c->p, rank, step, link);
     struct twill_price_term *of = own->of;
+    c->terms->threads = (unsigned)twill_max(c->terms->threads, sharers(c, rank, step, link));
     if (twill_step_shape(step->op)->posts) {
         const struct twill_link_cost *cost = &model->link[link];
         of[TWILL_TERM_MESSAGES].amount++;
@@ -213,7 +231,7 @@ twill_status twill_price_find_terms(struct twill_price_terms *terms,
                               .query = {algorithm, shape, error},
                               .terms = terms};
     const uint32_t count = (uint32_t)twill_min(world->size, RANKS_LOOKED_AT);
-    *terms = (struct twill_price_terms){.of = {{0, 0}}};
+    *terms = (struct twill_price_terms){.threads = 1};
     twill_price_set_call(&c.p, model, elements);
     for (uint32_t i = 0; i < count; i++)
         TWILL_TRY(error, count_rank(&c, (uint32_t)((uint64_t)i * world->size / count), bytes));

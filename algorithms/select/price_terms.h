@@ -22,6 +22,7 @@ struct twill_price_terms {
     struct twill_price_term {
         uint64_t amount, time;
     } of[TWILL_TERM_COUNT];
+    unsigned threads; /* most threads of a rank that share a copy or a reduction, 1 for none */
 };
 
 /* Find the terms of an algorithm. Looks at all ranks or, in a large world, at some that are evenly

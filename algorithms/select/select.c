@@ -25,7 +25,7 @@ struct twill_chooser {
     const struct twill_world *world;
     const struct twill_tuning *tuning;
     struct twill_tuning *own;    /* made here if none was given */
-    struct twill_tuning crowded; /* copy with shared cores, whose measurements another owns */
+    struct twill_tuning changed; /* copy for ranks that share cores or have threads */
     char *requested;
     struct twill_override *overrides;
     size_t override_count;
@@ -86,13 +86,31 @@ void twill_chooser_share(struct twill_chooser *chooser, const struct twill_price
     chooser->records = *records;
 }
 
+/* Return the machine model of the chooser, to be changed. It becomes a copy, in a tuning whose
+ * measurements another one owns. */
+static struct twill_machine_model *change_model(struct twill_chooser *chooser)
+{
+    if (chooser->tuning != &chooser->changed)
+        chooser->changed = *chooser->tuning;
+    chooser->tuning = &chooser->changed;
+    return &chooser->changed.model;
+}
+
 void twill_chooser_crowd(struct twill_chooser *chooser, uint32_t ranks)
 {
-    if (ranks <= 1)
+    if (ranks > 1)
+        change_model(chooser)->crowd = ranks;
+}
+
+void twill_chooser_threads(struct twill_chooser *chooser, uint32_t threads,
+                           const struct twill_thread_rates *rates)
+{
+    if (threads <= 1)
         return;
-    chooser->crowded = *chooser->tuning;
-    chooser->crowded.model.crowd = ranks;
-    chooser->tuning = &chooser->crowded;
+    struct twill_machine_model *model = change_model(chooser);
+    model->threads = threads;
+    if (rates != NULL)
+        twill_machine_model_measure(model, rates);
 }
 
 /* Return whether a table has the candidates for requests like this one, of the algorithm `only`, or

@@ -35,6 +35,17 @@ static uint64_t converted_bytes(const struct twill_world *world,
     return facts->dst == TWILL_HOLDS_OWN ? (bytes + bytes / world->size) / 2 : bytes;
 }
 
+/* Return the picoseconds of work on memory that one thread of a rank does in `work`, if the threads
+ * of the rank share it. */
+static uint64_t shared_work(const struct twill_machine_model *model, uint64_t work)
+{
+    uint64_t least = work, one = model->thread[0].copy;
+    for (unsigned i = 1; i < TWILL_THREAD_COSTS && UINT64_C(1) << i <= model->threads; i++)
+        if (one > 0 && model->thread[i].copy > 0)
+            least = twill_min(least, model->thread[i].fork + work / one * model->thread[i].copy);
+    return least;
+}
+
 twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twill_chooser *chooser,
                                   const struct twill_world *world,
                                   const struct twill_tuning *tuning,
@@ -55,8 +66,9 @@ twill_status twill_narrowing_pays(struct twill_narrowing *narrowing, struct twil
     TWILL_TRY(error,
               twill_cost_of_choice(&narrowing->narrow, chooser, world, tuning, &narrow, error));
     narrowing->conversion =
-        twill_rate_time(conversion_rate > 0 ? conversion_rate : tuning->model.convert,
-                        converted_bytes(world, request));
+        shared_work(&tuning->model,
+                    twill_rate_time(conversion_rate > 0 ? conversion_rate : tuning->model.convert,
+                                    converted_bytes(world, request)));
     narrowing->pays = narrowing->narrow + narrowing->conversion <
                       /* less is within the error of a price */
                       narrowing->wide - narrowing->wide / 16;
@@ -92,7 +104,8 @@ twill_status twill_dense_price(struct twill_dense *dense, const struct twill_den
                                                   elements * sizeof(float), error));
     TWILL_TRY(error,
               twill_dense_price_collective(&gather, pricing, TWILL_ALLGATHER, factors, error));
-    double product = (double)dense->samples * (double)elements * 1e-6 * (double)rates->million;
+    double product = (double)dense->samples * (double)elements * 1e-6 * (double)rates->million /
+                     (double)twill_max(rates->threads, 1);
     /* An update needs the sum of only the shard of this rank. */
     double shares = updates ? 1 : (double)ranks;
     dense->reduce_ps = (uint64_t)((double)reduce * rates->reality + product);

@@ -57,6 +57,7 @@ struct twill_dense_pricing {
 /* Speeds measured by the caller, equal on all ranks. A plain value. */
 struct twill_dense_rates {
     uint64_t million; /* picoseconds of a million multiplications */
+    uint64_t threads; /* of a rank, which share the products; 0 or 1 for one */
     double reality;   /* time of a reduction over the predicted one, as the model may be wrong */
 };
 

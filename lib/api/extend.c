@@ -30,6 +30,7 @@ struct twill_extend_process twill_extend_process(twill_context *context)
         .timings = context->selection.tuning,
         .gradients = twill_config_text(config, TWILL_VARIABLE_GRADIENTS),
         .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
+        .rank_threads = context->job.rank_threads,
         .pool = context->machine.pool,
         .places_memory = context->memory->user_policy.nodes != 0};
 }

@@ -3,6 +3,7 @@
 #include "algorithms/select/explain.h"
 #include "fabric/shm/node_board.h"
 #include "fabric/shm/single_copy.h"
+#include "kernels/thread_pool.h"
 #include "lib/base/times.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
@@ -74,6 +75,8 @@ twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
     TWILL_TRY(error, twill_chooser_create(chooser, engine->world, engine->context->selection.tuning,
                                           requested, error));
     twill_chooser_crowd(*chooser, engine->tuning.crowded);
+    twill_chooser_threads(*chooser, engine->context->job.rank_threads,
+                          twill_thread_pool_rates(engine->tuning.pool));
     if (engine->node != NULL && engine->node->size > 1)
         twill_chooser_share(
             *chooser, &(struct twill_price_records){

@@ -84,6 +84,7 @@ struct twill_context_job {
     uint32_t *label;                /* [size] node labels */
     struct twill_level_info *level; /* [size] where each rank runs */
     unsigned threads;               /* most ranks that one process of the job has as threads */
+    uint32_t rank_threads; /* of the rank that has fewest (TWILL_THREADS), which prices count on */
     size_t piece; /* bytes that a kernel call must write so that all threads of the rank that needs
                      least help; 0 if some rank has one thread */
     struct twill_cpus *host_cpus;   /* [host_ranks] where each rank of this host may run */

@@ -26,6 +26,7 @@ struct peer_info {
     uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
     uint64_t timings;                    /* hash of the machine's timings, or 0 if none */
     uint64_t started;                    /* twill_now() on its host */
+    uint64_t threads;                    /* that share its work: job.rank_threads */
     uint64_t piece;                      /* what its threads need: job.piece */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
@@ -152,8 +153,8 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();
-    uint64_t threads = (uint64_t)context->config->number[TWILL_VARIABLE_THREADS];
-    mine->piece = threads > 1 ? threads * TWILL_THREAD_BYTES : 0;
+    mine->threads = (uint64_t)context->config->number[TWILL_VARIABLE_THREADS];
+    mine->piece = mine->threads > 1 ? mine->threads * TWILL_THREAD_BYTES : 0;
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
@@ -257,8 +258,11 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
 static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
 {
     context->job.piece = SIZE_MAX;
+    context->job.rank_threads = UINT32_MAX;
     for (int r = 0; r < context->job.oob->size; r++) {
         context->job.level[r] = job->all[r].level;
+        context->job.rank_threads =
+            (uint32_t)twill_min(context->job.rank_threads, job->all[r].threads);
         context->job.piece = (size_t)twill_min((uint64_t)context->job.piece, job->all[r].piece);
         job->heap[r] = job->all[r].heap;
     }

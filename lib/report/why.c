@@ -2,6 +2,7 @@
 /* twill_context_why() says which algorithm a call would use, and what others would cost. */
 #include "algorithms/select/explain.h"
 #include "algorithms/select/ways.h"
+#include "kernels/thread_pool.h"
 #include "kernels/training/factors.h"
 #include "lib/engine/plan.h"
 #include "lib/job/config.h"
@@ -18,6 +19,7 @@ struct question {
     struct twill_select_request request; /* for a dense layer, the reduction of its gradient */
     struct twill_dense dense;            /* the layer asked about, if rows > 0 */
     const char *world, *groups, *units, *topology, *machine; /* values in `copy`, or NULL */
+    uint64_t threads; /* of each rank, 0 for those of the job */
     char copy[TWILL_WHY_QUESTION];
 };
 
@@ -77,6 +79,18 @@ static twill_status read_size(struct twill_context *context, struct question *q,
     return TWILL_OK;
 }
 
+/* Set the number of threads of each rank. Returns TWILL_ERR_ARGUMENT for another word. */
+static twill_status read_threads(struct twill_context *context, struct question *q,
+                                 const char *word)
+{
+    char *end = NULL;
+    q->threads = strtoull(word, &end, 10);
+    return word[0] >= '0' && word[0] <= '9' && *end == '\0' && q->threads > 0 &&
+                   q->threads <= TWILL_THREADS_MOST
+               ? TWILL_OK
+               : refuse_query(context, word, "a number of threads");
+}
+
 /* Store a word of the text that twill_context_why() gets in the question. Word 0 is a collective or
  * "factors", word 1 a size. Later words are a type, NAME=VALUE (option_read()), or a flag such as
  * "mapped". Returns TWILL_ERR_ARGUMENT for another word. */
@@ -100,6 +114,8 @@ static twill_status read_query(struct twill_context *context, struct question *q
         return read_size(context, q, word);
     if (option_read(q, word))
         return TWILL_OK;
+    if (strncmp(word, "threads=", 8) == 0)
+        return read_threads(context, q, word + 8);
     if (strcmp(word, "mapped") == 0)
         r->mapped = true;
     else if (strcmp(word, "fetched") == 0)
@@ -113,10 +129,10 @@ static twill_status read_query(struct twill_context *context, struct question *q
     else if (strcmp(word, "left") == 0)
         r->order = TWILL_ORDER_LEFT;
     else if (!is_type(word, &r->type))
-        return refuse_query(
-            context, word,
-            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=UNIT=RANKS, "
-            "topology=FILE, machine=NAME, mapped, fetched, narrow, vector, ordered or left");
+        return refuse_query(context, word,
+                            "a type, world=NODESxRANKS, groups=GROUPSxNODES, units=UNIT=RANKS, "
+                            "topology=FILE, machine=NAME, threads=N, mapped, fetched, narrow, "
+                            "vector, ordered or left");
     return TWILL_OK;
 }
 
@@ -207,7 +223,9 @@ static twill_status append_line(struct twill_context *context, const char *line)
 static twill_status append_dense(struct twill_context *context, struct twill_dense *dense,
                                  const struct twill_dense_pricing *pricing)
 {
-    const struct twill_dense_rates rates = {twill_factors_time(context->machine.kernels), 1};
+    const struct twill_dense_rates rates = {.million = twill_factors_time(context->machine.kernels),
+                                            .reality = 1,
+                                            .threads = pricing->tuning->model.threads};
     if (rates.million == 0)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "why: out of memory");
     for (int updates = 0; updates < 2; updates++) {
@@ -254,6 +272,18 @@ static twill_status append_use(struct twill_context *context, const struct twill
     return append_line(context, line);
 }
 
+/* Set the threads of each rank in the model: those of the question or of the job. Measured rates of
+ * this job's threads replace the model's, unless another machine is asked about. */
+static void set_threads(const struct twill_context *context, const struct question *q,
+                        struct twill_machine_model *model)
+{
+    uint64_t threads = q->threads > 0 ? q->threads : context->job.rank_threads;
+    if (threads > 1)
+        model->threads = threads;
+    if (q->machine == NULL && q->threads == 0)
+        twill_machine_model_measure(model, twill_thread_pool_rates(context->machine.pool));
+}
+
 /* Set selection.why to the answer to a question. Returns TWILL_OK or the error. */
 static twill_status answer_query(struct twill_context *context, const char *text)
 {
@@ -270,7 +300,9 @@ static twill_status answer_query(struct twill_context *context, const char *text
     }
     if (status == TWILL_OK && q.machine != NULL)
         status = twill_tuning_create(&other, q.machine, NULL, NULL, &context->error);
-    const struct twill_tuning *tuning = other != NULL ? other : context->selection.tuning;
+    struct twill_tuning tuned = other != NULL ? *other : *context->selection.tuning;
+    set_threads(context, &q, &tuned.model);
+    const struct twill_tuning *tuning = &tuned;
     if (q.dense.rows > 0)
         q.request.mapped = world->nodes == 1; /* as for the set's memory */
     if (status == TWILL_OK)

@@ -110,6 +110,26 @@ reason_is chain "ranks wait longer for each other" broadcast 1M --world 16x4
 reason_is recursive_doubling "as cheap, but later in the list of algorithms" barrier 0 --world 1x1
 grep -q "^  dissemination  *the same schedule here as recursive_doubling$" "$scratch/out" || fail "the same schedule"
 
+# Threads of a rank: what they save, with the price of one thread; on all ranks those of the rank with fewest.
+sixteen="allreduce 64M --world 16x1 --machine theta"
+# shellcheck disable=SC2086 # a question
+expect 0 "threads: 64 a rank, up to " "$info" --why $sixteen --threads=64
+awk '/^threads:/ { good = /share a copy or a reduction: [0-9]+ us, with one [0-9]+ us$/ && $(NF - 5) + 0 < $(NF - 1) + 0 }
+    END { exit !good }' "$scratch/out" || fail "what 64 threads save"
+expect 0 "threads: 64 a rank; no copy or reduction is large enough to share" "$info" --why allreduce 8 --world 16x1 \
+    --threads=64
+gathered() # THREADS
+{
+    expect 0 "gathered" "$info" --why factors 200x77376x20 --world 16x1 --machine theta --threads="$1"
+    sed -n 's/^factors, set without an optimizer: gathered \([0-9]*\) us.*/\1/p' "$scratch/out"
+}
+[ "$(gathered 64)" -lt "$(gathered 1)" ] || fail "factors with threads"
+# shellcheck disable=SC2016 # of the job's shell
+job='TWILL_THREADS=$((RANK + FEWEST)) exec '"$info --why allreduce 64M mapped"
+expect 0 "threads: 2 a rank, up to 2 share" env FEWEST=2 "$bin/twillrun" -n 2 sh -c "$job"
+expect 0 "is chosen" env FEWEST=1 "$bin/twillrun" -n 2 sh -c "$job"
+! grep -q '^threads:' "$scratch/out" || fail "one rank has one thread"
+
 # Worlds with groups and parts of nodes.
 world_is() # HIERARCHY WORLD...
 {
@@ -225,6 +245,8 @@ TWILL_TUNE=machine=moon|--why allreduce 8 --machine moon
 "9x9" is not a dense layer's rows x columns x samples|--why factors 9x9
 "9x9x0" is not a dense layer's rows x columns x samples|--why factors 9x9x0
 "9x9x9x9" is not a dense layer's rows x columns x samples|--why factors 9x9x9x9
+"0" is not a number of threads|--why allreduce 8 threads=0
+"4x" is not a number of threads|--why allreduce 8 threads=4x
 go with --why|--world 4x1
 go with --why|--machine theta
 END

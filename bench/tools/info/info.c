@@ -19,7 +19,7 @@ static const char usage[] =
     "                  [--json | --flight-recorder PREFIX]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow]\n"
     "                  [vector] [ordered] [left] [--world WORLD] [--topology FILE]\n"
-    "                  [--machine NAME] [--model FILE]\n"
+    "                  [--machine NAME] [--model FILE] [--threads=N]\n"
     "       twill-info --why factors ROWSxCOLUMNSxSAMPLES [--world WORLD] ...\n"
     "Show the machine as twill sees it, what it chose and why; or what a running job\n"
     "does.\n"
@@ -33,7 +33,8 @@ static const char usage[] =
     "                       node, L3 cache and tile: those of this job's ranks on the\n"
     "                       first host, or N of each; or with --topology those of\n"
     "                       --ppn ranks (1) on that machine, as twillrun\n"
-    "                       --threads-per-rank N binds them\n"
+    "                       --threads-per-rank N binds them; with --why, ranks have\n"
+    "                       N that share copies and reductions\n"
     "      --gradient-threads N  where N communication threads of a gradient set run:\n"
     "                       package, NUMA node, core, PU, and the endpoint of each;\n"
     "                       one block a rank\n"
@@ -303,6 +304,9 @@ static int compose_question(struct request *request, char **words)
         }
         add_word(request, named[i][1], named[i][2]);
     }
+    char threads[24] = "";
+    snprintf(threads, sizeof(threads), "%zu", request->threads);
+    add_word(request, "threads=", request->threads > 0 ? threads : NULL);
     request->elsewhere = request->world != NULL || request->topology != NULL;
     if (request->elsewhere) {
         add_word(request, "groups=", getenv("TWILL_GROUPS"));

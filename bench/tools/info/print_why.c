@@ -51,6 +51,18 @@ static void print_choice(const struct twill_info_line *l)
            l->field[3]);
 }
 
+/* Print a line of the kind "threads", with what the threads of a rank save. */
+static void print_threads(const struct twill_info_line *l)
+{
+    char price[32], alone[32];
+    if (strcmp(l->field[2], "1") == 0)
+        printf("threads: %s a rank; no copy or reduction is large enough to share\n", l->field[1]);
+    else
+        printf("threads: %s a rank, up to %s share a copy or a reduction: %s us, with one %s us\n",
+               l->field[1], l->field[2], format_time(l->field[3], price),
+               format_time(l->field[4], alone));
+}
+
 /* Print a line of the kind "narrow", which says whether a sum of f32 in a narrower type would be
  * faster. */
 static void print_narrow(const struct twill_info_line *l)
@@ -121,6 +133,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             printf("times are of: %s\n", line.field[1]);
         else if (twill_info_is(&line, "used"))
             printf("%s\n", line.field[1]);
+        else if (twill_info_is(&line, "threads"))
+            print_threads(&line);
         else if (twill_info_is(&line, "narrow"))
             print_narrow(&line);
         else if (twill_info_is(&line, "factors"))

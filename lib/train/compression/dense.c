@@ -51,6 +51,7 @@ static twill_status measure_rates(struct twill_gradients *set,
 {
     uint64_t ns = 0, ps = 0;
     rates->reality = 1;
+    rates->threads = set->process.rank_threads;
     TWILL_TRY(NULL, time_products(set, &rates->million));
     if (set->options.factors != TWILL_FACTORS_BY_PRICE || twill_comm_size(set->parent) == 1)
         return TWILL_OK;

@@ -38,11 +38,23 @@ static void each_shape(const struct twill_world *world, const struct twill_shape
     }
 }
 
+/* Return the built-in machine at this index, after the last one Theta with 64 threads a rank, then
+ * NULL. */
+static const struct twill_machine_model *machine_at(size_t index)
+{
+    static struct twill_machine_model threaded;
+    if (twill_machine_model_at(index) != NULL || index == 0)
+        return twill_machine_model_at(index);
+    threaded = *twill_machine_model_find("theta");
+    threaded.threads = 64;
+    return twill_machine_model_at(index - 1) != NULL ? &threaded : NULL;
+}
+
 /* Return whether to skip a case. The worlds have no groups, so an oversubscribed fat tree is like
  * the whole one. */
 static bool left_out(size_t machine, size_t number)
 {
-    const struct twill_machine_model *model = twill_machine_model_at(machine);
+    const struct twill_machine_model *model = machine_at(machine);
     if (model->link[TWILL_LINK_NETWORK].gap != model->link[TWILL_LINK_GROUP].gap &&
         strncmp(model->name, "fattree", 7) == 0)
         return true;
@@ -194,7 +206,7 @@ static void compare_whole(const struct priced_shape *worlds, size_t count, unsig
     struct brute *b = calloc(1, sizeof(*b));
     const struct twill_machine_model *model;
     assert_non_null(b);
-    for (size_t m = 0; (model = twill_machine_model_at(m)) != NULL; m++)
+    for (size_t m = 0; (model = machine_at(m)) != NULL; m++)
         for (size_t i = 0; i < count * TWILL_COLLECTIVE_COUNT; i++) {
             enum twill_collective collective = (enum twill_collective)(i % TWILL_COLLECTIVE_COUNT);
             const struct priced_shape *shape = &worlds[i / TWILL_COLLECTIVE_COUNT];
