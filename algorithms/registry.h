@@ -30,6 +30,7 @@
     X(hierarchical_bruck)                                                                          \
     X(hierarchical_recursive_doubling)                                                             \
     X(hierarchical_tree)                                                                           \
+    X(hierarchical_pairwise)                                                                       \
     X(hierarchical_circulant)                                                                      \
     X(levels)
 

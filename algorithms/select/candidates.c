@@ -136,11 +136,11 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
 }
 
 /* Set the least and the most bytes for which a candidate can be used in requests like `like`. They
- * depend on its protocol. SIZE_MAX means no limit. */
+ * depend on its algorithm and protocol. SIZE_MAX means no limit. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
-    c->most = SIZE_MAX;
+    c->most = c->algorithm->packs ? TWILL_PACKED_BYTES : SIZE_MAX;
     if (c->algorithm->protocols == 0 || like->collective == TWILL_BARRIER)
         return;
     if (c->shape.protocol == TWILL_PROTOCOL_IMM)

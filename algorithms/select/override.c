@@ -7,7 +7,7 @@
 
 enum {
     SLIP = 5,  /* edit distance from which on a name is no misspelling of another */
-    SHOWN = 32 /* letters of an entry in a message, so that all names fit */
+    SHOWN = 16 /* letters of an entry in a message, so that all names fit */
 };
 
 /* A part of a text that another owns, without a 0 at its end. */
@@ -83,7 +83,7 @@ static twill_status refuse_override(struct twill_error *error,
                                     const struct twill_override *override, const char *file,
                                     int line, const char *format, ...)
 {
-    char text[480];
+    char text[500];
     va_list list;
     va_start(list, format);
     twill_print_list(text, sizeof(text), format, list);
@@ -99,7 +99,7 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
 {
-    char names[400] = "";
+    char names[430] = "";
     const char *nearest = nearest_name(text.at, text.length, name, count);
     const int length = (int)twill_min(text.length, SHOWN);
     for (unsigned i = 0; i < count; i++)

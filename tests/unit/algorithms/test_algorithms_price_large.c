@@ -262,7 +262,7 @@ static void check_priced(const struct twill_world *world, const struct twill_alg
     twill_pricing_destroy(pricing);
 }
 
-/* Every algorithm has a price wherever it applies, for else it is never chosen. */
+/* Every algorithm has a price wherever it applies. Without one it would never be chosen. */
 TWILL_TEST(test_all_priced)
 {
     static const struct priced_shape worlds[] = {{1, 1024}, {3, 3},    {48, 32},   {48, 64},
