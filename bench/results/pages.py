@@ -492,7 +492,7 @@ VERDICTS = {
     "epochs": "The counts agree.", "sweep": "The time falls with the batch.", "averages": "They differ, as published.", "pipeline": "Parts equal one rank; no speed-up is claimed.",
     "hybrid": "Parts equal one rank; no speed-up is claimed.", "loader": "Prefetching removes the waiting.", "nt3": "Phases and sizes agree; the data are made.",
     "memory": "There is no KNL here: [emulated](knl.md).", "energy": "There are no counters here.", "nodes": "Shown.", "placement": "Shown.",
-    "oversubscribed": "The choice flips.",
+    "oversubscribed": "At 4:1 the choice of 64 KiB changes.",
     "messages": "Another network.", "aries": "See [Theta](theta.md).",
 }  # fmt: skip
 
