@@ -14,9 +14,10 @@
  *   communicator and its requests may be used by one thread at a time, except in team calls. A call
  *   that breaks this rule, or uses an object after its end, returns ::TWILL_ERR_ARGUMENT. (An ended
  *   request is recognised until 2048 more have ended in its context.)
- * - twill starts threads only if asked to, by TWILL_PROGRESS, TWILL_THREADS or options.threads. It
- *   installs no signal handler and never calls exit() or abort(). It prints only warnings, and with
- *   TWILL_LOG=none nothing at all.
+ * - twill starts threads only if asked to, by TWILL_PROGRESS, TWILL_THREADS, options.threads or a
+ *   launcher that binds the rank to several cores. A rank that is not bound has none unless a
+ *   variable asks. twill installs no signal handler and never calls exit() or abort(). It prints
+ * only warnings, and with TWILL_LOG=none nothing at all.
  * - All ranks of a communicator make the same collective calls in the same order, with the same
  *   count, type, operation and root. If they differ, the call fails on all ranks with
  *   ::TWILL_ERR_MISMATCH, and no rank hangs. A rank that only contributes data may return before
