@@ -17,7 +17,7 @@
  * - twill starts threads only if asked to, by TWILL_PROGRESS, TWILL_THREADS, options.threads or a
  *   launcher that binds the rank to several cores. A rank that is not bound has none unless a
  *   variable asks. twill installs no signal handler and never calls exit() or abort(). It prints
- * only warnings, and with TWILL_LOG=none nothing at all.
+ *   only warnings, and with TWILL_LOG=none nothing at all.
  * - All ranks of a communicator make the same collective calls in the same order, with the same
  *   count, type, operation and root. If they differ, the call fails on all ranks with
  *   ::TWILL_ERR_MISMATCH, and no rank hangs. A rank that only contributes data may return before
