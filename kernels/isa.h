@@ -5,7 +5,6 @@
 #define TWILL_ISA_H
 
 #include "kernels/kernels.h"
-#include "kernels/thread_pool.h"
 #include "lib/base/lists.h"
 
 #include <string.h>

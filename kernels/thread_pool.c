@@ -51,7 +51,7 @@ struct twill_thread_pool {
     unsigned size, cpu_count;
     uint16_t *position; /* [cpu_count], or NULL */
     bool shared;
-    enum twill_team team;
+    enum twill_pool_team team;
     pid_t process; /* the one that has the threads */
     size_t thread_bytes, pays_from;
     struct twill_thread_rates rates;
@@ -227,6 +227,16 @@ static void run_openmp(unsigned parts, twill_part_fn run, void *job)
 }
 #endif
 
+bool twill_has_openmp(unsigned threads)
+{
+#if defined(_OPENMP)
+    return omp_get_max_threads() >= (int)threads && !omp_in_parallel();
+#else
+    (void)threads;
+    return false;
+#endif
+}
+
 bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
 {
     if (pool == NULL || parts < 2 ||
@@ -268,7 +278,7 @@ unsigned twill_thread_pool_size(const struct twill_thread_pool *pool)
     return pool != NULL ? pool->size : 1;
 }
 
-void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_team team,
+void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_pool_team team,
                            const struct twill_thread_rates *rates)
 {
     if (pool == NULL)

@@ -17,6 +17,7 @@
 
 /* A pool, which a context owns. Its functions take NULL for a rank with one thread. */
 struct twill_thread_pool;
+struct twill_kernels;
 
 /* What a pool is made from, a variable of the caller. */
 struct twill_thread_pool_options {
@@ -56,14 +57,23 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
 bool twill_pool_sleeps(const struct twill_thread_pool *pool);
 
 /* The threads that do the work of a pool. */
-enum twill_team {
+enum twill_pool_team {
     TWILL_TEAM_OWN,   /* those of the pool */
     TWILL_TEAM_OPENMP /* the OpenMP runtime's. Without OpenMP, the pool's */
 };
 /* Choose threads, and numbers of threads by a table of rates, which is copied. An empty table means
  * one thread for each TWILL_THREAD_BYTES. To be called before other threads use the pool. */
-void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_team team,
+void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_pool_team team,
                            const struct twill_thread_rates *rates);
+/* Measure *rates for 1, 2, 4 ... threads and all of them, in a few ms, and which threads start in
+ * less time, *team. With `prefers_openmp` that is OpenMP's team if there is one, for a program
+ * whose own OpenMP threads keep the cores busy. No other thread may use the pool. Returns true if
+ * no thread has lost its core meanwhile, so that the figures can be kept. */
+bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twill_kernels *kernels,
+                               bool prefers_openmp, struct twill_thread_rates *rates,
+                               enum twill_pool_team *team);
+/* Return whether an OpenMP runtime lends `threads` threads. */
+bool twill_has_openmp(unsigned threads);
 /* Return the table in use, which is empty without a pool. */
 const struct twill_thread_rates *twill_thread_pool_rates(const struct twill_thread_pool *pool);
 

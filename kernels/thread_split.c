@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Splits large reductions and copies over the threads of a pool. */
 #include "kernels/isa.h"
+#include "kernels/thread_pool.h"
 
 /* Work on `count` elements whose ranges begin at multiples of `line`, on the stack of its caller.
  */

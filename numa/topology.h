@@ -141,6 +141,20 @@ twill_status twill_topology_bind_each(const struct twill_topology *topology, uns
  * number of cores, or 0 with pu[] unchanged if there are none or memory runs out. */
 unsigned twill_topology_threads(const struct twill_topology *topology,
                                 const struct twill_cpus *cpus, unsigned threads, int *pu);
+/* Get in *share the PUs that rank `me` may take for threads of its own, out of the n ranks of this
+ * host, whose PUs are ranks[n]. No other rank gets any of them. Cores on which several ranks may
+ * run are dealt to them in equal, consecutive parts in the order of ranks. Cores that are too few
+ * for that stay without threads. Returns the number of cores, 0 if there are none or memory runs
+ * out. */
+unsigned twill_topology_share(const struct twill_topology *topology, const struct twill_cpus *ranks,
+                              unsigned n, unsigned me, struct twill_cpus *share);
+/* Set position[cpu], for each PU by Linux's number, to the first t for which pu[t] is on the same
+ * core, out of pu[threads], or to UINT16_MAX if there is none. */
+void twill_topology_positions(const struct twill_topology *topology, const int *pu,
+                              unsigned threads, uint16_t position[TWILL_CPUS_MOST]);
+/* Return whether the calling thread is bound: it may run on fewer PUs of this machine than the
+ * process's cgroup allows. */
+bool twill_topology_is_bound(const struct twill_topology *topology);
 /* Print the PUs, by Linux's number, that twill_topology_bind() gives local rank l of n ranks with
  * TWILL_BOUND_TO_CORES. The list is such as "0-3,64-67". Returns TWILL_ERR_ARGUMENT if it does not
  * fit into `bytes`, or l is not below n. */

@@ -64,8 +64,9 @@ enum twill_variable_agreement {
     X(AGREE, USER, "TWILL_AGREE", TWILL_CHOICE, "off", 0, 0, "off|every", SAME,                    \
       "every: blocking reductions are complete on all ranks that survive, or on none, at the "     \
       "price of an agreement each")                                                                \
-    X(THREADS, USER, "TWILL_THREADS", TWILL_NUMBER, "1", 1, 1024, NULL, ANY,                       \
-      "OpenMP threads a rank may use for large reductions")                                        \
+    X(THREADS, USER, "TWILL_THREADS", TWILL_TEXT, "", 0, 0, NULL, ANY,                             \
+      "Threads of a rank that share large copies and reductions: a number, auto (one for each of " \
+      "its cores), or empty (auto if a launcher binds the rank to several cores, else 1)")         \
     X(PROGRESS, USER, "TWILL_PROGRESS", TWILL_TEXT, "none", 0, 0, NULL, ANY,                       \
       "Where requests make progress: only inside calls (none), also in a thread (thread, "         \
       "thread:CORE), or in a thread once a millisecond (late)")                                    \
@@ -126,6 +127,8 @@ enum twill_variable_agreement {
     X(SPREAD, EXPERT, "spread", TWILL_CHOICE, "auto", 0, 0, "off|auto", ANY,                       \
       "At the start of a large call, spread ranks that share cores evenly over them (auto), or "   \
       "leave them to the kernel (off)")                                                            \
+    X(THREAD_BYTES, EXPERT, "thread_bytes", TWILL_BYTES, "0", 0, 1u << 30, NULL, SAME,             \
+      "Least bytes written by each of the threads that share work; 0: by measured figures")        \
     X(ISA, EXPERT, "isa", TWILL_TEXT, "auto", 0, 0, NULL, ANY,                                     \
       "Kernels: auto, scalar, avx2, avx512f")                                                      \
     X(REACH, EXPERT, "reach", TWILL_CHOICE, "auto", 0, 0, "auto|none|cma|xpmem", SAME,             \

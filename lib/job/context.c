@@ -12,6 +12,7 @@
 #include "lib/job/job_internal.h"
 #include "lib/job/log.h"
 #include "lib/job/operation.h"
+#include "lib/job/rank_threads.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -274,9 +275,8 @@ static void note_job(struct twill_context *context)
     const struct twill_oob *oob = context->job.oob;
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,
                        oob->address_why);
-    twill_context_note(context, "kernels: %s, at most %lld thread%s", context->machine.kernels->isa,
-                       (long long)context->config->number[TWILL_VARIABLE_THREADS],
-                       TWILL_PLURAL(context->config->number[TWILL_VARIABLE_THREADS]));
+    twill_context_note(context, "kernels: %s", context->machine.kernels->isa);
+    twill_threads_note(context);
     twill_context_note(context, "progress: %s", context->progress.how);
     note_policy(context, "for twill_alloc", context->memory->user_policy.why);
     note_policy(context, "of the library", context->memory->library_policy.why);
@@ -305,6 +305,7 @@ static twill_status create_context(struct twill_context *context,
                          ? twill_config_copy(context->config, source->like->config, error)
                          : twill_config_load(context->config, source->settings, error));
     TWILL_TRY(error, configure_progress(context));
+    TWILL_TRY(error, twill_context_configure_threads(context));
     TWILL_TRY(error, twill_log_open(context));
     TWILL_TRY(error,
               twill_kernels_select(&context->machine.kernels,
@@ -318,7 +319,6 @@ static twill_status create_context(struct twill_context *context,
                                           context->config->text[TWILL_VARIABLE_HEAP], error));
     TWILL_TRY(error, twill_context_open_bootstrap(context, source));
     TWILL_TRY(error, twill_context_open_job(context));
-    TWILL_TRY(error, twill_context_open_threads(context));
     TWILL_TRY(error, twill_levels_open(context, context->job.level));
     TWILL_TRY(error, twill_context_conclude_detector(context));
     note_machine(context);
@@ -339,6 +339,7 @@ struct whole_context {
     struct twill_config config;
     struct twill_context_memory memory;
     struct twill_operations operations;
+    struct twill_context_threads threads;
 };
 
 twill_status twill_context_create_by(struct twill_context **context,
@@ -351,6 +352,7 @@ twill_status twill_context_create_by(struct twill_context **context,
     whole->context.config = &whole->config;
     whole->context.memory = &whole->memory;
     whole->context.operations = &whole->operations;
+    whole->context.machine.threads = &whole->threads;
     (*context)->live = TWILL_CONTEXT_LIVE;
     (*context)->comms.observer = source->observer != NULL || source->like == NULL
                                      ? source->observer
@@ -437,6 +439,7 @@ void twill_context_destroy(twill_context *context)
         if (context->transports.common[t] != NULL)
             context->transports.common[t]->close(context->transports.common[t]);
     twill_thread_pool_close(context->machine.pool);
+    free(context->machine.threads->cpus);
     struct twill_shm_region *region = context->memory->heap.region;
     if (context->memory->user != NULL)
         twill_heap_destroy(&context->memory->heap);

@@ -20,6 +20,7 @@ struct twill_comm;            /* lib/comm/comm.h */
 struct twill_comm_observer;   /* lib/comm/comm.h */
 struct twill_config;          /* lib/job/config.h */
 struct twill_context_memory;  /* lib/job/heap.h */
+struct twill_context_threads; /* lib/job/rank_threads.h */
 struct twill_context_staging; /* lib/engine/staging.c */
 struct twill_cpus;
 struct twill_departed_comms; /* lib/comm/agree.c */
@@ -98,6 +99,7 @@ struct twill_context_machine {
     struct twill_topology *topology;
     const struct twill_kernels *kernels;
     struct twill_thread_pool *pool; /* threads that share the work of kernels, NULL if one */
+    struct twill_context_threads *threads;
     struct twill_device *device; /* NULL if built without TWILL_WITH_CUDA or no driver was found */
 };
 

@@ -5,10 +5,10 @@
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
 #include "fabric/host/host_identity.h"
-#include "kernels/thread_pool.h"
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
+#include "lib/job/rank_threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,11 +23,10 @@ struct peer_info {
     struct twill_host host;
     struct twill_cpus where; /* CPUs that the rank may run on */
     struct twill_memory_claims memory;
-    uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
-    uint64_t timings;                    /* hash of the machine's timings, or 0 if none */
-    uint64_t started;                    /* twill_now() on its host */
-    uint64_t threads;                    /* that share its work: job.rank_threads */
-    uint64_t piece;                      /* what its threads need: job.piece */
+    uint64_t tuning;  /* hash of the contents of TWILL_TUNING */
+    uint64_t timings; /* hash of the machine's timings, or 0 if none */
+    uint64_t started; /* twill_now() on its host */
+    struct twill_threads_info threads;
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
@@ -153,8 +152,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();
-    mine->threads = (uint64_t)context->config->number[TWILL_VARIABLE_THREADS];
-    mine->piece = mine->threads > 1 ? mine->threads * TWILL_THREAD_BYTES : 0;
+    twill_threads_describe(context, &mine->threads);
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
@@ -224,9 +222,11 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
 /* State of twill_context_open_job(), its local variable. It has the facts that the ranks exchange,
  * and the heap opened by them. */
 struct job_opening {
-    struct peer_info own, *all;   /* [size] */
-    struct twill_heap_info *heap; /* [size] */
+    struct peer_info own, *all;       /* [size] */
+    struct twill_heap_info *heap;     /* [size] */
+    struct twill_threads_info *asked; /* [size] */
     struct twill_heap_opening opening;
+    struct twill_threads_opening threads;
 };
 
 /* Begin to open the job. Add to the batch this rank's facts (job->own), and the first parts of the
@@ -239,6 +239,7 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     describe_rank(context, &job->own);
     job->all = calloc(size, sizeof(*job->all));
     job->heap = calloc(size, sizeof(*job->heap));
+    job->asked = calloc(size, sizeof(*job->asked));
     context->job.level = calloc(size, sizeof(*context->job.level));
     context->job.label = calloc(size, sizeof(*context->job.label));
     twill_oob_batch_add(batch, &job->own, job->all, sizeof(job->own));
@@ -246,7 +247,7 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
     twill_status detects = offer_detector(context, batch);
     TWILL_TRY(&context->error, heap);
     TWILL_TRY(&context->error, detects);
-    if (job->all == NULL || job->heap == NULL || context->job.label == NULL ||
+    if (job->all == NULL || job->heap == NULL || job->asked == NULL || context->job.label == NULL ||
         context->job.level == NULL)
         return TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     return TWILL_OK;
@@ -257,14 +258,10 @@ static twill_status offer_job(struct twill_context *context, struct job_opening 
  * result, even an error, unless one is out of memory. */
 static twill_status compare_ranks(struct twill_context *context, struct job_opening *job)
 {
-    context->job.piece = SIZE_MAX;
-    context->job.rank_threads = UINT32_MAX;
     for (int r = 0; r < context->job.oob->size; r++) {
         context->job.level[r] = job->all[r].level;
-        context->job.rank_threads =
-            (uint32_t)twill_min(context->job.rank_threads, job->all[r].threads);
-        context->job.piece = (size_t)twill_min((uint64_t)context->job.piece, job->all[r].piece);
         job->heap[r] = job->all[r].heap;
+        job->asked[r] = job->all[r].threads;
     }
     TWILL_TRY(&context->error, check_agreement(context, job->all));
     context->job.id = twill_host_hash(&job->all[0].host, job->all[0].started);
@@ -280,9 +277,11 @@ static twill_status attach_job(struct twill_context *context, struct job_opening
                                struct twill_oob_batch *batch)
 {
     twill_status counts = count_threads(context, job->all);
+    twill_status threads = twill_threads_offer(context, &job->threads, job->asked, batch);
     twill_status heap = twill_heap_attach(context, &job->opening, job->heap, batch);
     twill_status connects = connect_detector(context, batch);
     TWILL_TRY(&context->error, counts);
+    TWILL_TRY(&context->error, threads);
     TWILL_TRY(&context->error, heap);
     return connects;
 }
@@ -294,6 +293,7 @@ static twill_status conclude_job(struct twill_context *context, struct job_openi
 {
     uint32_t expected = context->job.world.nodes;
     TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
+    twill_threads_conclude(context, &job->threads);
     if (context->job.world.nodes == expected)
         return TWILL_OK;
     return reopen_detector(context);
@@ -313,7 +313,9 @@ twill_status twill_context_open_job(struct twill_context *context)
     if (status == TWILL_OK)
         status = conclude_job(context, &job);
     twill_heap_opening_end(&job.opening);
+    twill_threads_opening_end(&job.threads);
     free(job.all);
     free(job.heap);
+    free(job.asked);
     return status;
 }

@@ -24,10 +24,6 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
  * two exchanges, or four if ranks of a host share no memory. Returns TWILL_OK or the error. */
 twill_status twill_context_open_job(struct twill_context *context);
 
-/* lib/job/rank_threads.c. Make machine.pool, the threads of TWILL_THREADS. Returns TWILL_OK or the
- * error. */
-twill_status twill_context_open_threads(struct twill_context *context);
-
 /* Load the CUDA driver, and add a line to twill_context_describe(). Without a driver,
  * machine.device stays NULL, with a warning if TWILL_TUNE=cuda_library names one. In a library
  * without TWILL_WITH_CUDA, do nothing, or return TWILL_ERR_CONFIG if that variable names one. */

@@ -8,6 +8,7 @@
 #include "lib/base/times.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"
+#include "lib/job/rank_threads.h"
 #include "lib/wait/wait.h"
 #include "numa/topology.h"
 
@@ -142,6 +143,20 @@ static void *progress_main(void *argument)
     return NULL;
 }
 
+/* Return a CPU of this rank for helper thread `index` of `count` on a core that the threads of its
+ * kernels leave free, or -1 if there are fewer. */
+static int beside_pool(const struct twill_context *context, unsigned count, unsigned index)
+{
+    struct twill_cpus rest = context->job.host_cpus[context->job.host_rank];
+    int cpus[TWILL_CPUS_MOST];
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(rest.word); w++)
+        rest.word[w] &= ~context->machine.threads->cpus->word[w];
+    if (count > TWILL_CPUS_MOST ||
+        twill_topology_threads(context->machine.topology, &rest, count, cpus) < count)
+        return -1;
+    return cpus[index];
+}
+
 int twill_thread_choose_cpu(const struct twill_context *context, unsigned count, unsigned index,
                             bool *own)
 {
@@ -149,8 +164,13 @@ int twill_thread_choose_cpu(const struct twill_context *context, unsigned count,
     if (context->job.host_cpus == NULL || context->job.host_ranks == 0 ||
         !twill_topology_machine(topology)->is_this_machine)
         return -1;
-    return twill_topology_helper(topology, context->job.host_cpus, context->job.host_ranks,
-                                 context->job.host_rank, count, index, own);
+    unsigned me = context->job.host_rank, ranks = context->job.host_ranks;
+    int cpu = twill_topology_helper(topology, context->job.host_cpus, ranks, me, count, index, own);
+    if (cpu >= 0 && *own && context->machine.threads->cpus != NULL) {
+        int free_cpu = beside_pool(context, count, index);
+        return free_cpu >= 0 ? free_cpu : cpu;
+    }
+    return cpu;
 }
 
 /* Count a kick, and wake the progress thread if it sleeps. */

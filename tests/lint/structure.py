@@ -28,7 +28,7 @@ RESTS = {
     "lib/mpi/mpi_init.c": "a collective of the MPI, before twill is there",
     "lib/mpi/mpi_progress.c": "requests of the MPI, which only its calls advance",
 }
-BELOW = ("lib/base/", "lib/job/", "lib/engine/", "lib/wait/", "fabric/")
+BELOW = ("kernels/", "lib/base/", "lib/job/", "lib/engine/", "lib/wait/", "fabric/")
 TIMES = "lib/base/times.h"
 PROGRAMS = ("tests/", "bench/", "examples/", "fabric/launcher/preflight/")
 TIME_CONSTANT = (r"#\s*define\s+\w*_(NS|US|MS|S|SECONDS)\s+[^\n]*[0-9]|UINT64_C\([1-9][0-9]*00000\)|\b[1-9][0-9]*0{6,}u?ll\b"

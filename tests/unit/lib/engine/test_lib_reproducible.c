@@ -124,14 +124,15 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_context *context;
     twill_comm *comm;
     struct test_buffers buffers = {.src = NULL};
-    bool good = twill_test_join(
-                    &context, &comm, bootstrap, s->nodes,
-                    twill_test_text("TWILL_ALGORITHM=%s", s->algorithm),
-                    twill_test_text("TWILL_TUNE=segment=%s,segment_net=%s", s->segment, s->segment),
-                    twill_test_text("TWILL_THREADS=%s", s->threads),
-                    twill_test_text("TWILL_REPRODUCIBLE=%s", s->reproducible), TWILL_TEST_PATIENT,
-                    "TWILL_LOG=none") &&
-                test_buffers_get(&buffers, context, REPRODUCIBLE_COUNT * MOST_ELEMENT, 0, s->heap);
+    bool good =
+        twill_test_join(&context, &comm, bootstrap, s->nodes,
+                        twill_test_text("TWILL_ALGORITHM=%s", s->algorithm),
+                        twill_test_text("TWILL_TUNE=thread_bytes=16K,segment=%s,segment_net=%s",
+                                        s->segment, s->segment),
+                        twill_test_text("TWILL_THREADS=%s", s->threads),
+                        twill_test_text("TWILL_REPRODUCIBLE=%s", s->reproducible),
+                        TWILL_TEST_PATIENT, "TWILL_LOG=none") &&
+        test_buffers_get(&buffers, context, REPRODUCIBLE_COUNT * MOST_ELEMENT, 0, s->heap);
     unsigned char *const memory[2] = {buffers.src, buffers.dst};
     for (size_t t = 0; good && t < TWILL_ARRAY_LENGTH(types); t++)
         good = try_type(s, comm, memory, t, TWILL_SUM) && try_type(s, comm, memory, t, TWILL_AVG);
