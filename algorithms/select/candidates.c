@@ -70,6 +70,15 @@ static void add_point(struct twill_candidate *c, size_t bytes, uint64_t picoseco
     c->point[c->points++] = (struct twill_curve_point){.bytes = bytes, .picoseconds = picoseconds};
 }
 
+/* Return the price of a message of `bytes` bytes with its toll, or TWILL_PRICE_NEVER. */
+static uint64_t price_with_toll(struct twill_pricing *pricing,
+                                const struct twill_machine_model *model, size_t bytes,
+                                struct twill_element_kind elements)
+{
+    uint64_t price = twill_pricing_at(pricing, model, bytes, elements);
+    return price == TWILL_PRICE_NEVER ? price : price + twill_pricing_toll(pricing, model, bytes);
+}
+
 uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_machine_model *model,
                             const struct twill_select_request *like, size_t bytes, uint64_t most)
 {
@@ -82,7 +91,7 @@ uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_ma
         low++;
     twill_pricing_limit(pricing, most);
     for (unsigned i = 0; i < (sized ? 2 : 1); i++) {
-        uint64_t price = twill_pricing_at(pricing, model, steps_at[low + i], elements);
+        uint64_t price = price_with_toll(pricing, model, steps_at[low + i], elements);
         add_point(&near, steps_at[low + i], price);
         above = above && price > most;
     }
@@ -92,7 +101,7 @@ uint64_t twill_pricing_cost(struct twill_pricing *pricing, const struct twill_ma
     for (unsigned i = 0; i < near.points; i++)
         if (near.point[i].picoseconds == TWILL_PRICE_NEVER)
             near.point[i].picoseconds =
-                twill_pricing_at(pricing, model, near.point[i].bytes, elements);
+                price_with_toll(pricing, model, near.point[i].bytes, elements);
     compute_rates(&near);
     return twill_candidate_cost(&near, bytes);
 }
@@ -293,11 +302,11 @@ static twill_status compute_prices(struct priced *priced, const struct gathering
     priced->fingerprint = twill_pricing_fingerprint(pricing);
     bool needed = !candidate_is_known(g, priced);
     for (unsigned i = SMALL_STEP; needed && sized && i <= LARGE_STEP; i += LARGE_STEP - SMALL_STEP)
-        priced->price[i] = twill_pricing_at(pricing, model, steps_at[i], elements);
+        priced->price[i] = price_with_toll(pricing, model, steps_at[i], elements);
     needed = needed && !is_beaten(g, c->algorithm, &c->shape, priced);
     for (unsigned i = 0; needed && i < count_steps(c, g->like->collective); i++)
         if (!sized || (i != SMALL_STEP && i != LARGE_STEP))
-            priced->price[i] = twill_pricing_at(pricing, model, steps_at[i], elements);
+            priced->price[i] = price_with_toll(pricing, model, steps_at[i], elements);
     twill_pricing_destroy(pricing);
     return TWILL_OK;
 }

@@ -186,7 +186,7 @@ static int by_cost(const void *left, const void *right)
  * put_candidates(). */
 struct cheapest {
     const struct twill_candidate *candidate;
-    uint64_t cost; /* picoseconds */
+    uint64_t price, cost; /* picoseconds, the cost with the toll of the links between groups */
     struct twill_price_terms terms;
 };
 
@@ -208,13 +208,17 @@ static twill_status find_terms(struct twill_price_terms *terms, const struct exp
 
 /* Say in text[bytes] why a candidate of this cost is dearer than the cheapest one. */
 static twill_status say_dearer(char *text, size_t bytes, const struct explanation *e,
-                               const struct twill_candidate *c, uint64_t cost,
+                               const struct twill_candidate *c, uint64_t price, uint64_t cost,
                                const struct cheapest *best)
 {
     struct twill_price_terms terms;
     if (c->measured > 0 || best->candidate->measured > 0) {
         snprintf(text, bytes, "dearer, as %s was measured",
                  c->measured > 0 ? "it" : "the cheapest one");
+        return TWILL_OK;
+    }
+    if (price <= best->price && e->world->unit[TWILL_LEVEL_GROUP] != NULL) {
+        snprintf(text, bytes, "more bytes cross the links between groups");
         return TWILL_OK;
     }
     TWILL_TRY(e->error, find_terms(&terms, e, c));
@@ -233,10 +237,11 @@ static twill_status put_ranked(struct explanation *e, const struct ranked *ranke
         uint64_t price;
         TWILL_TRY(e->error, price_candidate(&price, e, c));
         if (i > 0)
-            TWILL_TRY(e->error, say_dearer(why, sizeof(why), e, c, ranked[i].cost, &best));
+            TWILL_TRY(e->error, say_dearer(why, sizeof(why), e, c, price, ranked[i].cost, &best));
         else
             TWILL_TRY(e->error, find_terms(&best.terms, e, c));
         best.candidate = i > 0 ? best.candidate : c;
+        best.price = i > 0 ? best.price : price;
         best.cost = ranked[0].cost;
         print_why(&e->text, "candidate\t%s\t%llu\t%llu\t%zu\t%s\n",
                   variant_name(c->algorithm, &c->shape, name), (unsigned long long)price,

@@ -615,6 +615,14 @@ uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_mo
     return entry_price(p) + p->one + twill_rate_time(p->more * 1024 / segment, bytes - segment);
 }
 
+uint64_t twill_pricing_toll(const struct twill_pricing *pricing,
+                            const struct twill_machine_model *model, size_t bytes)
+{
+    const struct twill_link_cost *cost = &model->link[TWILL_LINK_GROUP];
+    uint64_t rate = cost->port > 0 ? cost->port : cost->gap;
+    return twill_rate_time(rate, bytes) / 1024 * pricing->leaving;
+}
+
 void twill_pricing_limit(struct twill_pricing *p, uint64_t most)
 {
     p->call.most = most;

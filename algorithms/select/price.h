@@ -55,6 +55,10 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
  * Returns TWILL_PRICE_NEVER if it exceeds the limit of the pricing or the schedules never end. */
 uint64_t twill_pricing_at(struct twill_pricing *pricing, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements);
+/* Return the picoseconds for which a message of `bytes` bytes keeps the links between groups busy,
+ * 0 without groups. Other jobs use these links as well and wait that long. */
+uint64_t twill_pricing_toll(const struct twill_pricing *pricing,
+                            const struct twill_machine_model *model, size_t bytes);
 /* Let twill_pricing_at() return TWILL_PRICE_NEVER if it finds out early that the price is above
  * `most` picoseconds. A new pricing has the limit TWILL_PRICE_NEVER, which is none. */
 void twill_pricing_limit(struct twill_pricing *pricing, uint64_t most);

@@ -145,6 +145,8 @@ struct twill_pricing {
     const struct twill_world *world; /* for which schedules are emitted */
     struct twill_world own;          /* the world of a sample */
     enum twill_price_unit unit;
+    uint64_t
+        leaving; /* bytes that leave a group, divided by its nodes, in 1024ths of the message */
     struct twill_price_scale scale; /* with TWILL_PRICE_SCALED, which simulates no steps itself */
     struct twill_price_facts facts;
     struct twill_price_call call;

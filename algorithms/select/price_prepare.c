@@ -573,6 +573,30 @@ static twill_status try_all(struct twill_pricing *p, const struct twill_price_qu
     return status;
 }
 
+/* Set p->leaving for an algorithm that divides the message into `blocks` blocks. The first, the
+ * middle and the last group are looked at, and the middle one represents all others. */
+static twill_status find_leaving_groups(struct twill_pricing *p, const struct twill_price_query *q,
+                                        uint32_t blocks)
+{
+    const struct twill_world *w = p->world;
+    const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
+    uint32_t groups = group != NULL, seen = 0;
+    uint64_t sum = 0;
+    for (uint32_t at = 1; at < w->size && group != NULL; at++)
+        groups += group[w->order[at]] != group[w->order[at - 1]];
+    for (uint32_t from = 0, to; from < w->size && groups > 1; from = to + 1, seen++) {
+        uint64_t sent = 0;
+        for (to = from; to + 1 < w->size && group[w->order[to + 1]] == group[w->order[from]]; to++)
+            ;
+        if (seen > 0 && seen != groups / 2 && seen + 1 < groups)
+            continue;
+        TWILL_TRY(q->error, group_crossing(&sent, w, q, from, to));
+        sum += sent * (seen > 0 && seen == groups / 2 && seen + 1 < groups ? groups - 2 : 1);
+    }
+    p->leaving = sum * 1024 / blocks / w->nodes;
+    return TWILL_OK;
+}
+
 twill_status twill_pricing_create(struct twill_pricing **pricing,
                                   const struct twill_algorithm *algorithm,
                                   const struct twill_world *world, const struct twill_shape *shape,
@@ -584,6 +608,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
     /* Only one is checked, because schedules are checked again before they are executed. */
     TWILL_TRY(error, twill_schedule_emit(&root, algorithm, world, shape->root, shape, error));
     bool is_long = root.count > steps;
+    uint32_t blocks = root.blocks;
     twill_schedule_destroy(&root);
     struct twill_pricing *p = calloc(1, sizeof(*p));
     twill_status status = TWILL_ERR_MEMORY;
@@ -592,6 +617,8 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
         p->facts.ranks = world->size;
         p->call.most = TWILL_PRICE_NEVER;
         status = try_all(p, &query, steps, is_long);
+        if (status == TWILL_OK)
+            status = find_leaving_groups(p, &query, blocks);
     }
     if (status == TWILL_OK) {
         *pricing = p;

@@ -25,19 +25,38 @@ static uint32_t halve(uint32_t units)
     return half + (!is_power(units) && is_power(half) && half + 1 < units);
 }
 
-/* Return the number of units that samples leave out, and set *unit to the unit of each rank. Units
- * are groups if there are enough, so that their links to others remain. Otherwise they are nodes,
- * or ranks if there is one node. */
-static uint32_t units_of(const uint32_t **unit, const struct twill_world *world)
+/* Return the number of groups of nodes, or 0 if there are none. */
+static uint32_t count_groups(const struct twill_world *world)
 {
     const uint32_t *group = world->unit[TWILL_LEVEL_GROUP];
     uint32_t groups = 0;
     for (uint32_t r = 0; r < world->size && group != NULL; r++)
         groups = group[r] >= groups ? group[r] + 1 : groups;
+    return groups;
+}
+
+/* Return the number of units that samples leave out, and set *unit to the unit of each rank. Units
+ * are groups if there are enough, so that their links to others remain. Otherwise they are nodes,
+ * or ranks if there is one node. */
+static uint32_t units_of(const uint32_t **unit, const struct twill_world *world)
+{
+    uint32_t groups = count_groups(world);
     bool grouped = groups >= 2 * SAMPLE_LEAST &&
                    world->size / groups * 2 * SAMPLE_LEAST <= SAMPLE_GROUPED_RANKS;
-    *unit = grouped ? group : world->nodes > 1 ? world->node : world->by_rank;
+    *unit = grouped            ? world->unit[TWILL_LEVEL_GROUP]
+            : world->nodes > 1 ? world->node
+                               : world->by_rank;
     return grouped ? groups : world->nodes > 1 ? world->nodes : world->size;
+}
+
+/* Return whether a sample of `units` of the `all` units of a world has unit number `unit`. They are
+ * evenly spaced, in pairs of neighbours if otherwise each group would have one node. */
+static bool sample_has(uint32_t unit, uint64_t units, uint64_t all, bool pairs)
+{
+    uint32_t each = pairs ? 2 : 1, first = unit / each;
+    units /= each;
+    all /= each;
+    return first == 0 || first * units / all != (first - 1) * units / all;
 }
 
 /* Create *small of `units` evenly spaced units of the world, which are those of units_of(). It has
@@ -49,12 +68,12 @@ static twill_status shrink(struct twill_world *small, const struct twill_world *
     twill_status status = TWILL_ERR_MEMORY;
     const uint32_t *unit;
     uint64_t all = units_of(&unit, world);
+    bool pairs =
+        unit == world->node && units <= count_groups(world) && all % 2 == 0 && units % 2 == 0;
     uint32_t *picked = calloc(world->size, sizeof(*picked));
     uint32_t *label = calloc(world->size, sizeof(*label));
     for (uint32_t r = 0; r < world->size && picked != NULL; r++)
-        if ((world->local[r] & ((1u << thin) - 1)) == 0 &&
-            (unit[r] == 0 ||
-             unit[r] * (uint64_t)units / all != (unit[r] - 1) * (uint64_t)units / all))
+        if ((world->local[r] & ((1u << thin) - 1)) == 0 && sample_has(unit[r], units, all, pairs))
             picked[size++] = r;
     if (picked != NULL && label != NULL) {
         for (uint32_t i = 0; i < size; i++)

@@ -14,6 +14,7 @@
  * ranks in each. Where every rank reads all others' memory, that times the ranks of a unit crosses.
  */
 #include "algorithms/schedule/traffic.h"
+#include "algorithms/select/tuning_file.h"
 #include "tests/support/nodes.h"
 #include "tests/support/unit.h"
 
@@ -246,4 +247,56 @@ static void check_node_chosen(struct test_node *node, enum test_layout layout, v
 TWILL_TEST(test_chosen)
 {
     test_each_node(check_node_chosen, NULL);
+}
+
+/* --- groups of nodes ---------------------------------------------------------------------------
+ */
+
+/* Return the bytes of f32 that cross the links between groups in an allreduce as it is chosen. */
+static uint64_t crossing_of_chosen(const struct twill_world *world, const char *machine,
+                                   size_t bytes)
+{
+    uint64_t by_class[TWILL_LINK_COUNT] = {0};
+    struct twill_tuning tuning = {.model = *twill_machine_model_find(machine)};
+    struct twill_select_request request = {
+        .collective = TWILL_ALLREDUCE, .bytes = bytes, .type = TWILL_F32};
+    struct twill_chooser *chooser;
+    struct twill_choice choice;
+    assert_int_equal(twill_chooser_create(&chooser, world, &tuning, NULL, NULL), TWILL_OK);
+    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    for (uint32_t r = 0; r < world->size; r++) {
+        struct twill_schedule s;
+        assert_int_equal(twill_schedule_emit(&s, choice.algorithm, world, r, &choice.shape, NULL),
+                         TWILL_OK);
+        twill_traffic_by_class(by_class, &s, world, r, bytes / 4, twill_wide_elements(TWILL_F32));
+        twill_schedule_destroy(&s);
+    }
+    twill_chooser_destroy(chooser);
+    return by_class[TWILL_LINK_GROUP];
+}
+
+/* With G groups, 2(G-1) n cross at least, as with any other units. A hierarchy does so at a price
+ * that is near to the best one, whose crossings the toll of these links counts. */
+TWILL_TEST(test_groups)
+{
+    static const char *const machines[] = {"auto", "theta", "fattree", "fattree4"};
+    static const struct {
+        const char *text;
+        uint32_t groups;
+    } worlds[] = {{"groups=4,nodes=4,ranks=1", 4},
+                  {"groups=8,nodes=8,ranks=1", 8},
+                  {"groups=3,nodes=8,ranks=1", 3},
+                  {"groups=2,nodes=16,ranks=2", 2},
+                  {"groups=4,nodes=4,ranks=8", 4}};
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
+        for (size_t m = 0; m < TWILL_ARRAY_LENGTH(machines); m++) {
+            struct twill_world world;
+            assert_int_equal(twill_world_declare(&world, worlds[w].text, NULL), TWILL_OK);
+            uint64_t least = UINT64_C(2) * (worlds[w].groups - 1) * 64 * MIB;
+            uint64_t crossing = crossing_of_chosen(&world, machines[m], 64 * MIB);
+            if (crossing < least || crossing > least / 20 * 21)
+                fail_msg("%s on %s: %llu bytes cross, at least %llu", machines[m], worlds[w].text,
+                         (unsigned long long)crossing, (unsigned long long)least);
+            twill_world_destroy(&world);
+        }
 }
