@@ -5,6 +5,7 @@
  * runs on a PU that no rank of the host may run on, if there is one, else where the caller may run.
  * It takes no signal, and calls no code of the caller except reduction operations. */
 #include "lib/base/rest.h"
+#include "lib/base/thread_start.h"
 #include "lib/base/times.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"

@@ -8,7 +8,6 @@
 #define TWILL_WAIT_H
 
 #include "lib/base/base.h"
-#include "lib/base/thread_start.h"
 
 #include <stdatomic.h>
 

@@ -4,6 +4,8 @@
 #ifndef TWILL_NO_THREADS_H
 #define TWILL_NO_THREADS_H
 
+#include "lib/base/thread_start.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -2,6 +2,7 @@
 /* The threads of options.threads, one per shard, each on its own PU if there is one for it. */
 #include "lib/server/shard/shard.h"
 
+#include "lib/base/thread_start.h"
 #include "lib/wait/wait.h"
 #include "numa/memory.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads of options.threads, one for each reducer. A thread starts the reducer's reductions,
  * waits for them, and sleeps while no tensor is ready. Also describes where threads run. */
+#include "lib/base/thread_start.h"
 #include "lib/base/times.h"
 #include "lib/train/reducers/reducers.h"
 #include "lib/wait/wait.h"

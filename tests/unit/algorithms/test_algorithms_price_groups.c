@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prices where the links between groups of nodes are fewer than the nodes: what they charge follows
+/* Prices where the links between groups of nodes are fewer than the nodes. What they charge follows
  * from the bytes that share these links, and not from the number of messages that cross them. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/schedule/traffic.h"

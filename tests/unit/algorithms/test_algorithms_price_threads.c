@@ -69,7 +69,7 @@ TWILL_TEST(measured_rates_replace_those_of_the_model)
         struct twill_machine_model model = reducing(threads);
         twill_machine_model_measure(&model, &rates);
         uint64_t price = price_of("recursive_doubling", &world, &model, MIB);
-        if (threads <= 6) /* more than were measured: as their costs go on */
+        if (threads <= 6) /* beyond the measured ones, their trend continues */
             assert_in_range(price, (us[threads] - 14) * US, (us[threads] + 14) * US);
         assert_true(price >= 150 * US);
     }

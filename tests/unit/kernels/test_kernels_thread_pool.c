@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pool of threads: every part once, several callers, sleep and wake, fork and close. */
+/* The pool of threads does every part once. It has several callers, sleeps and wakes, and survives
+ * fork() and close. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
 #include "tests/support/pool.h"
@@ -186,7 +187,7 @@ TWILL_TEST(parts_go_to_their_cores)
     twill_thread_pool_close(pool);
 }
 
-/* Figures of 1, 2 and 4 threads: two pay from some 14 KB, four from some 130 KB. */
+/* Figures of 1, 2 and 4 threads. Two pay from some 14 KB, four from some 130 KB. */
 static const struct twill_thread_rates example = {
     .steps = 3,
     .near_bytes = 1 << 20,
