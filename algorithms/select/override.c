@@ -6,8 +6,10 @@
 #include <string.h>
 
 enum {
-    SLIP = 5,  /* edit distance from which on a name is no misspelling of another */
-    SHOWN = 16 /* letters of an entry in a message, so that all names fit */
+    SLIP = 5,        /* edit distance from which on a name is no misspelling of another */
+    SHOWN = 16,      /* letters of an entry in a message that lists all names, so that they fit */
+    SHOWN_MOST = 40, /* and in a short one */
+    SHORT = 300      /* the longest of these */
 };
 
 /* A part of a text that another owns, without a 0 at its end. */
@@ -88,9 +90,10 @@ static twill_status refuse_override(struct twill_error *error,
     va_start(list, format);
     twill_print_list(text, sizeof(text), format, list);
     va_end(list);
-    return twill_error_set(error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line,
-                           "TWILL_ALGORITHM: \"%.*s\": %s",
-                           (int)twill_min((size_t) override->length, SHOWN), override->text, text);
+    return twill_error_set(
+        error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line, "TWILL_ALGORITHM: \"%.*s\": %s",
+        (int)twill_min((size_t) override->length, strlen(text) > SHORT ? SHOWN : SHOWN_MOST),
+        override->text, text);
 }
 
 /* Record that a text is not the name of `what`, such as "a protocol", and return TWILL_ERR_CONFIG.
