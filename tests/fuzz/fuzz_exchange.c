@@ -14,6 +14,7 @@
 #include "lib/job/config.h"
 #include "lib/job/find_levels.h"
 #include "lib/job/job_internal.h"
+#include "lib/job/rank_threads.h"
 #include "lib/wait/wait.h"
 #include "tests/fuzz/fuzz_socket.h"
 
@@ -95,6 +96,35 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
         return;
     int pu = twill_topology_helper(context->machine.topology, ranks, n, me, 1, 0, &own);
     fuzz_must(pu < TWILL_CPUS_MOST);
+}
+
+/* Threads for kernels, without any. */
+void twill_threads_describe(struct twill_context *context, struct twill_threads_info *mine)
+{
+    *mine = (struct twill_threads_info){.asked = 1, .cores = 1};
+}
+
+twill_status twill_threads_offer(struct twill_context *context,
+                                 struct twill_threads_opening *opening,
+                                 const struct twill_threads_info *all,
+                                 struct twill_oob_batch *batch)
+{
+    const struct twill_context_job *job = &context->job;
+    struct twill_cpus share;
+    if (job->host_ranks > 0)
+        fuzz_must(twill_topology_share(context->machine.topology, job->host_cpus, job->host_ranks,
+                                       job->host_rank, &share) <= TWILL_CPUS_MOST);
+    return TWILL_OK;
+}
+
+void twill_threads_conclude(struct twill_context *context, struct twill_threads_opening *opening)
+{
+    fuzz_must(!opening->any);
+}
+
+void twill_threads_opening_end(struct twill_threads_opening *opening)
+{
+    fuzz_must(opening->all == NULL);
 }
 
 /* --- the job ---------------------------------------------------------------------------------- */
