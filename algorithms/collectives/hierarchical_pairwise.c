@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pairwise between nodes. In an alltoall every node exchanges one message with every other, or =k
  * messages, and all ranks of a node share them. With G nodes of L ranks a node sends k(G-1)
- * messages instead of L^2 (G-1). The ranks of a node are divided into k parts. A message has what
- * the ranks of one part have for all ranks of the other node. Without =k, k is the least with which
- * every rank has a message. (After the node-aware and locality-aware alltoalls that Kinkead and
- * Bienz compare, "Optimizing Allgather and Alltoall for Many-Core Systems", 2026.)
+ * messages instead of L^2 (G-1). The ranks of a node are divided into k parts of one size, so k
+ * divides L. A message has what the ranks of one part have for all ranks of the other node. Without
+ * =k, k is the least with which every rank has a message. (After the node-aware and locality-aware
+ * alltoalls that Kinkead and Bienz compare, "Optimizing Allgather and Alltoall for Many-Core
+ * Systems", 2026.)
  *
  *     node 0:  0 1 -> 0     1. Each rank stores its shards into SHARED of the rank that sends them
  *              0 1 -> 1     2. That one sorts them by destination, and sends. Here, with 5 nodes,

@@ -52,9 +52,11 @@ static bool divide(struct division *v, const struct twill_world *w, uint32_t par
 {
     uint32_t widest = twill_world_widest(w), narrowest = twill_world_narrowest(w);
     *v = (struct division){.parts = parts > 0 ? parts : (widest + w->nodes - 2) / (w->nodes - 1)};
+    while (parts == 0 && widest % v->parts != 0) /* parts of one size */
+        v->parts++;
     uint32_t most = (widest + v->parts - 1) / v->parts;
     uint64_t messages = ((uint64_t)v->parts * (w->nodes - 1) + narrowest - 1) / narrowest;
-    if (v->parts > widest || (uint64_t)most * widest > w->size)
+    if (widest % v->parts != 0 || (uint64_t)most * widest > w->size)
         return false;
     v->blocks = most * widest;
     v->in_copy = w->size / v->blocks;

@@ -256,18 +256,34 @@ static uint64_t uplink_time(const struct twill_pricing *p, uint32_t place, uint3
                            twill_price_step_bytes(p, &p->step[at].step));
 }
 
+/* Remember that an inlet was idle from `begin` to `end`, in place of the shortest such time. */
+static void keep_idle(struct twill_price_inlet *in, uint64_t begin, uint64_t end)
+{
+    unsigned least = 0;
+    for (unsigned i = 1; i < TWILL_PRICE_GAPS; i++)
+        if (in->idle_end[i] - in->idle[i] < in->idle_end[least] - in->idle[least])
+            least = i;
+    if (end - begin > in->idle_end[least] - in->idle[least]) {
+        in->idle[least] = begin;
+        in->idle_end[least] = end;
+    }
+}
+
 /* Let an inlet receive for `time` a message that is there from `first` on, and return when that is
- * done. It uses an idle time before the last message if it fits, as another rank of the unit may
- * have posted its receive earlier. Otherwise it follows the last message. */
+ * done. It uses an earlier idle time if it fits, as another rank of the unit may have posted its
+ * receive earlier. Otherwise it follows the last message. */
 static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
 {
-    uint64_t early = twill_price_later(first, in->idle) + time;
-    if (early <= in->idle_end)
-        return in->idle = early;
-    if (first > in->end) {
-        in->idle = in->end;
-        in->idle_end = first;
+    for (unsigned i = 0; i < TWILL_PRICE_GAPS; i++) {
+        uint64_t from = in->idle[i], begin = twill_price_later(first, from), end = in->idle_end[i];
+        if (begin + time > end)
+            continue;
+        in->idle[i] = begin + time;
+        keep_idle(in, from, begin);
+        return begin + time;
     }
+    if (first > in->end)
+        keep_idle(in, in->end, first);
     return in->end = twill_price_later(in->end, first) + time;
 }
 

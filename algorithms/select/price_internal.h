@@ -12,6 +12,7 @@
 /* replaces a step to say that the lane can be tried again at its time */
 #define TWILL_PRICE_LATER   (-2)
 #define TWILL_PRICE_NOT_YET UINT64_MAX
+#define TWILL_PRICE_GAPS    16 /* idle times of an inlet that are remembered */
 
 /* The ranks that are run. Each is numbered by its place in the world, on its node, or from 0. */
 enum twill_price_unit {
@@ -52,9 +53,9 @@ enum {
 };
 
 /* The receiving side of the interface of a node or of the links into a group. It receives until
- * `end`, and was idle from `idle` to `idle_end` before (picoseconds). */
+ * `end`, and was idle from idle[i] to idle_end[i] before (picoseconds), for the last such times. */
 struct twill_price_inlet {
-    uint64_t end, idle, idle_end;
+    uint64_t end, idle[TWILL_PRICE_GAPS], idle_end[TWILL_PRICE_GAPS];
 };
 
 /* A rank whose schedule is simulated, with the state of what it owns. The pricing owns it. */

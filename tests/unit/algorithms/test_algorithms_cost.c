@@ -415,11 +415,13 @@ static void check_hierarchical(struct twill_world *world, uint32_t g, uint32_t l
            COSTS(.sum = {.messages = g - 1,
                          .bytes_remote = n * (g - 1),
                          .bytes_shared = n * (l - 1) * g}));
+    uint32_t parts = (l + g - 2) / (g - 1); /* a divisor of l */
+    while (l % parts != 0)
+        parts++;
     expect(world, "hierarchical:pairwise",
            SHAPE(.collective = TWILL_ALLTOALL, .protocol = TWILL_PROTOCOL_STAGED), n,
-           COSTS(.most = {.signals = 2},
-                 .sum = {.messages = (uint64_t)g * (g - 1) * ((l + g - 2) / (g - 1)),
-                         .bytes_remote = n * l * (g - 1)}));
+           COSTS(.most = {.signals = 2}, .sum = {.messages = (uint64_t)g * (g - 1) * parts,
+                                                 .bytes_remote = n * l * (g - 1)}));
 }
 
 TWILL_TEST(test_hierarchical)
