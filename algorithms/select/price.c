@@ -616,6 +616,13 @@ static uint64_t busiest(const struct twill_pricing *p)
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements)
 {
+    if (p->unit == TWILL_PRICE_SCALED && model->threads > 1) {
+        /* Small samples with threads can grow at a higher rate than without, which is no truth. */
+        struct twill_machine_model alone = *model;
+        alone.threads = 1;
+        uint64_t one = twill_price_scaled_at(p, &alone, bytes, elements);
+        return twill_min(one, twill_price_scaled_at(p, model, bytes, elements));
+    }
     if (p->unit == TWILL_PRICE_SCALED)
         return twill_price_scaled_at(p, model, bytes, elements);
     twill_price_set_call(p, model, elements);
