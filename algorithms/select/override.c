@@ -7,9 +7,9 @@
 
 enum {
     SLIP = 5,        /* edit distance from which on a name is no misspelling of another */
-    SHOWN = 16,      /* letters of an entry in a message that lists all names, so that they fit */
-    SHOWN_MOST = 40, /* and in a short one */
-    SHORT = 300      /* the longest of these */
+    SHOWN = 16,      /* letters of an entry in a long message, which lists all names */
+    SHOWN_MOST = 40, /* letters of an entry in a short message */
+    SHORT_TEXT = 300 /* letters of the longest short message */
 };
 
 /* A part of a text that another owns, without a 0 at its end. */
@@ -92,7 +92,7 @@ static twill_status refuse_override(struct twill_error *error,
     va_end(list);
     return twill_error_set(
         error, TWILL_ERR_CONFIG, TWILL_NO_RANK, file, line, "TWILL_ALGORITHM: \"%.*s\": %s",
-        (int)twill_min((size_t) override->length, strlen(text) > SHORT ? SHOWN : SHOWN_MOST),
+        (int)twill_min((size_t) override->length, strlen(text) > SHORT_TEXT ? SHOWN : SHOWN_MOST),
         override->text, text);
 }
 

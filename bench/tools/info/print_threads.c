@@ -184,8 +184,8 @@ static int draw(const struct twill_topology *topology, const struct drawn_rank *
     }
     for (int r = 0; r < ranks; r++)
         place_threads(topology, core, cores, &rank[r], r);
-    printf("%s%s%s: %u cores", machine->source, machine->model[0] != '\0' ? ", " : "",
-           machine->model, cores);
+    printf("%s%s%s: %u core%s", machine->source, machine->model[0] != '\0' ? ", " : "",
+           machine->model, cores, TWILL_PLURAL(cores));
     printf(machine->memory_mode[0] != '\0' ? ", mode %s %s\n" : "\n", machine->memory_mode,
            machine->cluster_mode);
     printf("each cell is a core, RANK:THREADS or . if no thread works there; | ends a tile (L2)\n");
