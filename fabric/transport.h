@@ -17,7 +17,8 @@ struct twill_oob;
 struct twill_single_copy;
 struct twill_transfer;
 /* Reduce `bytes` of received data, which begin `offset` bytes into the message, into the caller's
- * buffer. Both are multiples of 8, except at the message's end. Only progress() calls it. */
+ * buffer. Both are multiples of 8, except at the message's end. Only progress() calls it, and
+ * threads that it lets do a part of its work, for parts of a message that are apart. */
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
@@ -36,10 +37,10 @@ _Static_assert(sizeof(struct twill_message_call) == 16 && TWILL_WORLD_MAX_RANKS 
  * `call`, but of a RECV not `last`. It must not touch them from post() until `status` is no longer
  * TWILL_PENDING. */
 struct twill_transfer {
-    int32_t status; /* TWILL_PENDING, then TWILL_OK or an error, set last */
-    uint8_t kind;   /* enum twill_transfer_kind */
-    uint8_t lane;   /* below TWILL_LANES */
-    uint16_t spare;
+    int32_t status;     /* TWILL_PENDING, then TWILL_OK or an error, set last */
+    uint8_t kind;       /* enum twill_transfer_kind */
+    uint8_t lane;       /* below TWILL_LANES */
+    bool alone;         /* RECV: only the caller of progress() may call reduce() */
     uint32_t peer;      /* rank of the communicator */
     uint32_t signature; /* hash of the call, sent along and compared on arrival */
     void *buffer;       /* SEND: the data. RECV: its destination, unless `reduce` is set */
@@ -59,6 +60,7 @@ struct twill_transfer {
     TWILL_ALIGNED(16) unsigned char private_[256];
 };
 
+struct twill_thread_pool;
 struct twill_transport;
 /* Look at a message that has arrived from rank `from`. `call` is the call that it belongs to.
  * `user` is the argument of early(). */
@@ -115,6 +117,12 @@ struct twill_transport_params {
     const struct twill_persistent *persistent; /* or NULL */
     /* Continue the CRC32C `crc` of earlier data by these bytes. NULL: there are no checksums. */
     uint32_t (*crc32c)(uint32_t crc, const void *data, size_t bytes);
+    struct twill_thread_pool *pool; /* threads of the rank, or NULL */
+    /* Call run(job, part, parts) once for each part in the pool's threads, each one a different
+     * part, and return true when all have returned. `parts` may become smaller, but stays above 1.
+     * Returns false, with nothing done, if the pool is in use. */
+    bool (*pool_run)(struct twill_thread_pool *pool, unsigned parts,
+                     void (*run)(void *job, unsigned part, unsigned parts), void *job);
     size_t piece; /* bytes that all threads of a rank need to reduce together; 0: one thread */
     struct twill_log *log;
     /* Return the value of an environment variable that only the transport reads, or NULL if it is

@@ -47,6 +47,7 @@ struct twill_thread_pool {
     twill_part_fn run;
     void *job;
     _Atomic bool busy TWILL_ALIGNED(TWILL_CACHE_LINE); /* a caller has it */
+    _Atomic uint64_t forks;                            /* so far; written by that caller */
     _Atomic bool stop TWILL_ALIGNED(TWILL_CACHE_LINE); /* all threads must end */
     unsigned size, cpu_count;
     uint16_t *position; /* [cpu_count], or NULL */
@@ -243,6 +244,7 @@ bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_f
         atomic_exchange_explicit(&pool->busy, true, memory_order_acquire))
         return false;
     parts = (unsigned)twill_min(parts, pool->size);
+    atomic_fetch_add_explicit(&pool->forks, 1, memory_order_relaxed);
 #if defined(_OPENMP)
     if (pool->team == TWILL_TEAM_OPENMP && getpid() == pool->process)
         run_openmp(parts, run, job);
@@ -273,6 +275,11 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
     return pool->rates.step[step].threads;
 }
 
+uint64_t twill_pool_forks(const struct twill_thread_pool *pool)
+{
+    return pool != NULL ? atomic_load_explicit(&pool->forks, memory_order_relaxed) : 0;
+}
+
 unsigned twill_thread_pool_size(const struct twill_thread_pool *pool)
 {
     return pool != NULL ? pool->size : 1;
@@ -284,6 +291,7 @@ void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_pool_team 
     if (pool == NULL)
         return;
     pool->team = team;
+    atomic_store(&pool->forks, 0); /* without those that measured */
     pool->rates = *rates;
     if (rates->steps > 0) {
         pool->thread_bytes = 0;

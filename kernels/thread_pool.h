@@ -50,6 +50,9 @@ typedef void (*twill_part_fn)(void *job, unsigned part, unsigned parts);
  * or `parts` is below 2, or there is no pool, return false and do nothing. Any thread may call it.
  * A part may not use the pool. */
 bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job);
+/* Return how many times threads of the pool have shared work, since twill_thread_pool_use() if that
+ * was called. Any thread may call it. */
+uint64_t twill_pool_forks(const struct twill_thread_pool *pool);
 /* Return how many threads finish first with work that writes `written` bytes in all and reads
  * `read` bytes, 1 if more do not pay. At most the size of the pool. */
 unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written, size_t read);

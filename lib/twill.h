@@ -600,6 +600,7 @@ typedef struct twill_counters {
     uint64_t registration_hits; /**< uses of memory that was registered already */
     double seconds_waiting;     /**< part of seconds until the last rank entered the call */
     double seconds_blocked;     /**< part of seconds after that, in which data was not there yet */
+    uint64_t forks; /**< times that threads of the rank shared work, of the whole context */
 } twill_counters;
 /** \brief Read the counters. Any thread may call it. \return ::TWILL_OK, or ::TWILL_ERR_ARGUMENT if
  * \p comm has ended or a pointer is NULL. */

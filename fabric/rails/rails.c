@@ -133,6 +133,7 @@ static void make_chunk(const struct rails *t, const struct rails_slot *slot, uin
         .last = whole->last,
         .call = whole->call,
         .reduce = whole->reduce != NULL ? reduce_chunk : NULL,
+        .alone = whole->alone,
         .reduce_context = chunk,
         .bounce = bounce != NULL ? bounce + from : NULL,
     };

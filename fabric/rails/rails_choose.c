@@ -477,7 +477,7 @@ static twill_status open_chosen(struct twill_transport **transport,
                                 const struct twill_transport_params *params,
                                 struct twill_error *error)
 {
-    struct twill_transport *rail[TWILL_RAILS_MOST];
+    struct twill_transport *rail[TWILL_RAILS_MOST] = {NULL};
     uint32_t opened, used = 0, weight[TWILL_RAILS_MOST];
     twill_status status = rails_open(choice, rail, &opened, ops, params, error);
     bool between = params->world != NULL && params->world->nodes > 1;

@@ -77,11 +77,13 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
         TWILL_TRY(error, more = twill_tcp_protected_step(t, channel, error));
         moved += more;
     }
-    if (twill_tcp_sends(channel) && (direct || channel->writable) && !t->cut_off) {
+    if (twill_tcp_sends(channel) && (direct || channel->writable) && !t->cut_off &&
+        !channel->out.served) {
         TWILL_TRY(error, more = twill_tcp_send(t, channel, error));
         moved += more;
     }
-    if (twill_tcp_receives(channel) && may_read(channel, direct) && !t->cut_off) {
+    if (twill_tcp_receives(channel) && may_read(channel, direct) && !t->cut_off &&
+        !channel->in.served) {
         TWILL_TRY(error, more = twill_tcp_recv(t, channel, error));
         moved += more;
     }
@@ -90,6 +92,7 @@ static int step_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
         TWILL_TRY(error, more = twill_tcp_recv_refusal(t, channel, error));
         moved += more;
     }
+    channel->in.served = channel->out.served = false;
     return moved;
 }
 
@@ -130,6 +133,8 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     t->cut_off = false;
     if (!direct)
         TWILL_TRY(error, gather_events(t, error));
+    if (TWILL_UNLIKELY(t->shares != NULL))
+        TWILL_TRY(error, moved = twill_tcp_share(t, error));
     for (size_t i = 0; i < t->busy_count;) {
         struct twill_tcp_channel *channel = t->busy[i];
         int more = step_channel(t, channel, direct, error);
@@ -287,6 +292,7 @@ static void tcp_close(struct twill_transport *transport)
     free(t->peers);
     free(t->busy);
     free(t->scratch);
+    free(t->shares);
     free(t);
 }
 
@@ -299,7 +305,9 @@ static twill_status set_up_tcp(struct twill_tcp *t, struct twill_error *error)
     t->peers = calloc(t->size, sizeof(*t->peers));
     t->scratch_bytes = twill_max(TWILL_TCP_SCRATCH, twill_min(t->params.piece, TWILL_TCP_TOGETHER));
     t->scratch = aligned_alloc(4096, twill_round_up(t->scratch_bytes, 4096));
-    if (t->peers == NULL || t->scratch == NULL)
+    if (t->params.pool != NULL)
+        t->shares = aligned_alloc(4096, (size_t)TWILL_TCP_SHARES * TWILL_TCP_SCRATCH);
+    if (t->peers == NULL || t->scratch == NULL || (t->params.pool != NULL && t->shares == NULL))
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "tcp: no memory for %u peers", t->size);
     (void)twill_tcp_congestion_text(t->common->listener, congestion, sizeof(congestion));
     if (t->common->protection.encrypts)

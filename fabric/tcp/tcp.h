@@ -32,10 +32,12 @@
 
 #define TWILL_TCP_RX_BYTES (8u << 10)   /* payload that fits the receive buffer of a channel */
 #define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes a thread reduces at a time (fits any L2) */
-#define TWILL_TCP_TOGETHER (8u << 20)   /* most bytes that threads reduce together */
-#define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call, to alternate directions */
+#define TWILL_TCP_SHARES   16u        /* most channels and directions that threads serve at once */
+#define TWILL_TCP_TOGETHER (8u << 20) /* most bytes that threads reduce together */
+#define TWILL_TCP_ONCE     (1u << 20) /* most bytes per system call, to alternate directions */
 #define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces */
 #define TWILL_TCP_DIRECT   8u           /* most busy channels that are tried without epoll */
+#define TWILL_TCP_TURNS    8            /* most reads of one channel before the next channel */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
 #define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
@@ -90,6 +92,7 @@ struct twill_tcp_channel {
         bool refused;                   /* the peer refused the first in the queue */
         bool refuses;                   /* `refusal` is to be sent between messages */
         bool refusing;                  /* `gone` counts the refusal */
+        bool served;                    /* a thread has sent on it in this call of progress */
         struct twill_tcp_header refusal;
     } out;
 
@@ -100,6 +103,7 @@ struct twill_tcp_channel {
         size_t skip;          /* bytes to discard of a refused message */
         unsigned char *bytes; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
         size_t begin, end;    /* the range in it that is not processed */
+        bool served;          /* a thread has received on it in this call of progress */
     } in;
 };
 
@@ -182,6 +186,7 @@ struct twill_tcp {
     uint64_t hosts_checked; /* twill_now() of the last check whether peers' hosts are alive */
     int epoll;              /* -1 until there are many busy channels */
     size_t once;            /* most bytes per system call */
+    unsigned char *shares;  /* scratch of the threads of a pool (tcp_share.c), or NULL */
     unsigned char *scratch; /* [scratch_bytes] payload to reduce or discard */
     size_t scratch_bytes;
     struct twill_clock_pair start; /* when the transport was opened */
@@ -283,6 +288,31 @@ twill_status twill_tcp_lost(const struct twill_tcp_channel *channel, int why,
  * if bytes moved, or a negative status. */
 int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
                    struct twill_error *error);
+/* What one thread needs to read payload, a local variable of whoever reads. */
+struct twill_tcp_reader {
+    unsigned char *scratch; /* [scratch_bytes] payload to reduce; at least TWILL_TCP_GRAIN bytes */
+    size_t scratch_bytes;
+    size_t once;               /* most bytes of a read into the user's buffer */
+    size_t copied;             /* set: payload bytes that went through the receive buffer */
+    int why;                   /* set by a failure: an errno, or 0 if the connection has ended */
+    struct twill_error *error; /* for damaged records */
+};
+/* Results of a read: none could be read, some until the socket was empty, all asked for, or a
+ * failure. */
+enum { TWILL_TCP_FAILED = -1, TWILL_TCP_EMPTY, TWILL_TCP_SHORT, TWILL_TCP_FULL };
+/* Read payload of a channel's first RECV into its buffer, or reduce it, and add the bytes to
+ * request->moved, which shows the end of the RECV. Changes only the input of the channel, the RECV
+ * and the reader, so several threads may do this for different channels. Returns whether it read
+ * something, as above, or TWILL_TCP_FAILED with reader->why. */
+int twill_tcp_read_payload(struct twill_tcp_channel *channel, struct twill_tcp_reader *reader);
+/* Handle a failed read, with `why` an errno or 0. Returns a negative status, or TWILL_TCP_SHORT if
+ * the peer has refused the current SEND, which is then over. */
+int twill_tcp_read_failed(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
+                          struct twill_error *error);
+/* If several channels have much to send or to receive now, let the threads of the pool each do that
+ * for some of them, once, and mark these directions as served. Does nothing without a pool.
+ * Returns 1 if bytes moved, 0 if none, or a negative status. */
+int twill_tcp_share(struct twill_tcp *t, struct twill_error *error);
 /* Receive what has arrived for posted requests, in a limited number of reads. Returns how many
  * requests finished, plus 1 if bytes moved, or a negative status. */
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,

@@ -145,21 +145,17 @@ int twill_tcp_send(struct twill_tcp *t, struct twill_tcp_channel *channel,
 }
 
 #define HEADER sizeof(struct twill_tcp_header)
-/* most reads of one channel before the next channel */
-#define RECV_TURNS 8
+enum { EMPTY = TWILL_TCP_EMPTY, SHORT = TWILL_TCP_SHORT };
+enum { FULL = TWILL_TCP_FULL, FAILED = TWILL_TCP_FAILED };
 
-/* Results of a read besides errors: no byte, some until the socket was empty, or all asked for. */
-enum { EMPTY = 0, SHORT = 1, FULL = 2 };
-
-/* Read up to `bytes` and set *got to their number. Returns EMPTY (none), SHORT (some), FULL (all)
- * or a negative status. If the connection has ended after the peer refused the current SEND, ends
- * that SEND and returns SHORT with *got 0. */
-static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
-                     size_t *got, struct twill_error *error)
+/* Read up to `bytes` and set *got to their number. Returns EMPTY (none), SHORT (some), FULL (all),
+ * or FAILED with the errno in reader->why, 0 if the connection has ended. */
+static int read_bytes(struct twill_tcp_channel *channel, struct twill_tcp_reader *reader, void *to,
+                      size_t bytes, size_t *got)
 {
     ssize_t n = TWILL_LIKELY(channel->records == NULL)
                     ? recv(channel->fd, to, bytes, MSG_DONTWAIT)
-                    : twill_tcp_records_read(channel->records, to, bytes, error);
+                    : twill_tcp_records_read(channel->records, to, bytes, reader->error);
     *got = n > 0 ? (size_t)n : 0;
     if (n > 0)
         return (size_t)n == bytes ? FULL : SHORT;
@@ -167,13 +163,30 @@ static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, voi
         channel->readable = channel->readable && errno == EINTR; /* EINTR causes no new edge */
         return EMPTY;
     }
-    if (n < 0 && errno == EBADMSG)
+    reader->why = n == 0 ? 0 : errno;
+    return FAILED;
+}
+
+int twill_tcp_read_failed(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
+                          struct twill_error *error)
+{
+    if (why == EBADMSG)
         return TWILL_ERR_FABRIC;
-    int why = n == 0 ? 0 : errno;
     if (!channel->out.refused)
         return twill_tcp_lost(channel, why, error);
     TWILL_TRY(error, twill_tcp_send_lost(t, channel, why, error)); /* it closed after its refusal */
     return SHORT;
+}
+
+/* Read as read_bytes() does, but handle a failure. Returns EMPTY, SHORT, FULL or a negative status.
+ * If the connection has ended after the peer refused the current SEND, ends that SEND and returns
+ * SHORT with *got 0. */
+static int read_some(struct twill_tcp *t, struct twill_tcp_channel *channel, void *to, size_t bytes,
+                     size_t *got, struct twill_error *error)
+{
+    struct twill_tcp_reader reader = {.error = error};
+    int answer = read_bytes(channel, &reader, to, bytes, got);
+    return answer == FAILED ? twill_tcp_read_failed(t, channel, reader.why, error) : answer;
 }
 
 /* Return how many bytes in the receive buffer are not processed. */
@@ -291,11 +304,8 @@ static int skip_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
     return answer;
 }
 
-/* Store payload in the first RECV's buffer and add its bytes to request->moved, by which the caller
- * sees the end of the RECV. Returns EMPTY if nothing was read, SHORT if the socket was emptied,
- * FULL if it may have more, or a negative status. */
-static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
-                         struct twill_error *error)
+/* Store payload in the first RECV's buffer. Results are those of twill_tcp_read_payload(). */
+static int store_payload(struct twill_tcp_channel *channel, struct twill_tcp_reader *reader)
 {
     struct twill_transfer *request = channel->in.queue.head;
     unsigned char *to = request->buffer;
@@ -304,12 +314,12 @@ static int store_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
         memcpy(to + request->moved, channel->in.bytes + channel->in.begin, got);
         consume(channel, got);
         request->moved += got;
-        twill_counter_add(&t->base.counters.copied, got);
+        reader->copied += got;
     }
     if (request->moved == request->bytes)
         return FULL;
-    size_t most = twill_min(request->bytes - request->moved, t->once);
-    int answer = read_some(t, channel, to + request->moved, most, &got, error);
+    size_t most = twill_min(request->bytes - request->moved, reader->once);
+    int answer = read_bytes(channel, reader, to + request->moved, most, &got);
     request->moved += got;
     return answer;
 }
@@ -342,11 +352,9 @@ static void align_rx(struct twill_tcp_channel *channel)
 }
 
 /* Reduce payload from the receive buffer, then read more into scratch and reduce that. Leave less
- * than TWILL_TCP_GRAIN bytes in the receive buffer. Add the bytes reduced to request->moved, which
- * shows the RECV's end. Returns EMPTY if nothing was read, SHORT if the socket was emptied, FULL if
- * it may have more, or a negative status. */
-static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
-                          struct twill_error *error)
+ * than TWILL_TCP_GRAIN bytes in the receive buffer. Results are those of
+ * twill_tcp_read_payload(). */
+static int reduce_payload(struct twill_tcp_channel *channel, struct twill_tcp_reader *reader)
 {
     struct twill_transfer *request = channel->in.queue.head;
     align_rx(channel);
@@ -355,17 +363,34 @@ static int reduce_payload(struct twill_tcp *t, struct twill_tcp_channel *channel
     if (request->moved == request->bytes)
         return FULL;
     size_t have = buffered(channel), got, left = request->bytes - request->moved;
-    size_t most = twill_min(left, t->scratch_bytes);
-    memcpy(t->scratch, channel->in.bytes + channel->in.begin, have);
-    int answer = read_some(t, channel, t->scratch + have, most - have, &got, error);
+    size_t most = twill_min(left, reader->scratch_bytes);
+    memcpy(reader->scratch, channel->in.bytes + channel->in.begin, have);
+    int answer = read_bytes(channel, reader, reader->scratch + have, most - have, &got);
     if (got == 0)
         return answer;
-    size_t reduced = reduce_buffered(request, t->scratch, have + got);
-    twill_counter_add(&t->base.counters.copied, have);
+    size_t reduced = reduce_buffered(request, reader->scratch, have + got);
+    reader->copied += have;
     channel->in.begin = 0;
     channel->in.end = have + got - reduced;
-    memcpy(channel->in.bytes, t->scratch + reduced, channel->in.end);
+    memcpy(channel->in.bytes, reader->scratch + reduced, channel->in.end);
     return answer;
+}
+
+int twill_tcp_read_payload(struct twill_tcp_channel *channel, struct twill_tcp_reader *reader)
+{
+    return channel->in.queue.head->reduce != NULL ? reduce_payload(channel, reader)
+                                                  : store_payload(channel, reader);
+}
+
+/* Read payload of the first RECV into its buffer, or reduce it. Returns as twill_tcp_read_payload()
+ * does, or a negative status. */
+static int take_payload(struct twill_tcp *t, struct twill_tcp_channel *channel,
+                        struct twill_error *error)
+{
+    struct twill_tcp_reader reader = {t->scratch, t->scratch_bytes, t->once, .error = error};
+    int answer = twill_tcp_read_payload(channel, &reader);
+    twill_counter_add(&t->base.counters.copied, reader.copied);
+    return answer == FAILED ? twill_tcp_read_failed(t, channel, reader.why, error) : answer;
 }
 
 /* Do the next step of receiving on a channel, and add the RECVs that it completes to *finished.
@@ -391,8 +416,7 @@ static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
         bool there =
             buffered(channel) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);
         if (answer != SHORT || there) { /* else the socket is empty */
-            int more = request->reduce != NULL ? reduce_payload(t, channel, error)
-                                               : store_payload(t, channel, error);
+            int more = take_payload(t, channel, error);
             answer = more < answer ? more : answer;
         }
     }
@@ -410,7 +434,7 @@ int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,
 {
     int finished = 0, moved = 0;
     bool refused = channel->out.refused;
-    for (int turn = 0; turn < RECV_TURNS && twill_tcp_receives(channel); turn++) {
+    for (int turn = 0; turn < TWILL_TCP_TURNS && twill_tcp_receives(channel); turn++) {
         int answer = take_channel(t, channel, &finished, error);
         if (answer < 0)
             return answer;

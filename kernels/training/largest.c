@@ -2,6 +2,7 @@
 /* The largest elements, by a radix selection on the bits of magnitudes, which sort as numbers. */
 #include "kernels/convert.h"
 #include "kernels/isa.h"
+#include "kernels/thread_pool.h"
 #include "kernels/training/quantize.h"
 #include "kernels/training/training.h"
 
@@ -13,6 +14,9 @@
 /* Count below which a sample does not pay, and the size of a sample. */
 #define SAMPLE_FROM ((size_t)1 << 16)
 #define SAMPLES     ((size_t)4096)
+
+/* Most threads that share a selection. Each has its own bins on the stack of the caller. */
+#define PARTS_MOST 16u
 
 /* The bound between chosen magnitudes and the others. Those above `bits`, which are the bits of a
  * float without its sign, are chosen, and the first `equals` of those equal to it. */
@@ -47,51 +51,164 @@ static uint32_t sampled_bound(const float *values, size_t count, size_t k, uint3
     return (uint32_t)bin_of(bins, &wanted) << FIRST_SHIFT;
 }
 
-/* Find the magnitude that separates the k (1 to count) largest from the others. */
-static struct cut find_cut(const struct twill_training_kernels *kernels, const float *values,
-                           size_t count, size_t k)
+/* A pass over `count` values, whose parts threads share. On the stack of a selection. */
+struct pass {
+    const struct twill_training_kernels *kernels;
+    float *values;
+    size_t count;
+    unsigned parts;         /* into which all passes of a selection divide the values */
+    uint32_t low, last;     /* magnitudes that count */
+    unsigned shift;         /* of a histogram */
+    uint32_t *bins;         /* [parts][BINS] of a histogram */
+    struct cut cut;         /* of a collection */
+    struct twill_sparse to; /* of a collection */
+    struct {
+        size_t above, equal; /* elements above cut.bits and equal to it; then how many are moved */
+        size_t at;           /* where they go */
+    } part[PARTS_MOST];
+};
+
+/* Set *first and *count to the values of part number `part` of a pass. Parts begin at multiples of
+ * 64 values. */
+static void find_part(const struct pass *pass, unsigned part, size_t *first, size_t *count)
 {
-    uint32_t bins[BINS], last = LAST_BITS, low = sampled_bound(values, count, k, bins);
+    size_t each = twill_round_up((pass->count + pass->parts - 1) / pass->parts, TWILL_CACHE_LINE);
+    *first = twill_min(part * each, pass->count);
+    *count = twill_min(each, pass->count - *first);
+}
+
+/* Call run() for all parts of a pass, in threads of the pool unless it is in use. */
+static void run_pass(struct pass *pass, twill_part_fn run, struct twill_thread_pool *pool)
+{
+    if (!twill_pool_run(pool, pass->parts, run, pass))
+        for (unsigned part = 0; part < pass->parts; part++)
+            run(pass, part, pass->parts);
+}
+
+static void count_bins(void *job, unsigned part, unsigned parts)
+{
+    const struct pass *pass = job;
+    uint32_t *bins = pass->bins + part * BINS;
+    size_t first, count;
+    (void)parts;
+    find_part(pass, part, &first, &count);
+    memset(bins, 0, BINS * sizeof(*bins));
+    pass->kernels->histogram(pass->values + first, count, pass->low, pass->last, pass->shift, bins);
+}
+
+static void count_part(void *job, unsigned part, unsigned parts)
+{
+    struct pass *pass = job;
+    uint32_t bits = pass->cut.bits;
+    size_t first, count;
+    (void)parts;
+    find_part(pass, part, &first, &count);
+    const float *values = pass->values + first;
+    size_t least = pass->kernels->count(values, count, bits);
+    pass->part[part].above = bits < LAST_BITS ? pass->kernels->count(values, count, bits + 1) : 0;
+    pass->part[part].equal = least - pass->part[part].above;
+}
+
+static void collect_part(void *job, unsigned part, unsigned parts)
+{
+    struct pass *pass = job;
+    size_t first, count, at = pass->part[part].at;
+    (void)parts;
+    find_part(pass, part, &first, &count);
+    struct twill_sparse to = {pass->to.index + at, pass->to.value + at};
+    size_t found = pass->kernels->collect(pass->values + first, count, pass->cut.bits,
+                                          pass->part[part].equal, to);
+    for (size_t i = 0; i < found; i++)
+        to.index[i] += (uint32_t)first;
+}
+
+/* Move the elements that pass->cut chooses to pass->to, in their order. Several threads first count
+ * theirs, so that each knows where they go. Returns how many were moved. */
+static size_t collect(struct pass *pass, struct twill_thread_pool *pool)
+{
+    size_t at = 0, equals = pass->cut.equals;
+    if (pass->parts == 1)
+        return pass->kernels->collect(pass->values, pass->count, pass->cut.bits, equals, pass->to);
+    run_pass(pass, count_part, pool);
+    for (unsigned part = 0; part < pass->parts; part++) {
+        pass->part[part].equal = twill_min(pass->part[part].equal, equals);
+        pass->part[part].at = at;
+        equals -= pass->part[part].equal;
+        at += pass->part[part].above + pass->part[part].equal;
+    }
+    run_pass(pass, collect_part, pool);
+    return at;
+}
+
+/* Set pass->cut to the magnitude that separates the k (1 to count) largest from the others. */
+static void find_cut(struct pass *pass, size_t k, struct twill_thread_pool *pool)
+{
+    uint32_t bins[PARTS_MOST * BINS];
     size_t bin = BINS;
-    for (unsigned shift = FIRST_SHIFT;; shift -= NEXT_BITS) {
+    pass->bins = bins;
+    pass->last = LAST_BITS;
+    pass->low = sampled_bound(pass->values, pass->count, k, bins);
+    for (pass->shift = FIRST_SHIFT;; pass->shift -= NEXT_BITS) {
         size_t left = k;
-        memset(bins, 0, sizeof(bins));
-        kernels->histogram(values, count, low, last, shift, bins);
+        run_pass(pass, count_bins, pool);
+        for (unsigned part = 1; part < pass->parts; part++)
+            for (size_t i = 0; i < BINS; i++)
+                bins[i] += bins[part * BINS + i];
         bin = bin_of(bins, &left);
         if (bin == BINS) { /* the sample misled */
-            low = 0;
-            shift += NEXT_BITS;
+            pass->low = 0;
+            pass->shift += NEXT_BITS;
             continue;
         }
         k = left;
-        low += (uint32_t)bin << shift;
-        if (shift == 0 || bins[bin] == k)
+        pass->low += (uint32_t)bin << pass->shift;
+        if (pass->shift == 0 || bins[bin] == k)
             break;
-        last = low + ((1u << shift) - 1);
+        pass->last = pass->low + ((1u << pass->shift) - 1);
     }
-    return (struct cut){low, k};
+    pass->cut = (struct cut){pass->low, k};
+}
+
+/* Initialise the passes of a selection. */
+static void begin(struct pass *pass, const struct twill_kernels *kernels, float *values,
+                  size_t count, struct twill_sparse chosen, const struct twill_thread_pool *pool)
+{
+    size_t bytes = count * sizeof(*values);
+    pass->kernels = kernels->training;
+    pass->values = values;
+    pass->count = count;
+    pass->to = chosen;
+    pass->parts = (unsigned)twill_min(twill_pool_threads(pool, bytes, bytes), PARTS_MOST);
 }
 
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
-                            size_t k, struct twill_sparse chosen)
+                            size_t k, struct twill_sparse chosen, struct twill_thread_pool *pool)
 {
-    const struct twill_training_kernels *training = kernels->training;
+    struct pass pass;
     if (k == 0)
         return 0;
-    struct cut cut = {0, count};
+    begin(&pass, kernels, values, count, chosen, pool);
+    pass.cut = (struct cut){0, count};
     if (k < count)
-        cut = find_cut(training, values, count, k);
-    return training->collect(values, count, cut.bits, cut.equals, chosen);
+        find_cut(&pass, k, pool);
+    return collect(&pass, pool);
 }
 
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
-                          float threshold, size_t most, struct twill_sparse chosen)
+                          float threshold, size_t most, struct twill_sparse chosen,
+                          struct twill_thread_pool *pool)
 {
-    const struct twill_training_kernels *training = kernels->training;
-    uint32_t bits = twill_f32_bits(threshold) & LAST_BITS;
-    if (training->count(values, count, bits) > most)
-        return twill_select_largest(kernels, values, count, most, chosen);
-    return training->collect(values, count, bits, count, chosen);
+    struct pass pass;
+    begin(&pass, kernels, values, count, chosen, pool);
+    pass.cut = (struct cut){twill_f32_bits(threshold) & LAST_BITS, count};
+    if (pass.parts > 1)
+        run_pass(&pass, count_part, pool);
+    size_t found = pass.parts > 1 ? 0 : pass.kernels->count(values, count, pass.cut.bits);
+    for (unsigned part = 0; pass.parts > 1 && part < pass.parts; part++)
+        found += pass.part[part].above + pass.part[part].equal;
+    if (found > most)
+        return twill_select_largest(kernels, values, count, most, chosen, pool);
+    return collect(&pass, pool);
 }
 
 bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,

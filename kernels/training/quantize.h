@@ -79,14 +79,16 @@ struct twill_sparse {
 /* Move the k elements of the largest magnitude from `values` to `chosen`, and set them to zero in
  * `values`, which is then the residual. Elements of lower index come first among equals, and a NaN
  * is larger than every number. `count` is below 2^32, and k is at most `count`. The time is linear,
- * as a sample gives a bound, and elements above it are counted by their bits. Returns k. */
+ * as a sample gives a bound, and elements above it are counted by their bits. Threads of the
+ * pool, which may be NULL, share the work. Returns k. */
 size_t twill_select_largest(const struct twill_kernels *kernels, float *values, size_t count,
-                            size_t k, struct twill_sparse chosen);
+                            size_t k, struct twill_sparse chosen, struct twill_thread_pool *pool);
 /* Move the elements whose magnitude is at least `threshold` (>= 0), and NaNs, from `values` to
  * `chosen`, and set them to zero in `values`. If they are more than `most`, move only the `most`
  * largest of them. Returns how many were moved. */
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
-                          float threshold, size_t most, struct twill_sparse chosen);
+                          float threshold, size_t most, struct twill_sparse chosen,
+                          struct twill_thread_pool *pool);
 /* Compute dst[index[i]] += scale * value[i] for n elements of f32, in their order. Returns false,
  * and changes nothing, if an index is not below `count`. */
 bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,

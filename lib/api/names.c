@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/thread_pool.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/time_split.h"
 #include "lib/job/config.h"
@@ -138,6 +139,7 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
     struct twill_memory_stats user, library;
     twill_context_memory_stats(comm->context, &user, &library);
     counters->memory_fallbacks = user.fallbacks + library.fallbacks;
+    counters->forks = twill_pool_forks(comm->context->machine.pool);
     return TWILL_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "fabric/rails/rails.h"
 #include "fabric/transports.h"
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/base/plural.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/engine/plan.h"
@@ -18,6 +19,12 @@
 static const char *config_setting(const void *settings, const char *variable)
 {
     return twill_config_find(settings, variable);
+}
+
+/* Return whether threads of the pool pay in copies of 1 MiB, as between kernel and user. */
+static bool shares_copies(const struct twill_thread_pool *pool)
+{
+    return twill_pool_threads(pool, 1 << 20, 1 << 20) > 1;
 }
 
 /* Return what a transport needs to know of a communicator, whose pointers it borrows. */
@@ -38,6 +45,8 @@ static struct twill_transport_params params_of(struct twill_comm *comm)
         .internode = context->transports.internode,
         .persistent = &context->memory->persistent,
         .crc32c = context->machine.kernels->crc32c,
+        .pool = shares_copies(context->machine.pool) ? context->machine.pool : NULL,
+        .pool_run = twill_pool_run,
         .piece = context->job.piece,
         .log = &context->log,
         .setting = config_setting,

@@ -14,6 +14,7 @@
  * proves that all ranks have completed the exchange. */
 #include "fabric/shm/call_records.h"
 #include "fabric/shm/single_copy.h"
+#include "kernels/thread_pool.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
@@ -201,17 +202,28 @@ static twill_status fail_access(struct twill_request *run, uint32_t peer, const 
                              bytes, (unsigned long long)from, text, what, strerror(cause));
 }
 
-twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
-                             size_t bytes)
+size_t twill_engine_fetch_bytes(const struct twill_engine *engine)
 {
-    struct twill_engine *engine = run->engine;
-    uint64_t address = (uint64_t)(uintptr_t)from;
+    size_t threads = twill_thread_pool_size(engine->tuning.pool);
+    return TWILL_FETCH_CHUNK * twill_min(threads, TWILL_FETCH_THREADS);
+}
+
+int twill_run_try_fetch(const struct twill_request *run, uint32_t peer, void *to, const void *from,
+                        size_t bytes)
+{
+    const struct twill_engine *engine = run->engine;
     if (bytes == 0)
-        return TWILL_OK;
-    int cause = twill_single_copy_fetch(engine->links.single_copy, engine->world->local[peer], to,
-                                        address, bytes);
-    twill_counter_add(&engine->usage.counters.bytes_copied, bytes);
-    return cause == 0 ? TWILL_OK : fail_access(run, peer, "read", address, bytes, cause);
+        return 0;
+    return twill_single_copy_fetch(engine->links.single_copy, engine->world->local[peer], to,
+                                   (uint64_t)(uintptr_t)from, bytes);
+}
+
+twill_status twill_run_end_fetch(struct twill_request *run, uint32_t peer, const void *from,
+                                 size_t bytes, int cause)
+{
+    twill_counter_add(&run->engine->usage.counters.bytes_copied, bytes);
+    return cause == 0 ? TWILL_OK
+                      : fail_access(run, peer, "read", (uint64_t)(uintptr_t)from, bytes, cause);
 }
 
 void twill_run_detach_peers(struct twill_request *run)

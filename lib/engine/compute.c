@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps that compute (REDUCE, COPY, reduction of messages), and copies of SRC and DST. */
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
 #include "lib/job/operation.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* Results for many places are reduced and copied by this many bytes, to copy from the cache. */
@@ -121,22 +123,32 @@ static void reduce_by_function(const struct twill_request *run, const struct red
 }
 
 /* Execute a reduction of `count` elements into f->dst[]. Its sources are all in this process. The
- * operation's own function does it or, if there is none, a kernel. A detailed trace records it. */
-static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
+ * operation's own function does it or, if there is none, a kernel. */
+static void reduce_unrecorded(const struct twill_request *run, const struct reduction *f,
+                              size_t count)
 {
-    if (count == 0)
-        return;
-    bool is_detailed = twill_trace_is_detailed(&run->engine->trace);
-    if (is_detailed)
-        twill_trace_detail(run, TWILL_TRACE_REDUCE_BEGIN, TWILL_TRACE_NO_PEER,
-                           count * run->layout.element, 0);
     if (TWILL_UNLIKELY(run->layout.created != NULL && run->layout.created->function != NULL))
         reduce_by_function(run, f, count);
     else
         reduce_by_kernel(run, f, count);
-    if (is_detailed)
-        twill_trace_detail(run, TWILL_TRACE_REDUCE_END, TWILL_TRACE_NO_PEER,
-                           count * run->layout.element, 0);
+}
+
+/* Record the begin or the end of a reduction in a detailed trace. */
+static void record_reduction(const struct twill_request *run, enum twill_trace_kind kind,
+                             size_t count)
+{
+    if (twill_trace_is_detailed(&run->engine->trace))
+        twill_trace_detail(run, kind, TWILL_TRACE_NO_PEER, count * run->layout.element, 0);
+}
+
+/* Execute a reduction as reduce_unrecorded() does. A detailed trace records it. */
+static void reduce_run(const struct twill_request *run, const struct reduction *f, size_t count)
+{
+    if (count == 0)
+        return;
+    record_reduction(run, TWILL_TRACE_REDUCE_BEGIN, count);
+    reduce_unrecorded(run, f, count);
+    record_reduction(run, TWILL_TRACE_REDUCE_END, count);
 }
 
 /* Initialise a reduction with one destination and no sources. Its large arrays are not cleared. */
@@ -242,6 +254,92 @@ static void finish_copy(const struct twill_request *run, unsigned char *dst,
     reduce_run(run, &f, count);
 }
 
+/* Return a reduction like *f whose addresses all begin `done` elements later. */
+static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
+                                   size_t done)
+{
+    struct reduction section = *f;
+    bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
+    for (unsigned d = 0; d < f->dsts; d++)
+        section.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
+    for (unsigned i = 0; i < f->sources; i++)
+        section.source[i] = (const unsigned char *)f->source[i] +
+                            done * twill_run_width(run, f->partial_sources >> i & 1);
+    return section;
+}
+
+/* A part of a reduction whose operands threads fetch and reduce, of `count` elements, or a copy of
+ * `count` bytes from a peer. On the stack of whoever shares it. */
+struct fetch {
+    const struct twill_request *run;
+    const struct reduction *reduction; /* or NULL for a copy */
+    unsigned char *to;         /* scratch, with twill_engine_fetch_bytes() for each source */
+    const unsigned char *from; /* of a copy */
+    uint32_t peer;
+    size_t count;
+    _Atomic int cause; /* errno of a fetch that failed, or 0 */
+};
+
+/* Fetch the sources of elements `first` to first + count - 1 of a part and reduce them. */
+static int fetch_sources(const struct fetch *fetch, size_t first, size_t count)
+{
+    const struct twill_request *run = fetch->run;
+    struct reduction section = section_of(run, fetch->reduction, first);
+    size_t width = run->layout.element, each = twill_engine_fetch_bytes(run->engine);
+    unsigned char *to = fetch->to + first * width;
+    for (unsigned i = 0; i < section.sources; i++) {
+        if (section.peer[i] == HERE)
+            continue;
+        int cause = twill_run_try_fetch(run, section.peer[i], to, section.source[i], count * width);
+        if (cause != 0)
+            return cause;
+        section.source[i] = to;
+        to += each;
+    }
+    if (count > 0)
+        reduce_unrecorded(run, &section, count);
+    return 0;
+}
+
+/* Fetch part number `part` of `parts` of `job`, a struct fetch. Parts begin at multiples of 64
+ * elements. */
+static void fetch_part(void *job, unsigned part, unsigned parts)
+{
+    struct fetch *fetch = job;
+    size_t each = twill_round_up((fetch->count + parts - 1) / parts, TWILL_CACHE_LINE);
+    size_t first = twill_min(part * each, fetch->count);
+    size_t count = twill_min(each, fetch->count - first);
+    int cause = fetch->reduction != NULL
+                    ? fetch_sources(fetch, first, count)
+                    : twill_run_try_fetch(fetch->run, fetch->peer, fetch->to + first,
+                                          fetch->from + first, count);
+    if (cause != 0)
+        atomic_store(&fetch->cause, cause);
+}
+
+/* Do all of a fetch of `bytes` bytes, in several threads if that pays and they need not call the
+ * program's function. */
+static void run_fetch(struct fetch *fetch, size_t bytes)
+{
+    const struct twill_operation *created = fetch->run->layout.created;
+    struct twill_thread_pool *pool = fetch->run->engine->tuning.pool;
+    size_t parts = twill_pool_threads(pool, bytes, bytes);
+    if (fetch->reduction != NULL && created != NULL && created->function != NULL)
+        parts = 1;
+    parts = twill_min(parts, TWILL_FETCH_THREADS);
+    if (!twill_pool_run(pool, (unsigned)parts, fetch_part, fetch))
+        fetch_part(fetch, 0, 1);
+}
+
+/* Copy bytes from a peer's process. Returns TWILL_OK or the error. */
+static twill_status copy_fetched(struct twill_request *run, uint32_t peer, unsigned char *to,
+                                 const unsigned char *from, size_t bytes)
+{
+    struct fetch fetch = {.run = run, .to = to, .from = from, .peer = peer, .count = bytes};
+    run_fetch(&fetch, bytes);
+    return twill_run_end_fetch(run, peer, from, bytes, fetch.cause);
+}
+
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
                             const struct twill_step *step)
 {
@@ -257,7 +355,7 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
             finish_copy(run, dst.start, src.start, dst.count);
         else if (fetches)
             TWILL_TRY(&run->engine->error,
-                      twill_run_fetch(run, step->peer[0], dst.start, src.start, bytes));
+                      copy_fetched(run, step->peer[0], dst.start, src.start, bytes));
         else
             copy_staged(run, instance, step, dst.start, src.start, bytes);
         if (!to_caller || twill_operand_space(step->src) == TWILL_SHARED)
@@ -267,40 +365,28 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
     return TWILL_OK;
 }
 
-/* Return a reduction like *f whose addresses all begin `done` elements later. */
-static struct reduction section_of(const struct twill_request *run, const struct reduction *f,
-                                   size_t done)
-{
-    struct reduction section = *f;
-    bool partial = (f->flags & TWILL_STEP_FINAL) == 0;
-    for (unsigned d = 0; d < f->dsts; d++)
-        section.dst[d] = (unsigned char *)f->dst[d] + done * twill_run_width(run, partial);
-    for (unsigned i = 0; i < f->sources; i++)
-        section.source[i] = (const unsigned char *)f->source[i] +
-                            done * twill_run_width(run, f->partial_sources >> i & 1);
-    return section;
-}
-
 /* Reduce with operands in other processes. They are fetched in chunks into scratch, which stays in
- * the cache, and reduced there. Returns TWILL_OK, or the error of a fetch. */
+ * the caches, and reduced there. Returns TWILL_OK, or the error of a fetch. */
 static twill_status reduce_fetched(struct twill_request *run, const struct twill_instance *instance,
                                    const struct reduction *f, size_t count)
 {
     const struct twill_slot *slot = &run->engine->issue.slot[instance->epoch % TWILL_WINDOW];
-    size_t at_once = TWILL_FETCH_CHUNK / run->layout.element;
+    size_t width = run->layout.element, at_once = twill_engine_fetch_bytes(run->engine) / width;
     for (size_t done = 0; done < count; done += at_once) {
         size_t n = twill_min(at_once, count - done);
         struct reduction section = section_of(run, f, done);
-        unsigned char *to = slot->scratch + run->layout.fetched_at;
-        for (unsigned i = 0; i < f->sources; i++) {
-            if (f->peer[i] == HERE)
-                continue;
-            TWILL_TRY(&run->engine->error, twill_run_fetch(run, f->peer[i], to, section.source[i],
-                                                           n * run->layout.element));
-            section.source[i] = to;
-            to += TWILL_FETCH_CHUNK;
-        }
-        reduce_run(run, &section, n);
+        struct fetch fetch = {.run = run,
+                              .reduction = &section,
+                              .to = slot->scratch + run->layout.fetched_at,
+                              .count = n};
+        record_reduction(run, TWILL_TRACE_REDUCE_BEGIN, n);
+        run_fetch(&fetch, n * width);
+        record_reduction(run, TWILL_TRACE_REDUCE_END, n);
+        for (unsigned i = 0; i < f->sources; i++)
+            if (f->peer[i] != HERE)
+                TWILL_TRY(&run->engine->error,
+                          twill_run_end_fetch(run, f->peer[i], section.source[i], n * width,
+                                              fetch.cause));
     }
     return TWILL_OK;
 }
@@ -403,7 +489,10 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
     add_source(&f, own, own_partial);
     if ((posted->flags & TWILL_STEP_FIRST) == 0)
         add_source(&f, data, partial);
-    reduce_run(run, &f, bytes / twill_run_width(run, partial));
+    if (TWILL_UNLIKELY(!request->alone)) /* perhaps another thread, which must not record events */
+        reduce_unrecorded(run, &f, bytes / twill_run_width(run, partial));
+    else
+        reduce_run(run, &f, bytes / twill_run_width(run, partial));
 }
 
 /* --- SRC and DST copied through scratch by segments: scaled inputs, scaled sums of narrow floats,

@@ -166,15 +166,24 @@ void twill_run_reduce(struct twill_transfer *request, size_t offset, const void 
                       size_t bytes);
 
 /* --- lib/engine/buffer_addresses.c: buffers in peers' processes --- */
-/* Bytes that a reduction fetches of each remote operand at a time. */
-#define TWILL_FETCH_CHUNK ((size_t)128 << 10)
+/* Bytes that a thread fetches at a time, for a reduction of each remote operand, and the most
+ * threads that do so together. */
+#define TWILL_FETCH_CHUNK   ((size_t)128 << 10)
+#define TWILL_FETCH_THREADS 16u
+/* Return the bytes that a reduction fetches of each remote operand at a time. */
+size_t twill_engine_fetch_bytes(const struct twill_engine *engine);
 /* Make the peers' buffers accessible, once the addresses are collected and the plan is selected.
  * Does nothing if no addresses were exchanged or the plan does not use them. Returns TWILL_OK, or
  * the error if a buffer cannot be attached. */
 twill_status twill_run_attach_peers(struct twill_request *run);
-/* Copy `bytes` bytes from `from` in a peer's process to `to`. Returns TWILL_OK or the error. */
-twill_status twill_run_fetch(struct twill_request *run, uint32_t peer, void *to, const void *from,
-                             size_t bytes);
+/* Copy `bytes` bytes from `from` in a peer's process to `to`. Returns 0 or an errno. Several
+ * threads may call it. */
+int twill_run_try_fetch(const struct twill_request *run, uint32_t peer, void *to, const void *from,
+                        size_t bytes);
+/* Count bytes that were copied in this way. Returns TWILL_OK, or the error if `cause`, an errno, is
+ * not 0. */
+twill_status twill_run_end_fetch(struct twill_request *run, uint32_t peer, const void *from,
+                                 size_t bytes, int cause);
 /* Return whether an operand must be fetched from a peer's process. */
 static inline bool twill_run_fetches(const struct twill_request *run, twill_operand operand)
 {

@@ -4,6 +4,7 @@
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/time_split.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/operation.h"
 
 #include <stdlib.h>
 
@@ -54,6 +55,15 @@ static struct twill_last_entry last_entry(struct twill_request *run)
     return run->last;
 }
 
+/* Return whether only the thread that holds the communicator may reduce messages of the run: if the
+ * program's function does that, events are recorded, or there are no other threads. */
+static bool needs_one_thread(const struct twill_request *run)
+{
+    const struct twill_operation *created = run->layout.created;
+    return run->engine->tuning.pool == NULL || (created != NULL && created->function != NULL) ||
+           twill_trace_is_detailed(&run->engine->trace);
+}
+
 /* Post the message of a step's `blocks` blocks from block `at` on, which are adjacent. Returns
  * ADVANCED or an error below 0. */
 static int post_blocks(struct twill_request *run, struct twill_instance *instance,
@@ -94,6 +104,7 @@ static int post_blocks(struct twill_request *run, struct twill_instance *instanc
         posted->src = twill_run_locate(run, instance, &where).start;
         request->reduce_context = posted;
         request->reduce = posted->late ? NULL : twill_run_reduce;
+        request->alone = needs_one_thread(run);
         request->bounce = link->ops->needs_bounce ? bounce_at(run, slot, posted) : NULL;
         if (posted->late)
             request->buffer = bounce_at(run, slot, posted);

@@ -181,8 +181,8 @@ static void size_scratch(struct twill_request *run)
     }
     run->layout.fetched_at = run->layout.scratch_bytes;
     if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
-        run->layout.scratch_bytes +=
-            twill_min(run->engine->local_size, TWILL_STEP_PEERS) * TWILL_FETCH_CHUNK;
+        run->layout.scratch_bytes += twill_min(run->engine->local_size, TWILL_STEP_PEERS) *
+                                     twill_engine_fetch_bytes(run->engine);
 }
 
 /* Return whether the call does not reduce, or no rank reduces in place, as far as this rank knows.

@@ -93,6 +93,7 @@ static void add_counters(twill_counters *sum, const twill_comm *comm)
     sum->registration_hits += one.registration_hits;
     sum->seconds_waiting += one.seconds_waiting;
     sum->seconds_blocked += one.seconds_blocked;
+    sum->forks = one.forks; /* of the context */
 }
 
 twill_status twill_gradients_traffic(const twill_gradients *set, twill_counters *counters)

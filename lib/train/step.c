@@ -354,10 +354,10 @@ static void deliver_carried(struct twill_gradients *set, uint32_t t)
     unsigned char *to = updates ? tensor->parameters : tensor->own;
     if (to == NULL)
         return;
-    memcpy(to,
-           updates ? twill_update_arena_place(set, tensor, last)
-                   : twill_tensor_place(set, tensor, last),
-           tensor->bytes);
+    twill_set_copy(set, to,
+                   updates ? twill_update_arena_place(set, tensor, last)
+                           : twill_tensor_place(set, tensor, last),
+                   tensor->bytes);
     atomic_fetch_add_explicit(&set->usage.bytes_copied, tensor->bytes, memory_order_relaxed);
 }
 
@@ -541,11 +541,11 @@ static void store_factors(struct twill_gradients *set, struct twill_bucket *buck
     size_t rest = d->samples - samples;
     float *to = bucket->factors + twill_dense_floats(d) * (size_t)twill_comm_rank(set->parent);
     if (samples > 0)
-        memcpy(to, errors, samples * d->rows * sizeof(*to));
+        twill_set_copy(set, to, errors, samples * d->rows * sizeof(*to));
     memset(to + samples * d->rows, 0, rest * d->rows * sizeof(*to));
     to += d->samples * d->rows;
     if (samples > 0)
-        memcpy(to, activations, samples * d->columns * sizeof(*to));
+        twill_set_copy(set, to, activations, samples * d->columns * sizeof(*to));
     memset(to + samples * d->columns, 0, rest * d->columns * sizeof(*to));
     atomic_fetch_add_explicit(&set->usage.bytes_copied,
                               samples * (d->rows + d->columns) * sizeof(*to), memory_order_relaxed);

@@ -45,6 +45,7 @@ class Counters(NamedTuple):
     registration_hits: int
     seconds_waiting: float
     seconds_blocked: float
+    forks: int
 
 
 class _Exchanger:

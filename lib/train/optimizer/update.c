@@ -39,7 +39,7 @@ static void copy_parameters(struct twill_gradients *set, uint32_t b,
         unsigned char *theirs =
                           own + (part.first - twill_update_tensor_first(set, bucket, i)) * width,
                       *ours = parameters + part.first * width;
-        memcpy(in ? ours : theirs, in ? theirs : ours, part.count * width);
+        twill_set_copy(set, in ? ours : theirs, in ? theirs : ours, part.count * width);
         copied += part.count * width;
     }
     atomic_fetch_add_explicit(&set->usage.bytes_copied, copied, memory_order_relaxed);
@@ -84,7 +84,7 @@ static void load_master(struct twill_gradients *set, uint32_t b,
             (part.first - twill_update_tensor_first(set, bucket, i)) * width;
         float *to = segment->master + (part.first - shard.first);
         if (bucket->type == TWILL_F32)
-            memcpy(to, from, part.count * sizeof(*to));
+            twill_set_copy(set, to, from, part.count * sizeof(*to));
         else
             set->process.kernels->widen[bucket->type](to, from, part.count);
     }
@@ -170,7 +170,8 @@ static struct twill_optimizer_norms update_part(const struct twill_update_queue 
     twill_set_record(set, TWILL_TRACE_UPDATE_BEGIN, b, part.count * width);
     twill_optimizer_update(set->process.kernels, &step, part.count);
     if (step.parameter == step.master)
-        memcpy(update->bucket[b].parameters + part.first * width, step.master, part.count * width);
+        twill_set_copy(set, update->bucket[b].parameters + part.first * width, step.master,
+                       part.count * width);
     twill_set_record(set, TWILL_TRACE_UPDATE_END, b, part.count * width);
     return (struct twill_optimizer_norms){0, 0};
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where tensors lie in memory, and how they are divided into buckets. */
+#include "kernels/kernels.h"
 #include "lib/train/set/set.h"
 
 #include <stdlib.h>
@@ -183,6 +184,11 @@ void twill_set_record(const struct twill_gradients *set, enum twill_trace_kind k
             .tick = twill_ticks(), .bytes = bytes, .peer = index, .kind = (uint8_t)kind});
 }
 
+void twill_set_copy(const struct twill_gradients *set, void *to, const void *from, size_t bytes)
+{
+    twill_kernels_copy(set->process.kernels, to, from, bytes, 0, set->process.pool);
+}
+
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor)
 {
@@ -191,7 +197,8 @@ void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *b
     if (tensor->own == NULL || !bucket->copies)
         return;
     twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
-    memcpy(twill_tensor_place(set, tensor, bucket->generation), tensor->own, tensor->bytes);
+    twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation), tensor->own,
+                   tensor->bytes);
     twill_set_record(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
     count_copy(set, tensor->bytes);
 }
@@ -207,7 +214,8 @@ void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *
         const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
         if (tensor->own == NULL)
             continue;
-        memcpy(tensor->own, twill_tensor_place(set, tensor, bucket->generation), tensor->bytes);
+        twill_set_copy(set, tensor->own, twill_tensor_place(set, tensor, bucket->generation),
+                       tensor->bytes);
         count_copy(set, tensor->bytes);
     }
     twill_set_record(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);

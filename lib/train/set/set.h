@@ -183,6 +183,9 @@ twill_status twill_set_place(struct twill_gradients *set);
 twill_status twill_set_divide(struct twill_gradients *set);
 /* Free the buckets and their factors. Their requests have been freed. */
 void twill_set_free_buckets(struct twill_gradients *set);
+/* Copy bytes between the caller's memory and the set's, which do not overlap. Threads of the rank
+ * share the work. Any thread may call it. */
+void twill_set_copy(const struct twill_gradients *set, void *to, const void *from, size_t bytes);
 /* Record for a timeline that a tensor is ready. Copy it into its bucket, unless the bucket's memory
  * is that of the tensor. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,

@@ -116,9 +116,10 @@ size_t twill_encode_list(const struct twill_coder *coder, struct twill_sparse ch
     twill_accumulate(coder->kernels, residual, TWILL_F32, gradient, coder->scale, count,
                      coder->pool);
     if (coder->top_k)
-        n = twill_select_largest(coder->kernels, residual, count, most, chosen);
+        n = twill_select_largest(coder->kernels, residual, count, most, chosen, coder->pool);
     else
-        n = twill_select_above(coder->kernels, residual, count, coder->threshold, most, chosen);
+        n = twill_select_above(coder->kernels, residual, count, coder->threshold, most, chosen,
+                               coder->pool);
     for (size_t i = 0; i < n; i++)
         finite &= isfinite(chosen.value[i]) != 0;
     for (size_t i = 0; !finite && i < count; i++)

@@ -3,6 +3,7 @@
 #include "kernels/convert.h"
 #include "kernels/training/quantize.h"
 #include "tests/support/numbers.h"
+#include "tests/support/pool.h"
 #include "tests/support/unit.h"
 
 #define MOST ((size_t)200003) /* above the size from which a sample is taken */
@@ -58,6 +59,7 @@ static void check_chosen(size_t count, size_t k, const struct by_magnitude *sort
 /* Select by every table, from `values`. threshold: NAN selects k elements, else those above it. */
 static void check_selection(size_t count, size_t k, float threshold)
 {
+    struct twill_thread_pool *pool = NULL;
     struct by_magnitude *sorted = malloc((count + 1) * sizeof(*sorted));
     const struct twill_sparse chosen = {chosen_index, chosen_value};
     const struct twill_kernels *kernels;
@@ -71,10 +73,12 @@ static void check_selection(size_t count, size_t k, float threshold)
              want++)
             ;
     for (size_t table = 0; (kernels = twill_test_next_table(&table));) {
+        if (pool == NULL && table > 1) /* by one thread and by three, on parts of 256 values */
+            pool = twill_test_pool(3, 1024);
         memcpy(left, values, sizeof(left));
         size_t found = isnan(threshold)
-                           ? twill_select_largest(kernels, left, count, k, chosen)
-                           : twill_select_above(kernels, left, count, threshold, k, chosen);
+                           ? twill_select_largest(kernels, left, count, k, chosen, pool)
+                           : twill_select_above(kernels, left, count, threshold, k, chosen, pool);
         assert_int_equal(found, want);
         if (table > 1) {
             assert_memory_equal(first_index, chosen_index, found * sizeof(*first_index));
@@ -85,6 +89,7 @@ static void check_selection(size_t count, size_t k, float threshold)
         memcpy(first_value, chosen_value, found * sizeof(*first_value));
         check_chosen(count, found, sorted);
     }
+    twill_thread_pool_close(pool);
     free(sorted);
 }
 
@@ -173,7 +178,7 @@ TWILL_TEST(residual_and_lists_are_the_whole)
                 all[i] += gradient[i] * 0.25f;
             }
             twill_accumulate(kernels, residual, TWILL_F32, gradient, 0.25f, COUNT, NULL);
-            size_t k = twill_select_largest(kernels, residual, COUNT, COUNT / 50, chosen);
+            size_t k = twill_select_largest(kernels, residual, COUNT, COUNT / 50, chosen, NULL);
             assert_true(twill_scatter_add(sum, COUNT, chosen_index, chosen_value, k, 1));
         }
         for (size_t i = 0; i < COUNT; i++) /* quarters of integers: exact */

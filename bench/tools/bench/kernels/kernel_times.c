@@ -330,7 +330,7 @@ static void run_case(const struct kernel_case *one, const struct twill_kernels *
     case TOP:
         chosen = (struct twill_sparse){(uint32_t *)array[2], (float *)array[3]};
         twill_accumulate(kernels, (float *)array[1], TWILL_F32, array[0], 1, count, NULL);
-        (void)twill_select_largest(kernels, (float *)array[1], count, count / 100, chosen);
+        (void)twill_select_largest(kernels, (float *)array[1], count, count / 100, chosen, NULL);
         return;
     default:
         run_optimizer(one, kernels, arrays, count);
