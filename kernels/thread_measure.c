@@ -26,6 +26,7 @@ struct measurement {
     const struct twill_kernels *kernels;
     unsigned char *memory; /* [3 * room]: two sources and a destination */
     size_t room;
+    uint64_t hurry_at; /* twill_now() from which everything is timed only once */
 };
 
 /* A pass over data, for the threads of a pool. A variable of time_pass(). */
@@ -57,19 +58,28 @@ static void run_parts(struct twill_thread_pool *pool, unsigned threads, twill_pa
         run(job, 0, 1);
 }
 
-/* Return MB/s written in the fastest of some passes over `bytes` bytes. Sources that fit caches
+/* Return whether to time something again after it was timed `done` times, at most `most` times. */
+static bool repeats(const struct measurement *m, unsigned done, unsigned most)
+{
+    return done == 0 || (done < most && twill_now() < m->hurry_at);
+}
+
+/* Return MB/s written in the fastest of some passes over `bytes` bytes, without the time of the
+ * start, `start_ns`, which counts for half of it at most. Sources that fit caches
  * were just written by the caller, as most data of a rank were. */
-static uint32_t time_pass(const struct measurement *m, unsigned threads, size_t bytes, bool reduces)
+static uint32_t time_pass(const struct measurement *m, unsigned threads, size_t bytes, bool reduces,
+                          uint32_t start_ns)
 {
     struct pass pass = {m, bytes, reduces};
     uint64_t best = UINT64_MAX;
-    for (unsigned i = 0; i < PASSES; i++) {
+    for (unsigned i = 0; repeats(m, i, PASSES); i++) {
         for (unsigned s = 0; s < 2 && bytes <= NEAR_BYTES; s++)
             memset(m->memory + s * m->room, 0, bytes);
         uint64_t begin = twill_now();
         run_parts(m->pool, threads, make_pass, &pass);
         best = twill_min(best, twill_now() - begin);
     }
+    best -= twill_min(best / 2, start_ns);
     return (uint32_t)twill_max(twill_min(bytes * 1000 / twill_max(best, 1), UINT32_MAX), 1);
 }
 
@@ -83,7 +93,7 @@ static void spin(void *job, unsigned part, unsigned parts)
 
 /* Return the ns by which parts that spin `spins` times take longer in several threads than one part
  * in the caller, the median of `times`. With `asleep` wait before each that the threads sleep. */
-static uint32_t time_start(struct twill_thread_pool *pool, unsigned threads, unsigned spins,
+static uint32_t time_start(const struct measurement *m, unsigned threads, unsigned spins,
                            unsigned times, bool asleep)
 {
     uint64_t alone = UINT64_MAX, taken[STARTS];
@@ -92,18 +102,19 @@ static uint32_t time_start(struct twill_thread_pool *pool, unsigned threads, uns
         spin(&spins, 0, 1);
         alone = twill_min(alone, twill_now() - begin);
     }
-    for (unsigned i = 0; i < times; i++) {
-        for (unsigned naps = 0; asleep && naps < 20 && !twill_pool_sleeps(pool); naps++)
+    unsigned done = 0;
+    for (; repeats(m, done, times); done++) {
+        for (unsigned naps = 0; asleep && naps < 20 && !twill_pool_sleeps(m->pool); naps++)
             twill_nap(TWILL_US(50));
         uint64_t begin = twill_now();
-        run_parts(pool, threads, spin, &spins);
+        run_parts(m->pool, threads, spin, &spins);
         uint64_t ns = twill_now() - begin;
-        unsigned at = i;
+        unsigned at = done;
         for (; at > 0 && taken[at - 1] > ns; at--) /* in ascending order */
             taken[at] = taken[at - 1];
         taken[at] = ns;
     }
-    uint64_t median = taken[times / 2];
+    uint64_t median = taken[done / 2];
     return median > alone ? (uint32_t)twill_min(median - alone, UINT32_MAX) : 1;
 }
 
@@ -113,14 +124,14 @@ static void measure_step(const struct measurement *m, struct twill_thread_rate *
     unsigned threads = rate->threads;
     size_t far = twill_min(twill_max(threads * FAR_EACH, FAR_LEAST), m->room);
     if (threads > 1) {
-        rate->fork_join_ns = time_start(m->pool, threads, PART_SPINS, STARTS, false);
-        rate->wake_ns = time_start(m->pool, threads, 5 * PART_SPINS, WAKES, true);
+        rate->fork_join_ns = time_start(m, threads, PART_SPINS, STARTS, false);
+        rate->wake_ns = time_start(m, threads, 5 * PART_SPINS, WAKES, true);
         rate->wake_ns = (uint32_t)twill_max(rate->wake_ns, rate->fork_join_ns);
     }
     for (int reduces = 0; reduces < 2; reduces++) {
         uint32_t *mbs = reduces ? rate->reduce_mbs : rate->copy_mbs;
-        mbs[0] = time_pass(m, threads, NEAR_BYTES, reduces);
-        mbs[1] = time_pass(m, threads, far, reduces);
+        mbs[0] = time_pass(m, threads, NEAR_BYTES, reduces, rate->fork_join_ns);
+        mbs[1] = time_pass(m, threads, far, reduces, rate->fork_join_ns);
         mbs[0] = (uint32_t)twill_max(mbs[0], mbs[1]);
     }
 }
@@ -137,16 +148,19 @@ static void touch(void *job, unsigned part, unsigned parts)
 
 /* Return whether the team of OpenMP starts the most threads in clearly less time than the pool's
  * own threads, or is preferred anyway. If so, store its times. */
-static bool openmp_is_better(struct twill_thread_pool *pool, struct twill_thread_rates *rates,
+static bool openmp_is_better(const struct measurement *m, struct twill_thread_rates *rates,
                              bool preferred)
 {
     const struct twill_thread_rates none = {.steps = 0};
+    struct twill_thread_pool *pool = m->pool;
+    unsigned most = twill_thread_pool_size(pool);
     uint32_t own = rates->step[rates->steps - 1].fork_join_ns;
+    own = (uint32_t)twill_min(own, time_start(m, most, PART_SPINS, STARTS, false));
     twill_thread_pool_use(pool, TWILL_TEAM_OPENMP, &none);
-    uint32_t openmp = time_start(pool, twill_thread_pool_size(pool), PART_SPINS, STARTS, false);
+    uint32_t openmp = time_start(m, most, PART_SPINS, STARTS, false);
     if (preferred || openmp < own / 4 * 3) {
         for (uint32_t s = 1; s < rates->steps; s++) {
-            uint32_t ns = time_start(pool, rates->step[s].threads, PART_SPINS, STARTS, false);
+            uint32_t ns = time_start(m, rates->step[s].threads, PART_SPINS, STARTS, false);
             rates->step[s].fork_join_ns = rates->step[s].wake_ns = ns;
         }
         return true;
@@ -167,7 +181,8 @@ bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twil
                                enum twill_pool_team *team)
 {
     unsigned most = twill_thread_pool_size(pool);
-    struct measurement m = {.pool = pool, .kernels = kernels};
+    struct measurement m = {
+        .pool = pool, .kernels = kernels, .hurry_at = twill_now() + TWILL_MEASURE_THREADS_NS};
     long before = count_preemptions();
     *rates = (struct twill_thread_rates){.steps = 0};
     *team = TWILL_TEAM_OWN;
@@ -187,7 +202,7 @@ bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twil
     }
     munmap(memory, 3 * m.room);
     bool undisturbed = count_preemptions() == before;
-    if (twill_has_openmp(most) && openmp_is_better(pool, rates, prefers_openmp))
+    if (twill_has_openmp(most) && openmp_is_better(&m, rates, prefers_openmp))
         *team = TWILL_TEAM_OPENMP;
     return undisturbed;
 }

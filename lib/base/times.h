@@ -13,6 +13,11 @@
 #define TWILL_SECONDS_NS UINT64_C(1000000000)
 #define TWILL_S(n)       (TWILL_SECONDS_NS * (n))
 
+/* --- kernels: how fast threads are --- */
+
+/* Then a measurement that other programs disturb repeats nothing more, as a job waits for it. */
+#define TWILL_MEASURE_THREADS_NS TWILL_MS(20)
+
 /* --- fabric/bootstrap: processes find each other --- */
 
 /* Rank 0 finds failures and notifies the others. They wait this much longer than it does, to get
