@@ -187,9 +187,11 @@ bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twil
     *rates = (struct twill_thread_rates){.steps = 0};
     *team = TWILL_TEAM_OWN;
     m.room = twill_min(twill_max(most * FAR_EACH, FAR_LEAST), FAR_MOST);
+    if (most < 2)
+        return false;
     void *memory =
         mmap(NULL, 3 * m.room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (most < 2 || memory == MAP_FAILED)
+    if (memory == MAP_FAILED)
         return false;
     m.memory = memory;
     run_parts(pool, most, touch, &m);

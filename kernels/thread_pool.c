@@ -269,7 +269,8 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
     if (pool == NULL || written + read < pool->pays_from)
         return 1;
     if (pool->thread_bytes > 0)
-        return (unsigned)twill_max(twill_min(pool->size, written / pool->thread_bytes), 1);
+        return (unsigned)twill_max(
+            twill_min(pool->size, (written > 0 ? written : read) / pool->thread_bytes), 1);
     uint32_t step =
         twill_thread_step(&pool->rates, pool->size, written, read, twill_pool_sleeps(pool));
     return pool->rates.step[step].threads;

@@ -51,10 +51,12 @@ static unsigned char *landing(const struct twill_transfer *request)
 }
 
 /* Return how many bytes of a RECV are reduced in one call so that all threads of the rank help, or
- * half of them if that is less. The other half then arrives meanwhile. Return 0 for one thread. */
+ * half of them if that is less. The other half then arrives meanwhile. It is a multiple of 64, as a
+ * reduction takes whole elements. Return 0 for one thread. */
 static size_t reduced_together(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return twill_min(t->endpoint->params.piece, request->bytes / 2);
+    size_t bytes = twill_min(t->endpoint->params.piece, request->bytes / 2);
+    return bytes / TWILL_CACHE_LINE * TWILL_CACHE_LINE;
 }
 
 /* Return the bytes of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB, so a

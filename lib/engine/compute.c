@@ -277,11 +277,24 @@ struct fetch {
     const unsigned char *from; /* of a copy */
     uint32_t peer;
     size_t count;
-    _Atomic int cause; /* errno of a fetch that failed, or 0 */
+    _Atomic int cause; /* errno of the first part that failed, or 0 */
+    uint32_t lost;     /* peer whose memory that part could not read */
+    const void *at;    /* the address there */
 };
 
-/* Fetch the sources of elements `first` to first + count - 1 of a part and reduce them. */
-static int fetch_sources(const struct fetch *fetch, size_t first, size_t count)
+/* Record that a part could not read the memory of a peer, unless another part could not before. */
+static void fail_fetch(struct fetch *fetch, uint32_t peer, const void *at, int cause)
+{
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&fetch->cause, &none, cause))
+        return;
+    fetch->lost = peer;
+    fetch->at = at;
+}
+
+/* Fetch the sources of elements `first` to first + count - 1 of a part and reduce them. If a peer's
+ * memory cannot be read, record that instead. */
+static void fetch_sources(struct fetch *fetch, size_t first, size_t count)
 {
     const struct twill_request *run = fetch->run;
     struct reduction section = section_of(run, fetch->reduction, first);
@@ -291,14 +304,15 @@ static int fetch_sources(const struct fetch *fetch, size_t first, size_t count)
         if (section.peer[i] == HERE)
             continue;
         int cause = twill_run_try_fetch(run, section.peer[i], to, section.source[i], count * width);
-        if (cause != 0)
-            return cause;
+        if (cause != 0) {
+            fail_fetch(fetch, section.peer[i], section.source[i], cause);
+            return;
+        }
         section.source[i] = to;
         to += each;
     }
     if (count > 0)
         reduce_unrecorded(run, &section, count);
-    return 0;
 }
 
 /* Fetch part number `part` of `parts` of `job`, a struct fetch. Parts begin at multiples of 64
@@ -309,12 +323,14 @@ static void fetch_part(void *job, unsigned part, unsigned parts)
     size_t each = twill_round_up((fetch->count + parts - 1) / parts, TWILL_CACHE_LINE);
     size_t first = twill_min(part * each, fetch->count);
     size_t count = twill_min(each, fetch->count - first);
-    int cause = fetch->reduction != NULL
-                    ? fetch_sources(fetch, first, count)
-                    : twill_run_try_fetch(fetch->run, fetch->peer, fetch->to + first,
-                                          fetch->from + first, count);
+    if (fetch->reduction != NULL) {
+        fetch_sources(fetch, first, count);
+        return;
+    }
+    const unsigned char *from = fetch->from + first;
+    int cause = twill_run_try_fetch(fetch->run, fetch->peer, fetch->to + first, from, count);
     if (cause != 0)
-        atomic_store(&fetch->cause, cause);
+        fail_fetch(fetch, fetch->peer, from, cause);
 }
 
 /* Do all of a fetch of `bytes` bytes, in several threads if that pays and they need not call the
@@ -337,7 +353,7 @@ static twill_status copy_fetched(struct twill_request *run, uint32_t peer, unsig
 {
     struct fetch fetch = {.run = run, .to = to, .from = from, .peer = peer, .count = bytes};
     run_fetch(&fetch, bytes);
-    return twill_run_end_fetch(run, peer, from, bytes, fetch.cause);
+    return twill_run_end_fetch(run, peer, fetch.cause != 0 ? fetch.at : from, bytes, fetch.cause);
 }
 
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
@@ -382,11 +398,12 @@ static twill_status reduce_fetched(struct twill_request *run, const struct twill
         record_reduction(run, TWILL_TRACE_REDUCE_BEGIN, n);
         run_fetch(&fetch, n * width);
         record_reduction(run, TWILL_TRACE_REDUCE_END, n);
-        for (unsigned i = 0; i < f->sources; i++)
+        for (unsigned i = 0; i < f->sources && fetch.cause == 0; i++)
             if (f->peer[i] != HERE)
                 TWILL_TRY(&run->engine->error,
-                          twill_run_end_fetch(run, f->peer[i], section.source[i], n * width,
-                                              fetch.cause));
+                          twill_run_end_fetch(run, f->peer[i], section.source[i], n * width, 0));
+        if (fetch.cause != 0)
+            return twill_run_end_fetch(run, fetch.lost, fetch.at, n * width, fetch.cause);
     }
     return TWILL_OK;
 }

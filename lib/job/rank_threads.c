@@ -225,7 +225,7 @@ static size_t piece_of(const struct twill_thread_rates *rates,
     size_t bytes = 1024;
     while (bytes < most && twill_thread_step(rates, of->threads, bytes, 2 * bytes, false) < step)
         bytes += bytes / 8;
-    return step > 0 ? twill_min(bytes, most) : 0;
+    return step > 0 ? twill_min(twill_round_up(bytes, TWILL_CACHE_LINE), most) : 0;
 }
 
 void twill_threads_conclude(struct twill_context *context, struct twill_threads_opening *opening)

@@ -409,6 +409,7 @@ TWILL_TEST(squares_are_summed_alike_by_tables_and_threads)
                     assert_close("sum of squares", n, got, want, 0);
                 }
         }
+    assert_true(twill_pool_forks(pools[1]) > 0);
     free(src);
     twill_thread_pool_close(pools[1]);
 }

@@ -214,7 +214,7 @@ TWILL_TEST(test_bound_each)
         const char *machine, *here;
         unsigned ranks, each;
         bool shared;
-        const char *cpus; /* a list for each rank, NULL: they do not fit */
+        const char *cpus; /* a list for each rank, or NULL if they do not fit */
     } each[] = {
         /* spread as equal shares are */
         {"pack:2 l3:2 core:4 pu:1", NULL, 2, 4, false, "0-3 8-11"},
@@ -314,7 +314,7 @@ TWILL_TEST(test_threads_of_machines)
         }
         twill_topology_close(topology);
     }
-    /* KNL: a thread for each tile, in the order of the tiles. */
+    /* On KNL each tile has a thread, in the order of the tiles. */
     struct twill_topology *topology = open_recorded("x86-Intel-KnightsLanding-XeonPhi-7210.xml");
     int pu[64];
     assert_int_equal(twill_topology_threads(topology, NULL, 32, pu), 64);
