@@ -62,7 +62,9 @@ static void add(const struct twill_tcp *t, struct shares *all, struct twill_tcp_
         return;
     unsigned char *scratch = t->shares + (size_t)all->count * TWILL_TCP_SCRATCH;
     all->share[all->count++] = (struct direction){
-        .channel = channel, .sends = sends, .reader = {scratch, TWILL_TCP_SCRATCH, t->once}};
+        .channel = channel,
+        .sends = sends,
+        .reader = {.scratch = scratch, .scratch_bytes = TWILL_TCP_SCRATCH, .once = t->once}};
 }
 
 /* Read payload of a share's RECV until the socket is empty or the message ends, in a limited number

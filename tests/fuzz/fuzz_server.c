@@ -2,6 +2,7 @@
 #include "tests/fuzz/fuzz_server.h"
 
 #include "kernels/kernels.h"
+#include "kernels/thread_pool.h"
 #include "lib/comm/comm.h"
 #include "lib/job/context.h"
 #include "lib/twill_recover.h"
@@ -270,6 +271,20 @@ static uint32_t add_bytes(uint32_t crc, const void *data, size_t bytes)
 }
 
 static struct twill_kernels fuzz_kernels = {.crc32c = add_bytes};
+
+/* There is no pool of threads. */
+unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written, size_t read)
+{
+    fuzz_must(pool == NULL);
+    return 1;
+}
+
+bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
+{
+    fuzz_must(pool == NULL);
+    return false;
+}
+
 void twill_kernels_copy(const struct twill_kernels *table, void *dst, const void *src, size_t bytes,
                         unsigned flags, struct twill_thread_pool *pool)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of a rank share work on every way that data takes, and the bits do not depend on their
- * number. Data is staged, fetched or mapped on a node. Between nodes it goes by twill's tcp or
- * libfabric. */
+ * number. Data is staged, fetched or mapped on a node. Between nodes twill's tcp or libfabric
+ * takes it. */
 #include "tests/support/collectives.h"
 #include "tests/support/ranks.h"
 #include "tests/support/unit.h"
