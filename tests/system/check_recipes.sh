@@ -75,7 +75,8 @@ timeout 600 sh "$examples/studies.sh" --quick --bin "$bin" --out "$scratch/studi
     fail "studies.sh"
 [ "$(grep -c '^== ' "$scratch/out") $(grep -c '^  published: ' "$scratch/out")" = "5 6" ] || fail "studies.sh: published figures"
 [ "$(grep -cE '[0-9] predicted ' "$scratch/out")" -eq 5 ] || fail "studies.sh: predictions"
-awk '/^ .* 75 +measured / { n += $NF == 10000 / $3 } /^halving_doubling is chosen/ { small++ } /^levels@staged is chosen/ { levels++ } / network / { moved[$2]++ }
+awk '/^== / { study = $2 } /^ .* 75 +measured / { n += $NF == 10000 / $3 }
+    /^halving_doubling is chosen/ { small += study == "oversubscribed" } /^levels@staged is chosen/ { levels++ } / network / { moved[$2]++ }
     END { exit !(n == 2 && small == 1 && levels == 2 && moved[8388608] == 2 && moved[12582912] == 2) }' "$scratch/out" || fail "studies.sh: tables"
 # The report has a line for each study.
 grep -q '^| `oversubscribed` | oversubscribed links .* | fattree, ' "$scratch/studies/report.md" || fail "studies.sh: report.md"

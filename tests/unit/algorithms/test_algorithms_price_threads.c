@@ -84,7 +84,8 @@ TWILL_TEST(measured_rates_replace_those_of_the_model)
 
 static const struct {
     uint32_t nodes, each;
-} grids[] = {{1, 2}, {1, 8}, {2, 1}, {4, 1}, {16, 1}, {24, 1}, {2, 2}, {4, 4}, {8, 8}, {64, 1}, {48, 32}};
+} grids[] = {{1, 2}, {1, 8}, {2, 1}, {4, 1},  {16, 1}, {24, 1},
+             {2, 2}, {4, 4}, {8, 8}, {64, 1}, {48, 32}};
 
 static struct twill_candidates *candidates_of(const struct twill_world *world,
                                               enum twill_collective collective,
