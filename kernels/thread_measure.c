@@ -65,8 +65,8 @@ static bool repeats(const struct measurement *m, unsigned done, unsigned most)
 }
 
 /* Return MB/s written in the fastest of some passes over `bytes` bytes, without the time of the
- * start, `start_ns`, which counts for half of it at most. Sources that fit caches
- * were just written by the caller, as most data of a rank were. */
+ * start, `start_ns`, which counts for half of it at most. Sources that fit caches were just written
+ * by the caller, as most data of a rank were. */
 static uint32_t time_pass(const struct measurement *m, unsigned threads, size_t bytes, bool reduces,
                           uint32_t start_ns)
 {

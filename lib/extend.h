@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions for layers above the public calls, which are the gradient set (lib/train) and the
- * parameter server (lib/server). Of the library these include only this header, the public headers,
- * lib/base and the waiter (lib/wait/wait.h), which also starts their threads. lib/api/extend.c has
- * the definitions. A layer makes its own communicators by twill_comm_dup() or
- * twill_extend_dup_alone(), and one thread at a time uses each of them. Unless said otherwise, a
- * function here claims its communicator as a public call does. `call` is the name of that call for
- * messages. If the communicator is in another call, the function returns TWILL_ERR_ARGUMENT. */
+ * parameter server (lib/server). These include no other headers of the library than this one, the
+ * public ones, lib/base and the waiter (lib/wait/wait.h). lib/api/extend.c has the definitions. A
+ * layer makes its own communicators by twill_comm_dup() or twill_extend_dup_alone(), and one thread
+ * at a time uses each of them. Unless said otherwise, a function here claims its communicator as a
+ * public call does. `call` is the name of that call for messages. If the communicator is in another
+ * call, the function returns TWILL_ERR_ARGUMENT. */
 #ifndef TWILL_EXTEND_H
 #define TWILL_EXTEND_H
 

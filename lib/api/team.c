@@ -5,12 +5,9 @@
  *
  * The threads of a rank meet twice in a call. In the first meeting they compare their arguments,
  * and what they have written to src becomes visible to all of them. In the second one they learn
- * that all stripes are complete. Each thread has its own cache line for that, and there is no lock:
- *
- *     thread   0 .. 7      8 .. 15     ...
- *              heads       heads             `here` of the other seven, read by the head (0, 8,
- * ...) 0 <-------- 8 <--- ...     `gathered` of the other heads, read by thread 0
- *                 +---> open                 read by all threads but 0
+ * that all stripes are complete. Each thread has its own cache line for that, and there is no lock.
+ * Every eighth thread is the head of a group. It reads `here` of the seven after it. Thread 0 reads
+ * `gathered` of the other heads and then writes `open`, which all other threads read.
  *
  * The first call of a communicator makes the children, by thread 0 while the others wait.
  *

@@ -278,18 +278,15 @@ struct fetch {
     uint32_t peer;
     size_t count;
     _Atomic int cause; /* errno of the first part that failed, or 0 */
-    uint32_t lost;     /* peer whose memory that part could not read */
-    const void *at;    /* the address there */
+    unsigned lost;     /* number of the source that this part could not read */
 };
 
-/* Record that a part could not read the memory of a peer, unless another part could not before. */
-static void fail_fetch(struct fetch *fetch, uint32_t peer, const void *at, int cause)
+/* Record that a part could not read a source, unless another part could not before. */
+static void fail_fetch(struct fetch *fetch, unsigned source, int cause)
 {
     int none = 0;
-    if (!atomic_compare_exchange_strong(&fetch->cause, &none, cause))
-        return;
-    fetch->lost = peer;
-    fetch->at = at;
+    if (atomic_compare_exchange_strong(&fetch->cause, &none, cause))
+        fetch->lost = source;
 }
 
 /* Fetch the sources of elements `first` to first + count - 1 of a part and reduce them. If a peer's
@@ -305,7 +302,7 @@ static void fetch_sources(struct fetch *fetch, size_t first, size_t count)
             continue;
         int cause = twill_run_try_fetch(run, section.peer[i], to, section.source[i], count * width);
         if (cause != 0) {
-            fail_fetch(fetch, section.peer[i], section.source[i], cause);
+            fail_fetch(fetch, i, cause);
             return;
         }
         section.source[i] = to;
@@ -327,10 +324,10 @@ static void fetch_part(void *job, unsigned part, unsigned parts)
         fetch_sources(fetch, first, count);
         return;
     }
-    const unsigned char *from = fetch->from + first;
-    int cause = twill_run_try_fetch(fetch->run, fetch->peer, fetch->to + first, from, count);
+    int cause =
+        twill_run_try_fetch(fetch->run, fetch->peer, fetch->to + first, fetch->from + first, count);
     if (cause != 0)
-        fail_fetch(fetch, fetch->peer, from, cause);
+        fail_fetch(fetch, 0, cause);
 }
 
 /* Do all of a fetch of `bytes` bytes, in several threads if that pays and they need not call the
@@ -353,7 +350,7 @@ static twill_status copy_fetched(struct twill_request *run, uint32_t peer, unsig
 {
     struct fetch fetch = {.run = run, .to = to, .from = from, .peer = peer, .count = bytes};
     run_fetch(&fetch, bytes);
-    return twill_run_end_fetch(run, peer, fetch.cause != 0 ? fetch.at : from, bytes, fetch.cause);
+    return twill_run_end_fetch(run, peer, from, bytes, fetch.cause);
 }
 
 twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
@@ -398,12 +395,11 @@ static twill_status reduce_fetched(struct twill_request *run, const struct twill
         record_reduction(run, TWILL_TRACE_REDUCE_BEGIN, n);
         run_fetch(&fetch, n * width);
         record_reduction(run, TWILL_TRACE_REDUCE_END, n);
-        for (unsigned i = 0; i < f->sources && fetch.cause == 0; i++)
+        for (unsigned i = 0; i < f->sources; i++)
             if (f->peer[i] != HERE)
                 TWILL_TRY(&run->engine->error,
-                          twill_run_end_fetch(run, f->peer[i], section.source[i], n * width, 0));
-        if (fetch.cause != 0)
-            return twill_run_end_fetch(run, fetch.lost, fetch.at, n * width, fetch.cause);
+                          twill_run_end_fetch(run, f->peer[i], section.source[i], n * width,
+                                              i == fetch.lost ? fetch.cause : 0));
     }
     return TWILL_OK;
 }

@@ -111,11 +111,9 @@ static twill_status open_pool(struct twill_context *context, struct twill_error 
     threads->count = threads->asked == AUTO ? threads->cores : threads->asked;
     if (threads->implied)
         threads->count = (unsigned)twill_min(threads->count, twill_max(threads->cores, 1));
-    if (threads->cores > 0 && threads->asked == AUTO) {
+    if (threads->cores > 0) {
         twill_topology_threads(context->machine.topology, &cpus, threads->count, pu);
         threads->count = leave_core(context, pu, threads->count);
-    } else if (threads->cores > 0) {
-        twill_topology_threads(context->machine.topology, &cpus, threads->count, pu);
     }
     struct twill_thread_pool_options options = {
         .threads = threads->count,
