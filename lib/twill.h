@@ -15,7 +15,7 @@
  *   that breaks this rule, or uses an object after its end, returns ::TWILL_ERR_ARGUMENT. (An ended
  *   request is recognised until 2048 more have ended in its context.)
  * - twill starts threads only if asked to, by TWILL_PROGRESS, TWILL_THREADS, options.threads or a
- *   launcher that binds the rank to several cores. A rank that is not bound has none unless a
+ *   launcher that gives the rank several cores. A rank that may run anywhere has none unless a
  *   variable asks. twill installs no signal handler and never calls exit() or abort(). It prints
  *   only warnings, and with TWILL_LOG=none nothing at all.
  * - All ranks of a communicator make the same collective calls in the same order, with the same

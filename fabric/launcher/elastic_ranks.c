@@ -79,7 +79,7 @@ void twill_elastic_replace(struct twill_launch *launch, struct twill_child *chil
                 break;
         twill_stream_end(&child->out[i]);
     }
-    *child = (struct twill_child){.joins = true};
+    *child = (struct twill_child){.joins = true, .cores = child->cores};
     twill_child_name(launch->options, child, rank);
     int code = twill_child_start(launch, (int)(child - launch->child));
     launch->alive += code == 0;

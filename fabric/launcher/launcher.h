@@ -8,6 +8,7 @@
 
 #include "fabric/bootstrap/twillrun.h"
 #include "fabric/launcher/pipe.h"
+#include "lib/base/thread_rates.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -18,7 +19,7 @@
 
 #define TWILL_EXIT_USAGE 2
 #define TWILL_MAX_RANKS  65535
-#define TWILL_MAX_CORES  1024         /* most of a rank by --threads-per-rank */
+#define TWILL_MAX_CORES  ((int)TWILL_THREADS_MOST) /* most of a rank by --threads-per-rank */
 #define TWILL_CORES_AUTO (-1)         /* --threads-per-rank auto: an equal share of the cores */
 #define TWILL_COMPLAINT  "twillrun: " /* prefix of twillrun's messages */
 

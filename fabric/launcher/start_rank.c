@@ -45,12 +45,13 @@ static bool set_launcher(int fd)
 }
 
 /* With --threads-per-rank, allow the rank's program and twill a thread for each core that it is
- * bound to, unless the variables say otherwise. Returns false with errno set. */
+ * bound to, unless the variables say otherwise. twill may leave one to its progress thread. Returns
+ * false with errno set. */
 static bool set_threads(const struct twill_launch *launch, int index)
 {
     unsigned cores = launch->child[index].cores;
     return cores == 0 || (set_variable("OMP_NUM_THREADS", (int)cores, false) &&
-                          set_variable("TWILL_THREADS", (int)cores, false));
+                          setenv("TWILL_THREADS", "auto", false) == 0);
 }
 
 /* Set TWILL_ELASTIC, which names the folder of --elastic. A process that `joins` a running job

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opens the job of a context in two exchanges. The first carries facts about each rank, which are
- * compared here, once. The second opens the heap and connects hosts. */
+ * compared here, once. The second opens the heap and connects hosts. If ranks have several threads,
+ * a third one carries the figures of one of them. */
 #include "algorithms/select/tuning_file.h"
 #include "fabric/bootstrap/oob_batch.h"
 #include "fabric/detector/detector.h"
@@ -23,10 +24,10 @@ struct peer_info {
     struct twill_host host;
     struct twill_cpus where; /* CPUs that the rank may run on */
     struct twill_memory_claims memory;
-    uint64_t tuning;  /* hash of the contents of TWILL_TUNING */
-    uint64_t timings; /* hash of the machine's timings, or 0 if none */
-    uint64_t started; /* twill_now() on its host */
-    struct twill_threads_info threads;
+    uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
+    uint64_t timings;                    /* hash of the machine's timings, or 0 if none */
+    uint64_t started;                    /* twill_now() on its host */
+    uint32_t threads;                    /* that it asks for */
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
@@ -152,7 +153,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();
-    twill_threads_describe(context, &mine->threads);
+    mine->threads = twill_threads_asked(context);
     mine->timings =
         context->selection.timings != NULL ? twill_tuning_hash(context->selection.timings) : 0;
     twill_heap_describe(context, &mine->heap);
@@ -222,9 +223,9 @@ twill_status twill_context_conclude_detector(struct twill_context *context)
 /* State of twill_context_open_job(), its local variable. It has the facts that the ranks exchange,
  * and the heap opened by them. */
 struct job_opening {
-    struct peer_info own, *all;       /* [size] */
-    struct twill_heap_info *heap;     /* [size] */
-    struct twill_threads_info *asked; /* [size] */
+    struct peer_info own, *all;   /* [size] */
+    struct twill_heap_info *heap; /* [size] */
+    uint32_t *asked;              /* [size] threads */
     struct twill_heap_opening opening;
     struct twill_threads_opening threads;
 };
@@ -293,7 +294,6 @@ static twill_status conclude_job(struct twill_context *context, struct job_openi
 {
     uint32_t expected = context->job.world.nodes;
     TWILL_TRY(&context->error, twill_heap_conclude(context, &job->opening));
-    twill_threads_conclude(context, &job->threads);
     if (context->job.world.nodes == expected)
         return TWILL_OK;
     return reopen_detector(context);
@@ -311,7 +311,7 @@ twill_status twill_context_open_job(struct twill_context *context)
     if (status == TWILL_OK)
         status = twill_oob_batch_exchange(&batch, attach_job(context, &job, &batch), error);
     if (status == TWILL_OK)
-        status = conclude_job(context, &job);
+        status = twill_threads_agree(context, &job.threads, conclude_job(context, &job));
     twill_heap_opening_end(&job.opening);
     twill_threads_opening_end(&job.threads);
     free(job.all);

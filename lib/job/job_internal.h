@@ -21,7 +21,8 @@ twill_status twill_context_open_bootstrap(struct twill_context *context,
                                           const struct twill_context_source *source);
 
 /* lib/job/context_job.c. Compare the ranks, decide which are on one node, and share the heap, in
- * two exchanges, or four if ranks of a host share no memory. Returns TWILL_OK or the error. */
+ * two exchanges, with two more if ranks of a host share no memory, and one more if ranks have
+ * several threads. Returns TWILL_OK or the error. */
 twill_status twill_context_open_job(struct twill_context *context);
 
 /* Load the CUDA driver, and add a line to twill_context_describe(). Without a driver,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The threads that share the work of a rank's kernels. Decides how many there are and where they
  * run, and measures from which sizes they pay. One rank of the job measures, and all get its
- * figures, by which they choose algorithms alike. */
+ * figures, by which they choose algorithms alike, and the lengths of messages that follow. */
 #include "lib/job/rank_threads.h"
 #include "kernels/thread_pool.h"
 #include "lib/base/plural.h"
@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AUTO UINT32_MAX /* as many threads as cores */
+#define AUTO      UINT32_MAX /* as many threads as cores */
+#define NOT_BOUND "the rank is not bound to cores"
 
 /* Return the number that OMP_NUM_THREADS sets for the outermost parallel region, or AUTO. */
 static uint32_t openmp_threads(void)
@@ -24,16 +25,17 @@ static uint32_t openmp_threads(void)
     return number > 0 && (*end == '\0' || *end == ',') ? (uint32_t)twill_min(number, AUTO) : AUTO;
 }
 
-/* Return whether the launcher gives each rank several CPUs, though it may not bind it to them. */
-static bool has_launcher_cpus(void)
+/* Return how many CPUs the launcher says that it gives each rank, or 0. It may not bind ranks. */
+static unsigned launcher_cpus(void)
 {
     const char *const names[] = {"SLURM_CPUS_PER_TASK", "ALPS_APP_DEPTH"};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
         const char *text = getenv(names[i]);
-        if (text != NULL && strtoul(text, NULL, 10) > 1)
-            return true;
+        unsigned long number = text != NULL ? strtoul(text, NULL, 10) : 0;
+        if (number > 1)
+            return (unsigned)twill_min(number, TWILL_CPUS_MOST);
     }
-    return false;
+    return 0;
 }
 
 twill_status twill_context_configure_threads(struct twill_context *context)
@@ -55,32 +57,47 @@ twill_status twill_context_configure_threads(struct twill_context *context)
     return TWILL_OK;
 }
 
-void twill_threads_describe(struct twill_context *context, struct twill_threads_info *mine)
+uint32_t twill_threads_asked(struct twill_context *context)
 {
     struct twill_context_threads *threads = context->machine.threads;
     if (threads->why == NULL) {
-        bool given = twill_topology_is_bound(context->machine.topology) || has_launcher_cpus();
+        bool bound = twill_topology_is_bound(context->machine.topology);
         threads->implied = true;
-        threads->asked = given ? openmp_threads() : 1;
-        threads->why = !given                   ? "the rank is not bound to cores"
-                       : threads->asked != AUTO ? "bound by the launcher, OMP_NUM_THREADS"
-                                                : "bound by the launcher";
+        threads->given = bound ? 0 : launcher_cpus();
+        threads->asked = bound || threads->given > 0 ? openmp_threads() : 1;
+        threads->why = !bound && threads->given == 0 ? NOT_BOUND
+                       : threads->asked != AUTO      ? "bound by the launcher, OMP_NUM_THREADS"
+                                                     : "bound by the launcher";
     }
-    mine->cores = twill_topology_cores(context->machine.topology);
-    mine->asked = threads->asked == AUTO ? mine->cores : threads->asked;
-    mine->asked = (uint32_t)twill_min(mine->asked, TWILL_THREADS_MOST);
-    mine->thread_bytes = (uint64_t)context->config->number[TWILL_VARIABLE_THREAD_BYTES];
+    uint32_t cores = twill_topology_cores(context->machine.topology);
+    return (uint32_t)twill_min(threads->asked == AUTO ? cores : threads->asked, TWILL_THREADS_MOST);
 }
 
-/* Return this rank's share of the cores of its host, with its PUs in *cpus. */
+bool twill_threads_are_given(unsigned given, unsigned ranks, const struct twill_cpus *cpus)
+{
+    uint64_t has = 0;
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(cpus->word); w++)
+        has += (uint64_t)__builtin_popcountll(cpus->word[w]);
+    return has > 0 && (uint64_t)given * ranks >= has;
+}
+
+/* Return this rank's share of the cores of its host, with its PUs in *cpus. It is 0 if that is
+ * unknown, or the rank is not bound and others than its job may use these cores. */
 static unsigned find_share(const struct twill_context *context, struct twill_cpus *cpus)
 {
     const struct twill_context_job *job = &context->job;
-    if (job->host_cpus == NULL || job->host_ranks == 0 ||
+    struct twill_context_threads *threads = context->machine.threads;
+    if (threads->asked < 2 || job->host_cpus == NULL || job->host_ranks == 0 ||
         !twill_topology_machine(context->machine.topology)->is_this_machine)
         return 0;
-    return twill_topology_share(context->machine.topology, job->host_cpus, job->host_ranks,
-                                job->host_rank, cpus);
+    if (threads->given > 0 && !twill_threads_are_given(threads->given, job->host_ranks,
+                                                       &job->host_cpus[job->host_rank])) {
+        threads->why = NOT_BOUND;
+        return 0;
+    }
+    return (unsigned)twill_min(twill_topology_share(context->machine.topology, job->host_cpus,
+                                                    job->host_ranks, job->host_rank, cpus),
+                               TWILL_THREADS_MOST);
 }
 
 /* Leave the last of `cores` cores, pu[cores], to the progress thread, if it has no other place.
@@ -98,26 +115,37 @@ static unsigned leave_core(struct twill_context *context, const int *pu, unsigne
     return cores - 1;
 }
 
+/* Set threads->cores and count to this rank's share of cores and how many threads it has, with the
+ * PUs of these threads in pu[TWILL_THREADS_MOST], unless `cores` is 0. */
+static void place_threads(struct twill_context *context, int *pu)
+{
+    struct twill_context_threads *threads = context->machine.threads;
+    struct twill_cpus cpus;
+    uint32_t asked = threads->asked;
+    threads->cores = find_share(context, &cpus);
+    threads->count = threads->implied ? (uint32_t)twill_min(asked, threads->cores)
+                                      : (asked == AUTO ? threads->cores : asked);
+    if (threads->cores > 0 &&
+        twill_topology_threads(context->machine.topology, &cpus, threads->count, pu) == 0) {
+        threads->cores = 0; /* out of memory, so only those asked for explicitly are started */
+        threads->count = threads->implied || asked == AUTO ? 1 : asked;
+    }
+    if (threads->cores > 0)
+        threads->count = leave_core(context, pu, threads->count);
+    threads->count = (uint32_t)twill_max(threads->count, 1);
+    threads->shared = context->job.crowded || threads->count > threads->cores;
+}
+
 /* Make machine.pool of as many threads as are asked for, on the cores of this rank's share. */
 static twill_status open_pool(struct twill_context *context, struct twill_error *error)
 {
     struct twill_context_threads *threads = context->machine.threads;
-    struct twill_cpus cpus;
     uint16_t position[TWILL_CPUS_MOST];
     int pu[TWILL_THREADS_MOST];
-    threads->cores = threads->asked > 1 ? find_share(context, &cpus) : 0;
-    if (threads->cores > TWILL_THREADS_MOST)
-        threads->cores = TWILL_THREADS_MOST;
-    threads->count = threads->asked == AUTO ? threads->cores : threads->asked;
-    if (threads->implied)
-        threads->count = (unsigned)twill_min(threads->count, twill_max(threads->cores, 1));
-    if (threads->cores > 0) {
-        twill_topology_threads(context->machine.topology, &cpus, threads->count, pu);
-        threads->count = leave_core(context, pu, threads->count);
-    }
+    place_threads(context, pu);
     struct twill_thread_pool_options options = {
         .threads = threads->count,
-        .shared = context->job.crowded || threads->count > threads->cores,
+        .shared = threads->shared,
         .thread_bytes = (size_t)context->config->number[TWILL_VARIABLE_THREAD_BYTES]};
     if (threads->cores > 0) {
         twill_topology_positions(context->machine.topology, pu, threads->count, position);
@@ -147,33 +175,47 @@ static bool spins_in_openmp(void)
            (blocktime != NULL && strcmp(blocktime, "infinite") == 0);
 }
 
-/* Set the figures of this rank's threads, from the cache or by a measurement, which is cached
- * unless it was disturbed. */
-static void find_rates(struct twill_context *context, struct twill_thread_figures *figures)
+/* Return the bytes that a kernel call must write so that all of `threads` threads help, which are
+ * enough for `most` bytes to be written soonest. At most `most`, or 0 if one thread is faster. */
+static size_t piece_for(const struct twill_thread_rates *rates, unsigned threads, size_t most)
 {
-    enum twill_pool_team team;
-    if (twill_thread_cache_read(context, &figures->rates, &figures->team)) {
-        context->machine.threads->source = "kept from an earlier job";
-        return;
-    }
-    bool undisturbed = twill_thread_pool_measure(context->machine.pool, context->machine.kernels,
-                                                 spins_in_openmp(), &figures->rates, &team);
-    figures->team = team;
-    context->machine.threads->source =
-        undisturbed ? "measured" : "measured while cores were shared";
-    if (undisturbed)
-        twill_thread_cache_write(context, &figures->rates, figures->team);
+    uint32_t step = twill_thread_step(rates, threads, most, 2 * most, false);
+    size_t bytes = 1024;
+    while (bytes < most && twill_thread_step(rates, threads, bytes, 2 * bytes, false) < step)
+        bytes += bytes / 8;
+    return step > 0 ? twill_min(twill_round_up(bytes, TWILL_CACHE_LINE), most) : 0;
 }
 
-/* Return the rank whose threads are measured, the first of those with the most, or -1 if no rank
- * has several threads whose number depends on figures. */
-static int rank_that_measures(const struct twill_threads_info *all, int size)
+/* Set the figures of this rank's threads, from the cache or by a measurement, which is cached
+ * unless it was disturbed. */
+static void find_figures(struct twill_context *context, struct twill_thread_figures *figures)
 {
-    uint32_t most = 1;
+    enum twill_pool_team team;
+    bool kept = twill_thread_cache_read(context, &figures->rates, &figures->team);
+    bool undisturbed =
+        !kept && twill_thread_pool_measure(context->machine.pool, context->machine.kernels,
+                                           spins_in_openmp(), &figures->rates, &team);
+    if (!kept)
+        figures->team = team;
+    if (undisturbed)
+        twill_thread_cache_write(context, &figures->rates, figures->team);
+    for (uint32_t s = 0; s < figures->rates.steps; s++)
+        figures->piece[s] =
+            piece_for(&figures->rates, figures->rates.step[s].threads, context->job.piece);
+    context->machine.threads->source = kept          ? "kept from an earlier job"
+                                       : undisturbed ? "measured"
+                                                     : "measured while cores were shared";
+}
+
+/* Return the rank whose threads are measured, the first of those with a pool that have the most
+ * threads with a core each, or -1 if no rank has threads whose number depends on figures. */
+static int rank_that_measures(const struct twill_threads_found *all, int size)
+{
+    uint32_t most = 0;
     int found = -1;
     for (int r = 0; r < size; r++) {
-        uint32_t threads = (uint32_t)twill_min(all[r].asked, all[r].cores);
-        if (all[r].thread_bytes == 0 && threads > most) {
+        uint32_t threads = (uint32_t)twill_max(twill_min(all[r].threads, all[r].cores), 1);
+        if (all[r].thread_bytes == 0 && all[r].threads > 1 && threads > most) {
             most = threads;
             found = r;
         }
@@ -182,71 +224,90 @@ static int rank_that_measures(const struct twill_threads_info *all, int size)
 }
 
 twill_status twill_threads_offer(struct twill_context *context,
-                                 struct twill_threads_opening *opening,
-                                 const struct twill_threads_info *all,
+                                 struct twill_threads_opening *opening, const uint32_t *asked,
                                  struct twill_oob_batch *batch)
 {
     int size = context->job.oob->size;
     uint32_t fewest = UINT32_MAX, most = 1;
     for (int r = 0; r < size; r++) {
-        fewest = (uint32_t)twill_min(fewest, all[r].asked);
-        most = (uint32_t)twill_max(most, all[r].asked);
+        fewest = (uint32_t)twill_min(fewest, asked[r]);
+        most = (uint32_t)twill_max(most, asked[r]);
     }
     context->job.piece = fewest > 1 ? fewest * TWILL_THREAD_BYTES : 0;
-    opening->measures = rank_that_measures(all, size);
     opening->any = most > 1;
     context->job.rank_threads = 1;
     if (!opening->any)
         return TWILL_OK;
     opening->all = calloc((size_t)size, sizeof(*opening->all));
     twill_status status = open_pool(context, &context->error);
-    opening->mine.threads = twill_thread_pool_size(context->machine.pool);
-    opening->mine.thread_bytes = all[context->job.oob->rank].thread_bytes;
-    if (status == TWILL_OK && context->job.oob->rank == opening->measures)
-        find_rates(context, &opening->mine);
+    opening->mine = (struct twill_threads_found){
+        .threads = twill_thread_pool_size(context->machine.pool),
+        .cores = context->machine.threads->cores,
+        .thread_bytes = (uint64_t)context->config->number[TWILL_VARIABLE_THREAD_BYTES]};
     twill_oob_batch_add(batch, &opening->mine, opening->all, sizeof(opening->mine));
     if (status == TWILL_OK && opening->all == NULL)
         status = TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
     return status;
 }
 
-/* Return what a rank's threads need so that all of them help: struct twill_context_job. */
-static size_t piece_of(const struct twill_thread_rates *rates,
-                       const struct twill_thread_figures *of, size_t most)
+/* Return what a rank's threads need so that all of them help: struct twill_context_job. The rank
+ * that measures has computed it, so that no rank rounds differently. */
+static size_t piece_of(const struct twill_thread_figures *figures,
+                       const struct twill_threads_found *of, size_t most)
 {
+    const struct twill_thread_rates *rates = &figures->rates;
     if (of->threads < 2)
         return 0;
     if (of->thread_bytes > 0 || rates->steps == 0)
         return twill_min(most, of->threads * (of->thread_bytes > 0 ? (size_t)of->thread_bytes
                                                                    : TWILL_THREAD_BYTES));
-    uint32_t step = twill_thread_step(rates, of->threads, most, 2 * most, false);
-    size_t bytes = 1024;
-    while (bytes < most && twill_thread_step(rates, of->threads, bytes, 2 * bytes, false) < step)
-        bytes += bytes / 8;
-    return step > 0 ? twill_min(twill_round_up(bytes, TWILL_CACHE_LINE), most) : 0;
+    uint32_t step = 0;
+    while (step + 1 < rates->steps && rates->step[step + 1].threads <= of->threads)
+        step++;
+    return twill_min((size_t)figures->piece[step], most);
 }
 
-void twill_threads_conclude(struct twill_context *context, struct twill_threads_opening *opening)
+/* Use the figures, and set job.piece and job.rank_threads. */
+static void use_figures(struct twill_context *context, const struct twill_threads_opening *opening,
+                        const struct twill_thread_figures *figures)
 {
     struct twill_thread_pool *pool = context->machine.pool;
-    if (!opening->any)
-        return;
-    const struct twill_thread_figures none = {.threads = 1};
-    const struct twill_thread_figures *figures =
-        opening->measures >= 0 ? &opening->all[opening->measures] : &none;
-    const struct twill_thread_rates *rates = &figures->rates;
-    context->machine.threads->rates = twill_thread_rates_valid(rates) ? *rates : none.rates;
     size_t piece = context->job.piece, fewest = SIZE_MAX;
     for (int r = 0; r < context->job.oob->size; r++) {
         fewest = twill_min(fewest, opening->all[r].threads);
-        piece = twill_min(piece, piece_of(&context->machine.threads->rates, &opening->all[r],
-                                          context->job.piece));
+        piece = twill_min(piece, piece_of(figures, &opening->all[r], context->job.piece));
     }
+    context->machine.threads->rates = figures->rates;
     context->job.piece = piece;
     context->job.rank_threads = (uint32_t)fewest;
     if (pool != NULL && opening->mine.thread_bytes == 0)
-        twill_thread_pool_use(pool, (enum twill_pool_team)figures->team,
-                              &context->machine.threads->rates);
+        twill_thread_pool_use(
+            pool, figures->team == TWILL_TEAM_OPENMP ? TWILL_TEAM_OPENMP : TWILL_TEAM_OWN,
+            &figures->rates);
+}
+
+twill_status twill_threads_agree(struct twill_context *context,
+                                 const struct twill_threads_opening *opening, twill_status status)
+{
+    struct twill_oob *oob = context->job.oob;
+    struct twill_thread_figures mine = {.team = TWILL_TEAM_OWN}, *all = NULL;
+    int measures = opening->any ? rank_that_measures(opening->all, oob->size) : -1;
+    if (measures >= 0) {
+        struct twill_oob_batch batch = {.oob = oob};
+        all = calloc((size_t)oob->size, sizeof(*all));
+        if (status == TWILL_OK && all == NULL)
+            status = TWILL_FAIL(&context->error, TWILL_ERR_MEMORY, "out of memory");
+        if (status == TWILL_OK && oob->rank == measures)
+            find_figures(context, &mine);
+        twill_oob_batch_add(&batch, &mine, all, sizeof(mine));
+        status = twill_oob_batch_exchange(&batch, status, &context->error);
+        if (status == TWILL_OK && twill_thread_rates_valid(&all[measures].rates))
+            mine = all[measures];
+    }
+    if (opening->any && status == TWILL_OK)
+        use_figures(context, opening, &mine);
+    free(all);
+    return status;
 }
 
 void twill_threads_opening_end(struct twill_threads_opening *opening)

@@ -12,45 +12,52 @@ struct twill_context_threads {
     uint32_t asked;     /* with the caller, or UINT32_MAX for one for each core */
     const char *why;    /* what asks for them, or NULL if that is not known yet */
     bool implied;       /* not by TWILL_THREADS, but by how the launcher has started the rank */
+    unsigned given;     /* CPUs that the launcher says it gives a rank that is not bound, or 0 */
     unsigned cores;     /* the rank's share of the cores of its host, 0 if unknown */
     unsigned count;     /* of threads, with the caller */
+    bool shared;        /* they share cores with each other or with other ranks */
     const char *source; /* where the figures are from, NULL if from another rank */
     struct twill_cpus *cpus;         /* PUs of the cores that the threads are bound to, or NULL */
     struct twill_thread_rates rates; /* figures, the same on all ranks of the job, or empty */
 };
 
-/* Facts about a rank's threads that all ranks exchange first. Sent as it is in memory. */
-struct twill_threads_info {
-    uint32_t asked, cores; /* threads asked for, at least 1, and cores that the rank may run on */
-    uint64_t thread_bytes; /* TWILL_TUNE=thread_bytes, or 0 */
-};
-/* Facts about a rank's threads that all ranks exchange then. Sent as it is in memory. */
-struct twill_thread_figures {
-    uint32_t threads, team; /* threads of the rank, and an enum twill_pool_team */
+/* The threads that a rank has, which all ranks exchange. Sent as it is in memory. */
+struct twill_threads_found {
+    uint32_t threads, cores; /* with the caller, and the rank's share of cores */
     uint64_t thread_bytes;
-    struct twill_thread_rates rates; /* empty but for the rank that measures */
+};
+/* What the rank that measures sends at last. Sent as it is in memory. */
+struct twill_thread_figures {
+    uint32_t team; /* an enum twill_pool_team */
+    struct twill_thread_rates rates;
+    uint64_t piece[TWILL_THREAD_STEPS]; /* bytes that a kernel call must write so that all threads
+                                           of a step help, 0 if one is faster */
 };
 /* The threads of a rank while they are set up. Part of a local variable of
  * twill_context_open_job(). */
 struct twill_threads_opening {
-    bool any;                               /* whether any rank asks for several threads */
-    int measures;                           /* the rank that measures, or -1 */
-    struct twill_thread_figures mine, *all; /* [size] */
+    bool any;                              /* whether any rank asks for several threads */
+    struct twill_threads_found mine, *all; /* [size] */
 };
 
 /* Parse TWILL_THREADS. Returns TWILL_OK, or TWILL_ERR_CONFIG if it is malformed. */
 twill_status twill_context_configure_threads(struct twill_context *context);
-/* Set *mine to what this rank asks for, by TWILL_THREADS or by its binding. */
-void twill_threads_describe(struct twill_context *context, struct twill_threads_info *mine);
-/* After the first exchange, make machine.pool, measure if this rank is to, and set job.piece to the
- * most that it can become. all[size] has the facts of all ranks. If any rank asks for several
- * threads, add a part to the batch, also after a failure. Returns TWILL_OK or the error. */
+/* Return how many threads this rank asks for, by TWILL_THREADS or by its binding, at least 1. */
+uint32_t twill_threads_asked(struct twill_context *context);
+/* Return whether all CPUs on which a rank may run, `cpus`, belong to the job's ranks on this host,
+ * `ranks` in number, as the launcher gives each of them `given` CPUs. */
+bool twill_threads_are_given(unsigned given, unsigned ranks, const struct twill_cpus *cpus);
+/* After the first exchange, make machine.pool, and set job.piece to the most that it can become.
+ * asked[size] is how many all ranks ask for. If any rank asks for several threads, add a part to
+ * the batch, also after a failure. Returns TWILL_OK or the error. */
 twill_status twill_threads_offer(struct twill_context *context,
-                                 struct twill_threads_opening *opening,
-                                 const struct twill_threads_info *all,
+                                 struct twill_threads_opening *opening, const uint32_t *asked,
                                  struct twill_oob_batch *batch);
-/* After the second exchange, use the figures, and set job.piece and job.rank_threads. */
-void twill_threads_conclude(struct twill_context *context, struct twill_threads_opening *opening);
+/* After the second exchange, which has succeeded, let one rank measure if any has a pool. Send its
+ * figures to all in another exchange, use them, and set job.piece and job.rank_threads. `status` is
+ * that of this rank so far. Returns TWILL_OK or the first error of any rank. */
+twill_status twill_threads_agree(struct twill_context *context,
+                                 const struct twill_threads_opening *opening, twill_status status);
 /* Free what the opening still owns. Called also after a failure. */
 void twill_threads_opening_end(struct twill_threads_opening *opening);
 /* Add lines on the threads of this rank to twill_context_describe(). */

@@ -16,25 +16,53 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define KEY_BYTES 512
+#define KEY_BYTES  512
+#define HASH_START 0xcbf29ce484222325u
+
+/* Continue a hash with the bytes of a text. */
+static uint64_t add_hash(uint64_t hash, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    return hash;
+}
+
+/* Return a hash of the variables by which threads of OpenMP spin and are placed, or 0 if it lends
+ * no threads to this rank. */
+static uint64_t hash_openmp(const struct twill_context *context)
+{
+    static const char *const names[] = {"OMP_WAIT_POLICY",  "KMP_BLOCKTIME", "GOMP_SPINCOUNT",
+                                        "OMP_PROC_BIND",    "OMP_PLACES",    "KMP_AFFINITY",
+                                        "GOMP_CPU_AFFINITY"};
+    uint64_t hash = HASH_START;
+    if (!twill_has_openmp(twill_thread_pool_size(context->machine.pool)))
+        return 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(names); i++) {
+        const char *value = getenv(names[i]);
+        hash = add_hash(hash, value != NULL ? value : "");
+        hash = add_hash(hash, value != NULL ? "=" : " ");
+    }
+    return hash;
+}
 
 /* Write for what this rank's figures are to key[KEY_BYTES]. Returns false if the machine is not
  * known well enough. */
 static bool find_key(const struct twill_context *context, char *key)
 {
     const struct twill_machine *machine = twill_topology_machine(context->machine.topology);
+    const struct twill_context_threads *threads = context->machine.threads;
     char cpus[160] = "any";
     if (!machine->is_this_machine || machine->cpu[0] == '\0')
         return false;
-    if (context->machine.threads->cpus != NULL &&
-        twill_cpus_list(context->machine.threads->cpus, cpus, sizeof(cpus)) < 0)
+    if (threads->cpus != NULL && twill_cpus_list(threads->cpus, cpus, sizeof(cpus)) < 0)
         return false;
     snprintf(key, KEY_BYTES,
-             "threads 1 %s, %s, packages %u, NUMA nodes %u, cores %u, L2 %" PRIu64 ", L3 %" PRIu64
-             ", %s%s, %s, threads %u on %s",
+             "threads 2 %s, %s, packages %u, NUMA nodes %u, cores %u, L2 %" PRIu64 ", L3 %" PRIu64
+             ", %s%s, %s, threads %u on %s%s, OpenMP %016" PRIx64,
              twill_version(), machine->cpu, machine->packages, machine->numa_nodes, machine->cores,
              machine->l2_bytes, machine->l3_bytes, machine->memory_mode, machine->cluster_mode,
-             context->machine.kernels->isa, twill_thread_pool_size(context->machine.pool), cpus);
+             context->machine.kernels->isa, twill_thread_pool_size(context->machine.pool), cpus,
+             threads->shared ? " shared" : "", hash_openmp(context));
     return true;
 }
 
@@ -43,9 +71,7 @@ static bool find_key(const struct twill_context *context, char *key)
 static bool find_path(char path[PATH_MAX], const char *key, bool makes)
 {
     const char *home = getenv("HOME");
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (const char *c = key; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    uint64_t hash = add_hash(HASH_START, key);
     if (home == NULL || home[0] != '/' || strlen(home) > PATH_MAX - 64)
         return false;
     snprintf(path, PATH_MAX, "%s/.twill", home);

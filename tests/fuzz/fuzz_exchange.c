@@ -99,14 +99,13 @@ void twill_progress_place(struct twill_context *context, const struct twill_cpus
 }
 
 /* Threads for kernels, without any. */
-void twill_threads_describe(struct twill_context *context, struct twill_threads_info *mine)
+uint32_t twill_threads_asked(struct twill_context *context)
 {
-    *mine = (struct twill_threads_info){.asked = 1, .cores = 1};
+    return 1;
 }
 
 twill_status twill_threads_offer(struct twill_context *context,
-                                 struct twill_threads_opening *opening,
-                                 const struct twill_threads_info *all,
+                                 struct twill_threads_opening *opening, const uint32_t *asked,
                                  struct twill_oob_batch *batch)
 {
     const struct twill_context_job *job = &context->job;
@@ -117,9 +116,11 @@ twill_status twill_threads_offer(struct twill_context *context,
     return TWILL_OK;
 }
 
-void twill_threads_conclude(struct twill_context *context, struct twill_threads_opening *opening)
+twill_status twill_threads_agree(struct twill_context *context,
+                                 const struct twill_threads_opening *opening, twill_status status)
 {
     fuzz_must(!opening->any);
+    return status;
 }
 
 void twill_threads_opening_end(struct twill_threads_opening *opening)

@@ -37,6 +37,11 @@ for how in exit early; do
     elastic 1:2 0 "exited with status 3; 1 others go on" "$replaced" 1 $how
 done
 
+# A new process may have as many threads as the one that it replaces.
+unset OMP_NUM_THREADS TWILL_THREADS
+elastic 1:2 0 "joins with 1 auto" --threads-per-rank 1 --oversubscribe \
+    sh -c 'echo "${TWILL_ELASTIC%%[:/]*}s with $OMP_NUM_THREADS $TWILL_THREADS"; exec "$0" 1 kill' "$replaced"
+
 # --- it gives up
 elastic 3:3 137 "2 ranks remain, fewer than --elastic 3:3 asks for" --grace 0.1 "$replaced" 1 kill
 joiners_fail='case $TWILL_ELASTIC in join:*) exit 5 ;; esac; exec "$0" 1 kill'

@@ -155,14 +155,18 @@ static const struct preflight_host *host_of(const struct look *look)
     return &look->all->host[look->host];
 }
 
-/* Add a problem if the host does not answer, or has no address for the job. Returns true. */
+/* Add a problem if the host does not answer, refuses its ranks, or has no address for the job.
+ * Returns true. */
 static bool look_at_answer(const struct look *look, const struct preflight_facts *facts)
 {
-    if (!host_of(look)->answered)
+    const char *error = host_of(look)->error, *refusal = "--threads-per-rank ";
+    if (!host_of(look)->answered && strncmp(error, refusal, strlen(refusal)) == 0)
+        add(look, true, "Ask for fewer cores or ranks there", "cannot start its ranks: %s", error);
+    else if (!host_of(look)->answered)
         add(look, true,
             "Try `ssh HOST true`, and twillrun at the same path there (--agent, --remote, "
             "--timeout)",
-            "does not answer: %s", host_of(look)->error);
+            "does not answer: %s", error);
     else if (facts->listen_error[0] != '\0')
         add(look, true, "Name an interface that leads to the other hosts by TWILL_INTERFACE",
             "no address for the job: %s", facts->listen_error);

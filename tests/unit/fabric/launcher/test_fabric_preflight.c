@@ -112,6 +112,8 @@ static struct preflight_pair *pair_of(struct preflight *all, int a, int b)
         __VA_ARGS__                                                                                \
     }
 FAULT(silent, all->host[2].answered = false; strcpy(all->host[2].error, "ssh: no route");)
+FAULT(few_cores, all->host[2].answered = false;
+      strcpy(all->host[2].error, "--threads-per-rank 9 on h2: too few");)
 FAULT(deaf, strcpy(f->listen_error, "no interface"); f->port = 0;)
 FAULT(dropped, link->reach = PREFLIGHT_DROPPED;)
 FAULT(refused, link->reach = PREFLIGHT_REFUSED;)
@@ -163,6 +165,8 @@ static const struct fault_case {
     const char *what;
 } cases[] = {
     {fault_silent, PREFLIGHT_ANSWER, true, 2, "does not answer: ssh: no route"},
+    {fault_few_cores, PREFLIGHT_ANSWER, true, 2,
+     "cannot start its ranks: --threads-per-rank 9 on h2: too few"},
     {fault_deaf, PREFLIGHT_ANSWER, true, 2, "no address for the job: no interface"},
     {fault_dropped, PREFLIGHT_CONNECT, true, 2,
      "no answer from h1 (10.0.0.2) within 3 s: packets are dropped, on the way there or back; the "

@@ -4,6 +4,7 @@
 #include "lib/comm/comm.h"
 #include "lib/job/rank_threads.h"
 #include "lib/job/thread_cache.h"
+#include "numa/topology.h"
 #include "tests/support/unit.h"
 
 #include <sched.h>
@@ -18,6 +19,8 @@ static int set_home(void **state)
     unsetenv("OMP_NUM_THREADS");
     unsetenv("SLURM_CPUS_PER_TASK");
     unsetenv("ALPS_APP_DEPTH");
+    unsetenv("OMP_WAIT_POLICY");
+    unsetenv("KMP_BLOCKTIME");
     return mkdtemp(home) != NULL && setenv("HOME", home, 1) == 0 ? 0 : -1;
 }
 
@@ -66,6 +69,28 @@ TWILL_TEST(all_ranks_have_the_figures_of_one)
     }
 }
 
+/* Ranks 0 and 1 ask for as many threads as there are cores, of which they may get none. */
+static void run_without_pool(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    (void)size, (void)user;
+    twill_comm *comm;
+    TWILL_CHECK(twill_test_open(&comm, bootstrap, "",
+                                rank == 2 ? "TWILL_THREADS=2" : "TWILL_LOG=warn",
+                                TWILL_TEST_PATIENT));
+    const struct twill_context *context = twill_comm_context(comm);
+    TWILL_CHECK(context->machine.threads->rates.steps >= 2);
+    TWILL_CHECK(rank != 2 || twill_thread_pool_size(context->machine.pool) == 2);
+    TWILL_CHECK(context->job.rank_threads > 1 || context->job.piece == 0);
+    twill_test_close(comm);
+}
+
+TWILL_TEST(the_rank_that_measures_has_a_pool)
+{
+    assert_int_equal(setenv("SLURM_CPUS_PER_TASK", "1024", 1), 0);
+    twill_test_run_ranks(3, run_without_pool, NULL);
+    unsetenv("SLURM_CPUS_PER_TASK");
+}
+
 /* With thread_bytes nothing is measured, and pieces follow from it. */
 static void run_fixed(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
@@ -106,7 +131,7 @@ TWILL_TEST(a_launcher_asks_for_threads)
         skip();
     unsigned all = threads_with("TWILL_THREADS=auto");
     assert_in_range(all, 1, most);
-    assert_int_equal(setenv("SLURM_CPUS_PER_TASK", "4", 1), 0);
+    assert_int_equal(setenv("SLURM_CPUS_PER_TASK", "1024", 1), 0);
     assert_int_equal(threads_with(NULL), all);
     assert_int_equal(threads_with("TWILL_THREADS=1"), 1);
     assert_int_equal(setenv("OMP_NUM_THREADS", "1,4", 1), 0);
@@ -114,6 +139,48 @@ TWILL_TEST(a_launcher_asks_for_threads)
     assert_int_equal(threads_with("TWILL_THREADS=3"), 3);
     unsetenv("SLURM_CPUS_PER_TASK");
     unsetenv("OMP_NUM_THREADS");
+}
+
+/* A launcher's word counts where it covers all CPUs on which an unbound rank may run. On a host of
+ * several jobs the others' cores stay free. */
+TWILL_TEST(a_launcher_gives_cpus)
+{
+    const struct twill_cpus none = {{0}}, cpus = {{0xff00, 0xff}}; /* 16 */
+    assert_true(twill_threads_are_given(16, 1, &cpus));
+    assert_true(twill_threads_are_given(4, 4, &cpus));
+    assert_true(twill_threads_are_given(64, 1, &cpus));
+    assert_false(twill_threads_are_given(15, 1, &cpus));
+    assert_false(twill_threads_are_given(4, 3, &cpus));
+    assert_false(twill_threads_are_given(0, 4, &cpus));
+    assert_false(twill_threads_are_given(4, 4, &none));
+}
+
+/* Figures are not read if a fact that changes them differs from when they were written. */
+TWILL_TEST(figures_are_for_the_same_sharing_and_openmp)
+{
+    const char *settings[] = {"TWILL_LAUNCHER=none", "TWILL_THREADS=2", NULL};
+    struct twill_thread_rates read;
+    uint32_t team;
+    twill_context *context = NULL;
+    assert_int_equal(twill_context_create(&context, NULL, settings), TWILL_OK);
+    bool openmp = twill_has_openmp(2), *shared = &context->machine.threads->shared;
+    twill_thread_cache_write(context, &context->machine.threads->rates, TWILL_TEAM_OWN);
+    bool known = twill_thread_cache_read(context, &read, &team);
+    *shared = !*shared;
+    bool other_sharing = twill_thread_cache_read(context, &read, &team);
+    *shared = !*shared;
+    assert_int_equal(setenv("OMP_WAIT_POLICY", "passive", 1), 0);
+    bool other_policy = twill_thread_cache_read(context, &read, &team);
+    unsetenv("OMP_WAIT_POLICY");
+    assert_int_equal(setenv("KMP_BLOCKTIME", "infinite", 1), 0);
+    bool other_time = twill_thread_cache_read(context, &read, &team);
+    unsetenv("KMP_BLOCKTIME");
+    twill_context_destroy(context);
+    if (!known)
+        skip(); /* a machine whose CPU is unknown */
+    assert_false(other_sharing);
+    assert_int_equal(other_policy, !openmp);
+    assert_int_equal(other_time, !openmp);
 }
 
 TWILL_TEST(figures_are_kept_for_the_same_threads)
