@@ -240,9 +240,11 @@ bool twill_has_openmp(unsigned threads)
 
 bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
 {
+    int cancel; /* state of the caller, on whose stack the threads work */
     if (pool == NULL || parts < 2 ||
         atomic_exchange_explicit(&pool->busy, true, memory_order_acquire))
         return false;
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     parts = (unsigned)twill_min(parts, pool->size);
     atomic_fetch_add_explicit(&pool->forks, 1, memory_order_relaxed);
 #if defined(_OPENMP)
@@ -252,6 +254,7 @@ bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_f
 #endif
         run_own(pool, parts, run, job);
     atomic_store_explicit(&pool->busy, false, memory_order_release);
+    (void)pthread_setcancelstate(cancel, NULL);
     return true;
 }
 

@@ -48,7 +48,7 @@ typedef void (*twill_part_fn)(void *job, unsigned part, unsigned parts);
 /* Call run(job, 0 .. parts - 1, parts), each part once, in at most `parts` threads, and return true
  * when all have returned. `parts` is at most the size of the pool. If another thread uses the pool,
  * or `parts` is below 2, or there is no pool, return false and do nothing. Any thread may call it.
- * A part may not use the pool. */
+ * If it is cancelled meanwhile, that takes effect afterwards. A part may not use the pool. */
 bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job);
 /* Return how many times threads of the pool have shared work, since twill_thread_pool_use() if that
  * was called. Any thread may call it. */

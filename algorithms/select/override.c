@@ -97,16 +97,20 @@ static twill_status refuse_override(struct twill_error *error,
 }
 
 /* Record that a text is not the name of `what`, such as "a protocol", and return TWILL_ERR_CONFIG.
- * The message suggests the nearest of the names name(0) .. name(count - 1), or lists all. */
+ * The message suggests the nearest of the names name(0) .. name(count - 1), or lists all. Of
+ * algorithms it lists those for the collective of the entry, if that has one. */
 static twill_status refuse_name(struct twill_error *error, const struct twill_override *override,
                                 struct text_view text, const char *what,
                                 const char *(*name)(unsigned), unsigned count)
 {
-    char names[430] = "";
+    /* With the rest and a rank's name it fits a message, so that the end is not cut off. */
+    char names[sizeof(error->message) - 116] = "";
     const char *nearest = nearest_name(text.at, text.length, name, count);
     const int length = (int)twill_min(text.length, SHOWN);
+    bool few = name == algorithm_name && override->collective >= 0;
     for (unsigned i = 0; i < count; i++)
-        twill_text_list(names, sizeof(names), name(i));
+        if (!few || (twill_algorithm_at(i)->collectives >> override->collective & 1) != 0)
+            twill_text_list(names, sizeof(names), name(i));
     if (nearest != NULL)
         return OVERRIDE_REFUSE(error, override,
                                "\"%.*s\" is not the name of %s, did you mean \"%s\"?", length,

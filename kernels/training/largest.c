@@ -15,7 +15,7 @@
 #define SAMPLE_FROM ((size_t)1 << 16)
 #define SAMPLES     ((size_t)4096)
 
-/* Most threads that share a selection. Each has its own bins on the stack of the caller. */
+/* Most threads that share a selection. */
 #define PARTS_MOST 16u
 
 /* The bound between chosen magnitudes and the others. Those above `bits`, which are the bits of a
@@ -59,7 +59,7 @@ struct pass {
     unsigned parts;         /* into which all passes of a selection divide the values */
     uint32_t low, last;     /* magnitudes that count */
     unsigned shift;         /* of a histogram */
-    uint32_t *bins;         /* [parts][BINS] of a histogram */
+    uint32_t *bins;         /* [BINS] of a histogram */
     struct cut cut;         /* of a collection */
     struct twill_sparse to; /* of a collection */
     struct {
@@ -85,15 +85,31 @@ static void run_pass(struct pass *pass, twill_part_fn run, struct twill_thread_p
             run(pass, part, pass->parts);
 }
 
+/* Count the values of a part in bins on the stack of its thread, and add these to those of the
+ * pass. Each part begins at another bin, so that threads rarely meet. */
 static void count_bins(void *job, unsigned part, unsigned parts)
 {
     const struct pass *pass = job;
-    uint32_t *bins = pass->bins + part * BINS;
+    uint32_t bins[BINS] = {0};
     size_t first, count;
-    (void)parts;
     find_part(pass, part, &first, &count);
-    memset(bins, 0, BINS * sizeof(*bins));
     pass->kernels->histogram(pass->values + first, count, pass->low, pass->last, pass->shift, bins);
+    for (size_t i = 0; i < BINS; i++) {
+        size_t bin = (part * (BINS / parts) + i) % BINS;
+        if (bins[bin] > 0)
+            (void)__atomic_fetch_add(&pass->bins[bin], bins[bin], __ATOMIC_RELAXED);
+    }
+}
+
+/* Count the values of all parts in pass->bins. */
+static void count_all_bins(struct pass *pass, struct twill_thread_pool *pool)
+{
+    memset(pass->bins, 0, BINS * sizeof(*pass->bins));
+    if (pass->parts > 1)
+        run_pass(pass, count_bins, pool);
+    else
+        pass->kernels->histogram(pass->values, pass->count, pass->low, pass->last, pass->shift,
+                                 pass->bins);
 }
 
 static void count_part(void *job, unsigned part, unsigned parts)
@@ -143,17 +159,14 @@ static size_t collect(struct pass *pass, struct twill_thread_pool *pool)
 /* Set pass->cut to the magnitude that separates the k (1 to count) largest from the others. */
 static void find_cut(struct pass *pass, size_t k, struct twill_thread_pool *pool)
 {
-    uint32_t bins[PARTS_MOST * BINS];
+    uint32_t bins[BINS];
     size_t bin = BINS;
     pass->bins = bins;
     pass->last = LAST_BITS;
     pass->low = sampled_bound(pass->values, pass->count, k, bins);
     for (pass->shift = FIRST_SHIFT;; pass->shift -= NEXT_BITS) {
         size_t left = k;
-        run_pass(pass, count_bins, pool);
-        for (unsigned part = 1; part < pass->parts; part++)
-            for (size_t i = 0; i < BINS; i++)
-                bins[i] += bins[part * BINS + i];
+        count_all_bins(pass, pool);
         bin = bin_of(bins, &left);
         if (bin == BINS) { /* the sample misled */
             pass->low = 0;

@@ -6,6 +6,8 @@
 #include "tests/support/pool.h"
 #include "tests/support/unit.h"
 
+#include <pthread.h>
+
 #define MOST ((size_t)200003) /* above the size from which a sample is taken */
 
 static float values[MOST], left[MOST], chosen_value[MOST], first_value[MOST];
@@ -145,6 +147,31 @@ TWILL_TEST(a_threshold_has_a_cap)
     check_selection(1000, 1000, 0);
     values[77] = NAN;
     check_selection(1000, 1, 0.99f);
+}
+
+static void *select_by_pool(void *pool)
+{
+    const struct twill_sparse chosen = {chosen_index, chosen_value};
+    const struct twill_kernels *kernels = twill_kernels_at(0);
+    return (void *)twill_select_largest(kernels, left, MOST, MOST / 100, chosen, pool);
+}
+
+/* Threads of a program may have small stacks, and many threads of the pool need no larger one. */
+TWILL_TEST(a_small_stack_suffices)
+{
+    struct twill_thread_pool *pool = twill_test_pool(16, 1024);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    void *found = NULL;
+    fill_values(MOST, 7);
+    memcpy(left, values, sizeof(left));
+    assert_int_equal(pthread_attr_init(&attributes), 0);
+    assert_int_equal(pthread_attr_setstacksize(&attributes, 96 << 10), 0);
+    assert_int_equal(pthread_create(&thread, &attributes, select_by_pool, pool), 0);
+    assert_int_equal(pthread_join(thread, &found), 0);
+    assert_int_equal((size_t)found, MOST / 100);
+    pthread_attr_destroy(&attributes);
+    twill_thread_pool_close(pool);
 }
 
 TWILL_TEST(lists_are_added_in_their_order)

@@ -128,6 +128,49 @@ TWILL_TEST(a_busy_pool_is_left_to_its_caller)
     twill_thread_pool_close(pool);
 }
 
+/* A caller that is to be cancelled, and what it still did. */
+struct cancelled {
+    struct twill_thread_pool *pool;
+    atomic_bool begun, sent; /* it is in a part, and pthread_cancel() was called */
+    atomic_uint parts;
+};
+
+static void await_cancel(void *job, unsigned part, unsigned parts)
+{
+    struct cancelled *c = job;
+    (void)part, (void)parts;
+    atomic_store(&c->begun, true);
+    while (!atomic_load(&c->sent))
+        twill_nap(TWILL_US(100)); /* each nap would be a point at which a thread is cancelled */
+    pthread_testcancel();
+    atomic_fetch_add(&c->parts, 1);
+}
+
+static void *call_until_cancelled(void *argument)
+{
+    struct cancelled *c = argument;
+    assert_true(twill_pool_run(c->pool, 3, await_cancel, c));
+    pthread_testcancel();
+    return NULL;
+}
+
+TWILL_TEST(a_cancelled_caller_ends_its_work_first)
+{
+    struct cancelled c = {.pool = twill_test_pool(3, 1)};
+    pthread_t caller;
+    void *result = NULL;
+    assert_int_equal(pthread_create(&caller, NULL, call_until_cancelled, &c), 0);
+    while (!atomic_load(&c.begun))
+        twill_nap(TWILL_US(100));
+    assert_int_equal(pthread_cancel(caller), 0);
+    atomic_store(&c.sent, true);
+    assert_int_equal(pthread_join(caller, &result), 0);
+    assert_true(result == PTHREAD_CANCELED);
+    assert_int_equal(atomic_load(&c.parts), 3);
+    assert_true(run_counted(c.pool, 3, false)); /* the pool is free */
+    twill_thread_pool_close(c.pool);
+}
+
 /* In a child of fork() the caller does all parts, as the threads do not exist there. */
 TWILL_TEST(a_child_of_fork_works_alone)
 {
