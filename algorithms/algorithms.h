@@ -57,10 +57,6 @@ enum twill_order {
  * It therefore pays only when a copy takes longer than a synchronisation. */
 #define TWILL_MAPPED_BYTES ((size_t)1 << 10)
 
-/* The largest call, in bytes, for which an algorithm is chosen that packs shards of several ranks
- * in one message. It is one segment, of which SHARED has room for seven copies. */
-#define TWILL_PACKED_BYTES ((size_t)512 << 10)
-
 /* The intra-node protocol, which is how the ranks of one node exchange data. */
 enum twill_protocol {
     TWILL_PROTOCOL_IMM,     /* up to TWILL_IMM_BYTES beside the flag; all ranks reduce everything */
@@ -102,8 +98,9 @@ struct twill_algorithm {
     uint32_t protocols;   /* bit per enum twill_protocol, or 0 if it does not matter */
     uint32_t exchanges;   /* bit per enum twill_collective whose messages wait for no other data */
     uint32_t parameters;  /* number of parameters that it takes, from 0 to TWILL_PARAMETERS */
-    /* Most messages have shards of several ranks. A call of several segments would send each shard
-     * by itself, so the algorithm is only chosen up to TWILL_PACKED_BYTES. */
+    /* A message has shards of several ranks. It is received in TMP or SHARED, where shards follow
+     * each other in every segment of a call. If it is sent from SRC, a call of several segments
+     * copies SRC first. */
     bool packs;
     /* Return whether it can emit this shape for this world, considering vector, order and
      * parameters. The root is a rank of the world. Must be pure and cheap. */

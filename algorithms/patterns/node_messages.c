@@ -3,7 +3,7 @@
 #include "algorithms/patterns/node_messages.h"
 #include "algorithms/patterns/intra_node.h"
 
-/* Most copies of the message in SHARED, for TWILL_PACKED_BYTES. */
+/* Most copies of a segment in SHARED, as segments become shorter with their number. */
 #define SHARED_MOST 7u
 
 /* How the messages of all nodes are divided, equal on all ranks. A plain value. */

@@ -15,6 +15,10 @@ enum {
 /* Assumed bytes of a shard in gather, scatter and alltoall with vector (total unknown). */
 #define GUESSED_SHARD ((size_t)4 << 10)
 #define SHARING_RANKS 8 /* see price_most() */
+/* See aggregated_most(). At 4 MiB, 64 ranks write and read some 2 GiB. */
+#define AGGREGATED_SHARD ((size_t)4 << 10)
+#define AGGREGATED_LEAST ((size_t)512 << 10)
+#define AGGREGATED_MOST  ((size_t)4 << 20)
 
 size_t twill_request_bytes(const struct twill_world *world,
                            const struct twill_select_request *request)
@@ -144,12 +148,20 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
     compute_rates(c);
 }
 
+/* Return the most bytes of a call for which an algorithm that packs is chosen. All ranks of a node
+ * copy at once then, and prices do not know that they share its memory. With shards above
+ * AGGREGATED_SHARD that takes longer than the messages between all ranks, whose number it saves. */
+static size_t aggregated_most(const struct twill_world *world)
+{
+    return twill_max(AGGREGATED_LEAST, twill_min(AGGREGATED_MOST, AGGREGATED_SHARD * world->size));
+}
+
 /* Set the least and the most bytes for which a candidate can be used in requests like `like`. They
  * depend on its algorithm and protocol. SIZE_MAX means no limit. */
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
-    c->most = c->algorithm->packs ? TWILL_PACKED_BYTES : SIZE_MAX;
+    c->most = c->algorithm->packs ? aggregated_most(world) : SIZE_MAX;
     if (c->algorithm->protocols == 0 || like->collective == TWILL_BARRIER)
         return;
     if (c->shape.protocol == TWILL_PROTOCOL_IMM)

@@ -597,10 +597,11 @@ size_t twill_price_segment(const struct twill_pricing *p)
 {
     const struct twill_machine_model *model = p->call.model;
     uint64_t all = model->segment_rank * p->facts.ranks;
-    return (size_t)(p->facts.segments == TWILL_PRICE_SEGMENTS_NONE  ? 0
-                    : p->facts.segments == TWILL_PRICE_SEGMENTS_NET ? model->segment_net
-                    : all > 0 && all < model->segment               ? all
-                                                                    : model->segment);
+    return (size_t)(p->facts.segments == TWILL_PRICE_SEGMENTS_NONE ? 0
+                    : p->facts.segments == TWILL_PRICE_SEGMENTS_NET
+                        ? model->segment_net / p->facts.copies
+                    : all > 0 && all < model->segment ? all
+                                                      : model->segment);
 }
 
 /* Return the picoseconds for which the busiest resource was in use in the last simulation. */

@@ -95,7 +95,8 @@ struct twill_price_lane {
 struct twill_price_facts {
     uint64_t fingerprint; /* hash of steps and facts. If it is equal, so are prices */
     uint32_t blocks;
-    uint32_t ranks; /* of the world that is priced, not of a smaller one that is simulated */
+    uint32_t copies; /* of a segment that SHARED must have room for, at least 1 */
+    uint32_t ranks;  /* of the world that is priced, not of a smaller one that is simulated */
     /* With TWILL_PRICE_RANKS, the number of ranks that share the port of a unit, by level. The last
      * one is for the interface of a node. Otherwise 1. */
     uint32_t share[TWILL_LEVEL_NODE + 1];

@@ -361,6 +361,7 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     for (uint32_t at = 0; at < step->blocks;) {
         uint32_t blocks = twill_run_together(run, step->dst, at, step->blocks);
+        blocks = (uint32_t)twill_min(blocks, twill_run_together(run, step->src, at, step->blocks));
         struct twill_elements dst = locate(run, instance, step, step->dst, at, blocks, partial);
         struct twill_elements src = locate(run, instance, step, step->src, at, blocks, partial);
         size_t bytes = dst.count * twill_run_width(run, partial);
@@ -526,7 +527,7 @@ static struct segment segment_of(const struct twill_request *run,
     const struct twill_side *side = &run->buffers.side[space];
     size_t whole = side->count != NULL && !side->own ? side->count[shard] : side->even;
     size_t first = side->own ? 0 : side->offset != NULL ? side->offset[shard] : shard * side->pitch;
-    size_t place = side->own ? 0 : shard * side->stride;
+    size_t place = side->own ? 0 : shard * twill_run_stride(run, instance);
     return (struct segment){
         .user = side->base + (first + instance->skip) * run->layout.given,
         .scratch = instance->base[space] + place * run->layout.element,

@@ -109,11 +109,21 @@ static inline uint32_t twill_run_together(const struct twill_request *run, twill
                                           uint32_t at, uint32_t blocks)
 {
     uint32_t left = blocks - at;
-    if (run->layout.joined)
+    unsigned space = twill_operand_space(operand);
+    bool scratch = space == TWILL_TMP || space == TWILL_SHARED ||
+                   (space <= TWILL_DST && run->buffers.side[space].bounced);
+    if (run->layout.joined == TWILL_JOINED ||
+        (run->layout.joined == TWILL_JOINED_IN_SCRATCH && scratch))
         return left;
     uint32_t whole =
         run->layout.shard_blocks - (twill_operand_block(operand) + at) % run->layout.shard_blocks;
     return left < whole ? left : whole;
+}
+/* Return the elements between the starts of two shards in TMP, SHARED or a bounced side. */
+static inline size_t twill_run_stride(const struct twill_request *run,
+                                      const struct twill_instance *instance)
+{
+    return run->call.vector ? run->layout.segment_length : instance->length;
 }
 /* Return the bytes of a partial result, or of an element. */
 static inline size_t twill_run_width(const struct twill_request *run, bool partial)

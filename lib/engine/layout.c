@@ -8,6 +8,9 @@
  *     | shard 0 | shard 1 | ... |  shard 0  |  shard 1  | ... |
  *      <-------- elements -----> <--------- partials -------->
  *
+ * Shards of one size follow each other without gaps, also in a last segment that is shorter. So an
+ * algorithm that packs can send several as one message.
+ *
  * Two ranks that swap the halves of SHARED (plan->alternates) store the shards in opposite orders,
  * so that both write alternately to the same cache lines. */
 #include "fabric/shm/mapping.h"
@@ -94,7 +97,6 @@ static void describe_side(const struct twill_request *run, struct twill_side *si
     size_t pitch = call->pitch > 0 ? call->pitch : call->count;
     *side = (struct twill_side){.base = has ? (unsigned char *)(uintptr_t)buffer : NULL,
                                 .even = call->count,
-                                .stride = pitch,
                                 .pitch = pitch,
                                 .has = has,
                                 .own = holder == TWILL_HOLDS_OWN};
@@ -164,8 +166,7 @@ static size_t segment_limit(const struct twill_request *run)
 }
 
 /* Set the size of a slot's scratch in this run, and the offsets in it. It has TMP, bounces of
- * messages, bounced sides and fetched chunks, in this order. Also set the stride of bounced
- * sides. */
+ * messages, bounced sides and fetched chunks, in this order. */
 static void size_scratch(struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;
@@ -174,10 +175,8 @@ static void size_scratch(struct twill_request *run)
         plan->tmp_bytes + (size_t)TWILL_SCHEDULE_LANES * plan->most_posted * bounce;
     run->layout.scratch_bytes = run->layout.bounced_at;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        if (!run->buffers.side[i].bounced)
-            continue;
-        run->buffers.side[i].stride = run->layout.segment_length;
-        run->layout.scratch_bytes += run->layout.copy_bytes;
+        if (run->buffers.side[i].bounced)
+            run->layout.scratch_bytes += run->layout.copy_bytes;
     }
     run->layout.fetched_at = run->layout.scratch_bytes;
     if (plan->fetches && twill_collective_facts(run->call.collective)->reduces)
@@ -206,6 +205,22 @@ void twill_run_choose_stores(struct twill_request *run)
     run->layout.store_flags = large && lies_apart(run) ? TWILL_KERNEL_STREAM : 0;
 }
 
+/* Set layout.joined of a run whose segments are known. If messages of several shards come from SRC,
+ * where they are not adjacent, each segment is first copied. */
+static void join_shards(struct twill_request *run)
+{
+    const bool all =
+        run->plan->schedule.shards == 1 || (!run->call.vector && run->call.pitch == 0 &&
+                                            run->layout.segments == 1 && !run->layout.mirrored);
+    const bool packs = run->plan->choice.algorithm->packs && !run->call.vector;
+    run->layout.joined = all     ? TWILL_JOINED
+                         : packs ? TWILL_JOINED_IN_SCRATCH
+                                 : TWILL_JOINED_NOWHERE;
+    struct twill_side *src = &run->buffers.side[TWILL_SRC];
+    if (run->layout.joined == TWILL_JOINED_IN_SCRATCH && run->plan->packs_src)
+        src->bounced = src->base != NULL;
+}
+
 twill_status twill_run_lay_out(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -229,8 +244,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     }
     run->layout.shard_blocks = s->blocks / s->shards;
     run->layout.mirrored = run->plan->alternates && s->shards == 2;
-    run->layout.joined = s->shards == 1 || (!run->call.vector && run->call.pitch == 0 &&
-                                            run->layout.segments == 1 && !run->layout.mirrored);
+    join_shards(run);
     size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
     run->layout.partial_at = 0;
     run->layout.copy_bytes = twill_round_up(elements * run->layout.element, TWILL_CACHE_LINE);
@@ -292,19 +306,20 @@ static size_t segment_elements(const struct twill_request *run,
 /* Return the offset in bytes of a shard in SRC, DST, TMP or SHARED (`space`), counted from what
  * base_of() returns. `copy` numbers the copies of the message in TMP or SHARED. `partial` selects
  * the part of a copy for partial results, and `local` the local rank that has the SHARED. */
-static size_t offset_of(const struct twill_request *run, unsigned space, uint32_t local,
-                        uint32_t copy, uint32_t shard, bool partial)
+static size_t offset_of(const struct twill_request *run, const struct twill_instance *instance,
+                        unsigned space, uint32_t local, uint32_t copy, uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
         uint32_t place = space == TWILL_SHARED && run->layout.mirrored ? shard ^ local : shard;
         return copy * run->layout.copy_bytes + (partial ? run->layout.partial_at : 0) +
-               place * run->layout.segment_length * twill_run_width(run, partial);
+               place * twill_run_stride(run, instance) * twill_run_width(run, partial);
     }
     const struct twill_side *side = &run->buffers.side[space];
     if (side->own)
         return 0;
-    bool listed = side->offset != NULL && !side->bounced;
-    return (listed ? side->offset[shard] : shard * side->stride) * run->layout.element;
+    if (side->bounced)
+        return shard * twill_run_stride(run, instance) * run->layout.element;
+    return (side->offset != NULL ? side->offset[shard] : shard * side->pitch) * run->layout.element;
 }
 
 struct twill_elements twill_run_locate(const struct twill_request *run,
@@ -330,9 +345,9 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
     uint32_t first = twill_operand_block(where->operand) + where->at;
     if (where->blocks == 1 && run->layout.shard_blocks == 1 &&
         first < s->blocks) /* one shard: no division */
-        return (struct twill_elements){base +
-                                           offset_of(run, space, local, 0, first, where->partial),
-                                       segment_elements(run, instance, space, first)};
+        return (struct twill_elements){
+            base + offset_of(run, instance, space, local, 0, first, where->partial),
+            segment_elements(run, instance, space, first)};
     uint32_t end = first + where->blocks - 1u; /* inclusive */
     uint32_t shard = first % s->blocks / run->layout.shard_blocks,
              end_shard = end % s->blocks / run->layout.shard_blocks;
@@ -345,7 +360,7 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
         twill_block_range(whole, run->layout.element, run->layout.shard_blocks,
                           end % run->layout.shard_blocks, &last, &last_length);
     return (struct twill_elements){
-        base + offset_of(run, space, local, first / s->blocks, shard, where->partial) +
+        base + offset_of(run, instance, space, local, first / s->blocks, shard, where->partial) +
             from * twill_run_width(run, where->partial),
         (end_shard - shard) * whole + last + last_length - from};
 }

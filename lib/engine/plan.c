@@ -141,17 +141,19 @@ static uint32_t messages_of(const struct twill_schedule *s, const struct twill_s
     return (first + step->blocks - 1u) / shard_blocks - first / shard_blocks + 1;
 }
 
-/* Set plan->most_posted, the most messages that a lane posts between two WAITs. */
+/* Set plan->most_posted, the most messages that a lane posts between two WAITs, and packs_src. */
 static void count_messages(struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
+    const bool packs = plan->choice.algorithm->packs;
     for (uint32_t lane = 0; lane < s->lanes; lane++) {
         uint32_t posted = 0;
         for (uint32_t i = s->lane_first[lane]; i < s->lane_first[lane + 1]; i++) {
-            if (is_message(&s->steps[i]))
-                posted += messages_of(s, &s->steps[i]);
-            else if (s->steps[i].op == TWILL_STEP_WAIT)
-                posted = 0;
+            uint32_t messages = is_message(&s->steps[i]) ? messages_of(s, &s->steps[i]) : 0;
+            posted =
+                s->steps[i].op == TWILL_STEP_WAIT ? 0 : posted + (packs ? messages > 0 : messages);
+            plan->packs_src |= packs && messages > 1 && s->steps[i].op == TWILL_STEP_SEND &&
+                               twill_operand_space(s->steps[i].src) == TWILL_SRC;
             plan->most_posted = posted > plan->most_posted ? posted : plan->most_posted;
         }
     }

@@ -47,6 +47,7 @@ struct twill_plan {
     uint32_t entry_steps; /* steps to skip if an address exchange shows all ranks in the call */
     uint32_t most_posted; /* most messages in a lane between two WAITs, one for each shard */
     bool fetches;         /* peers' SRC and DST are read by a system call */
+    bool packs_src;       /* a message of several shards comes from SRC */
     bool polled;          /* some message uses a transport that must be polled */
     uint64_t logged;      /* bit n is set once the choice has been logged for 2^n bytes */
     bool alternates;      /* two ranks swap the halves of SHARED: twill_node_area_index() */

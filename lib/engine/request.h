@@ -39,13 +39,12 @@ struct twill_call {
     size_t pitch; /* elements between shards of the caller's buffer, or 0 for `count` */
 };
 
-/* The layout of SRC or DST of a call in memory. Counts, offsets and strides are in elements. */
+/* The layout of SRC or DST of a call in memory. Counts and offsets are in elements. */
 struct twill_side {
     unsigned char *base;  /* NULL if this rank has no such buffer */
     const size_t *count;  /* [shards], or NULL if each has `even` */
-    const size_t *offset; /* [shards], or NULL if shards are `stride` apart */
-    size_t even, stride;  /* elements of a shard, and between the starts of two */
-    size_t pitch;         /* elements between the starts of two in the caller's buffer */
+    const size_t *offset; /* [shards], or NULL if shards are `pitch` apart */
+    size_t even, pitch;   /* elements of a shard, and between the starts of two */
     size_t bytes;         /* from base to the end of the last shard */
     bool has;             /* this rank has this buffer */
     bool own;             /* it holds this rank's shard only */
@@ -140,7 +139,9 @@ struct twill_run_layout {
     const size_t *known;   /* [shards] elements of each; NULL if equal, or not known to all ranks */
     size_t most;           /* elements of the largest shard */
     uint32_t shard_blocks; /* blocks of a shard */
-    bool joined;           /* shards are adjacent, so that a step handles several at once */
+    /* Where shards are adjacent, so that a step handles several at once. If it is in scratch only,
+     * all messages of several shards are sent from there and received there. */
+    enum { TWILL_JOINED_NOWHERE, TWILL_JOINED_IN_SCRATCH, TWILL_JOINED } joined;
     bool small;            /* SHARED is one of node memory's copies for small messages */
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
     bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
