@@ -128,15 +128,14 @@ static const struct twill_link_cost *cost_of(const struct twill_pricing *p, uint
     return &p->call.model->link[p->step[at].link];
 }
 
-static void heap_put(struct twill_pricing *p, uint32_t lane);
-
-/* Put the lanes that wait for step `at` back into the heap. */
+/* Let the lanes that wait for step `at` continue. Their order does not matter, as must_yield() asks
+ * for it. */
 static void wake(struct twill_pricing *p, uint32_t at)
 {
     int32_t l = p->step[at].waiter;
     p->step[at].waiter = TWILL_PRICE_NONE;
     for (; l != TWILL_PRICE_NONE; l = p->lane[l].next)
-        heap_put(p, (uint32_t)l);
+        p->ready[p->ready_count++] = (uint32_t)l;
 }
 
 /* Charge what a rank reads or writes of an operand in another unit to the memory ports of both
@@ -168,9 +167,10 @@ static void run_local(struct twill_pricing *p, struct twill_price_lane *lane)
 {
     const struct twill_step *step = &p->step[lane->at].step;
     uint64_t until = 0;
-    for (unsigned i = 0; i < (step->op == TWILL_STEP_REDUCE ? step->nsrc : 1); i++)
+    unsigned reads = p->call.ports ? step->op == TWILL_STEP_REDUCE ? step->nsrc : 1 : 0;
+    for (unsigned i = 0; i < reads; i++)
         until = twill_price_later(until, pass_ports(p, lane, step->src, step->peer[i], false));
-    if (step->op == TWILL_STEP_COPY)
+    if (reads > 0 && step->op == TWILL_STEP_COPY)
         until = twill_price_later(until, pass_ports(p, lane, step->dst, step->peer[0], true));
     occupy_for_step(p, lane, lane->at);
     lane->time = core_of(p, lane)->free = twill_price_later(lane->time, until);
@@ -454,24 +454,35 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
     return missing;
 }
 
-/* Run lane l while it is the earliest and neither waits nor ends. Returns the number of the step
+/* Return whether lane l may not run its next step yet, as others that are earlier may use the same
+ * resource first. A lane that has a core of its own only waits for its turn in steps that use a
+ * port, an interface or a network link. */
+static bool must_yield(const struct twill_pricing *p, const struct twill_price_lane *lane,
+                       uint32_t l)
+{
+    const struct twill_price_next next = {lane->time, l};
+    unsigned op = p->step[lane->at].step.op;
+    bool takes = twill_step_shape(op)->posts
+                     ? p->step[lane->at].link >= TWILL_LINK_NETWORK
+                     : p->call.ports && (op == TWILL_STEP_COPY || op == TWILL_STEP_REDUCE);
+    if (lane->alone && p->call.model->crowd <= 1 && !takes)
+        return false;
+    return p->ready_count > 0 || (p->queued > 0 && !before(&next, &p->heap[0]));
+}
+
+/* Run lane l while it need not wait for others, and does not end. Returns the number of the step
  * for which it waits, or a negative number if it waits for none. */
 static int32_t run_lane(struct twill_pricing *p, uint32_t l)
 {
     struct twill_price_lane *lane = &p->lane[l];
     int32_t missing = TWILL_PRICE_NONE;
-    while (missing < 0 && lane->at < lane->end) {
+    while (missing < 0 && lane->at < lane->end && !must_yield(p, lane, l))
         missing = run_step(p, lane);
-        const struct twill_price_next next = {lane->time, l};
-        if (p->queued > 0 && !before(&next, &p->heap[0]))
-            break;
-    }
     lane->waits = lane->waits || missing != TWILL_PRICE_NONE;
     return missing;
 }
 
-/* Set all clocks, resources and steps back to begin a simulation, and put all lanes into the
- * heap. */
+/* Set all clocks, resources and steps back to begin a simulation, in which all lanes are ready. */
 static void reset(struct twill_pricing *p)
 {
     for (uint32_t i = 0; i < p->steps; i++) {
@@ -480,16 +491,17 @@ static void reset(struct twill_pricing *p)
     }
     for (uint32_t i = 0; i < p->size; i++)
         memset(&p->rank[i].use, 0, sizeof(p->rank[i].use));
-    p->queued = 0;
-    for (uint32_t l = 0; l < p->lanes; l++) {
+    p->queued = p->ready_count = 0;
+    for (uint32_t l = p->lanes; l-- > 0;) {
         const struct twill_price_lane *old = &p->lane[l];
         p->lane[l] = (struct twill_price_lane){.rank = old->rank,
                                                .place = old->place,
                                                .first = old->first,
                                                .end = old->end,
                                                .at = old->first,
-                                               .posted = old->first};
-        heap_put(p, l);
+                                               .posted = old->first,
+                                               .alone = old->alone};
+        p->ready[p->ready_count++] = l;
     }
 }
 
@@ -499,12 +511,12 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     uint32_t ended = 0;
     twill_price_set_bytes(p, bytes);
     reset(p);
-    while (p->queued > 0) {
-        uint32_t l = heap_take(p);
+    while (p->ready_count > 0 || p->queued > 0) {
+        uint32_t l = p->ready_count > 0 ? p->ready[--p->ready_count] : heap_take(p);
         struct twill_price_lane *lane = &p->lane[l];
-        if (lane->time > p->call.most) /* and so are all other lanes */
-            return TWILL_PRICE_NEVER;
         int32_t missing = run_lane(p, l);
+        if (lane->time > p->call.most)
+            return TWILL_PRICE_NEVER;
         if (missing >= 0) {
             lane->next = p->step[missing].waiter;
             p->step[missing].waiter = (int32_t)l;
@@ -574,6 +586,10 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
     call->widen = twill_partial_width(elements);
     call->reduce_cost = model->reduce[elements.type];
     set_threads(call);
+    call->ports = false;
+    for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++)
+        call->ports |= model->link[link].port > 0 &&
+                       twill_link_leaves(p->world, (enum twill_link_class)link) < TWILL_LEVEL_COUNT;
     p->one = 0;
     if (p->rank != NULL)
         place_on_cores(p, model->crowd);

@@ -9,8 +9,9 @@
  * receives the rank posted earlier, and costs the core of the receiver the overhead and the
  * reduction. A core does one thing at a time, however many lanes it runs. Reads and writes of
  * memory in another unit of the node (NUMA node, package) share the port of that unit. Messages
- * between groups share the links of each group, at the rate of all of them together. The lane with
- * the earliest clock goes next. The price is the time at which the last lane ends.
+ * between groups share the links of each group, at the rate of all of them together. Of lanes that
+ * use what others use as well, that with the earliest clock goes next. The price is the time at
+ * which the last lane ends.
  *
  * The unit is the whole world if its schedules have at most TWILL_PRICE_STEPS steps. In a larger
  * world it is the last node, or the last rank. The others are assumed to do the same at the same

@@ -89,6 +89,7 @@ struct twill_price_lane {
     int32_t next;         /* next lane that waits for the same step, or TWILL_PRICE_NONE */
     bool waits;           /* it has waited since it last used the core */
     bool awaited;         /* in an AWAIT, the flags are up and cost only the polling */
+    bool alone;           /* no other lane uses its core */
 };
 
 /* Facts that a pricing has of the schedules besides the steps. Constant once that is created. */
@@ -124,6 +125,7 @@ struct twill_price_call {
         uint64_t fork, copy, reduce;
     } shared[TWILL_THREAD_COSTS];
     unsigned shared_count; /* 0 if ranks have one thread */
+    bool ports;            /* units of a node have ports that limit the memory of peers */
     uint64_t most;         /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
 };
 
@@ -160,8 +162,9 @@ struct twill_pricing {
     struct twill_price_next {
         uint64_t time;
         uint32_t lane;
-    } * heap; /* [queued] the earliest first */
-    uint32_t queued;
+    } * heap; /* [queued] lanes that use what others use as well, the earliest first */
+    uint32_t queued, ready_count;
+    uint32_t *ready; /* [ready_count] lanes that have waited for a step that is done, or begin */
     /* picoseconds of one segment from end to end (0 if unknown), and of each further one */
     uint64_t one, more;
 };

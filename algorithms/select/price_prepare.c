@@ -25,10 +25,12 @@ static void drop_unit(struct twill_pricing *p)
     free(p->step);
     free(p->lane);
     free(p->heap);
+    free(p->ready);
     p->rank = NULL;
     p->step = NULL;
     p->lane = NULL;
     p->heap = NULL;
+    p->ready = NULL;
     p->steps = p->lanes = 0;
     p->call.model = NULL;
     p->facts.fingerprint = 1;
@@ -217,8 +219,8 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
     }
     for (uint32_t l = 0; l < s->lanes; l++) {
         uint32_t first = p->steps + s->lane_first[l], end = p->steps + s->lane_first[l + 1];
-        p->lane[p->lanes++] =
-            (struct twill_price_lane){.rank = rank, .place = place, .first = first, .end = end};
+        p->lane[p->lanes++] = (struct twill_price_lane){
+            .rank = rank, .place = place, .first = first, .end = end, .alone = s->lanes == 1};
         hash = twill_hash_mix(hash, end);
     }
     p->facts.fingerprint = hash;
@@ -272,10 +274,11 @@ static bool allocate_ranks(struct twill_pricing *p)
     p->rank = calloc(p->size, sizeof(*p->rank));
     p->lane = malloc(lanes * sizeof(*p->lane));
     p->heap = malloc(lanes * sizeof(*p->heap));
+    p->ready = malloc(lanes * sizeof(*p->ready));
     for (uint32_t i = 0; i < p->size && p->rank != NULL; i++)
         p->rank[i].rank = rank_at(p, i);
-    return p->rank != NULL && p->lane != NULL && p->heap != NULL && number_ports(p) &&
-           count_group_nodes(p);
+    return p->rank != NULL && p->lane != NULL && p->heap != NULL && p->ready != NULL &&
+           number_ports(p) && count_group_nodes(p);
 }
 
 /* Emit the schedules of the simulated ranks, and set the facts from the first of them. Returns

@@ -138,6 +138,19 @@ static struct twill_select_request like_of(const struct twill_select_request *re
     return like;
 }
 
+/* Return the place of the table for requests like this one, of the algorithm `only`, or where it
+ * would be made. */
+static unsigned table_place(const struct twill_chooser *chooser,
+                            const struct twill_select_request *like,
+                            const struct twill_algorithm *only)
+{
+    unsigned i = 0;
+    while (i < TABLES - 1 && chooser->table[i] != NULL &&
+           !is_table_for(chooser->table[i], like, only))
+        i++;
+    return i;
+}
+
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       const struct twill_select_request *request,
                                       const struct twill_algorithm *only,
@@ -145,10 +158,7 @@ twill_status twill_chooser_candidates(struct twill_chooser *chooser,
                                       struct twill_error *error)
 {
     struct twill_select_request like = like_of(request);
-    unsigned i = 0;
-    while (i < TABLES - 1 && chooser->table[i] != NULL &&
-           !is_table_for(chooser->table[i], &like, only))
-        i++;
+    unsigned i = table_place(chooser, &like, only);
     struct twill_candidates *found = chooser->table[i];
     if (found == NULL || !is_table_for(found, &like, only)) {
         TWILL_TRY(error, twill_candidates_create(
@@ -171,6 +181,7 @@ static twill_status choose_early(struct twill_choice *choice, bool *decided,
 {
     struct twill_select_request like = like_of(request);
     struct early *early = chooser->early, *end = early + chooser->early_count;
+    const struct twill_candidates *table = chooser->table[table_place(chooser, &like, NULL)];
     unsigned of_kind = 0;
     for (; early < end && !twill_requests_match(&early->request, &like); early++) {
         struct twill_select_request same = early->request;
@@ -178,8 +189,9 @@ static twill_status choose_early(struct twill_choice *choice, bool *decided,
         same.root = like.root;
         of_kind += twill_requests_match(&same, &like);
     }
+    bool known = table != NULL && is_table_for(table, &like, NULL);
     *decided = false;
-    if (early == end && (of_kind == EARLY_OF_KIND || chooser->early_count == EARLY))
+    if (early == end && (known || of_kind == EARLY_OF_KIND || chooser->early_count == EARLY))
         return TWILL_OK;
     if (early == end) {
         *early = (struct early){.request = like, .choice = *choice};
