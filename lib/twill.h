@@ -381,7 +381,8 @@ TWILL_API twill_status twill_alltoallv(twill_comm *comm, const void *src, const 
  * The call reads what any thread of the rank has written before it called. When it returns in one
  * thread, the whole result is complete for all threads of the rank. There are as many stripes as
  * the smallest number of threads of any rank, but at most 64, and fewer in short messages
- * (TWILL_TUNE=stripe). Further threads only wait. Results have the same bits as those of the call
+ * (TWILL_TUNE=stripe). Further threads wait until the result is complete, and those that need not
+ * wait may stay away, with a smaller \p threads. Results have the same bits as those of the call
  * without _team if TWILL_REPRODUCIBLE=1.
  *
  * All threads of a rank pass the same arguments. Otherwise the call fails on all ranks, and the

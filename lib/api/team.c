@@ -67,6 +67,15 @@ static bool has_failed(const void *team)
     return atomic_load_explicit(&((const struct twill_team *)team)->failed, memory_order_acquire);
 }
 
+/* Return the pace of waits for other threads of the rank, which are many, so that they nap. */
+static struct twill_pace pace_of(const struct twill_comm *comm)
+{
+    return (struct twill_pace){.spins = comm->pace.spins,
+                               .yields = TEAM_YIELDS,
+                               .least_ns = TWILL_THREAD_NAP_NS,
+                               .most_ns = TWILL_PROGRESS_NAP_MOST_NS};
+}
+
 /* Break all children with team->cause. */
 static void tear_children(struct twill_team *team)
 {
@@ -84,7 +93,9 @@ static twill_status fail_team(struct twill_team *team, const struct twill_error 
         twill_comm_tear(team->comm, cause);
         atomic_store(&team->failed, true);
     }
-    (void)twill_wait_for_thread(has_failed, team, UINT64_MAX);
+    const struct twill_waitable waitable = {.done = has_failed, .awaited = team};
+    struct twill_pace pace = pace_of(team->comm);
+    (void)twill_await(&waitable, &pace, UINT64_MAX); /* the other thread waits for nothing */
     return team->cause.status;
 }
 
@@ -246,10 +257,7 @@ static struct twill_team *create_team(struct twill_comm *comm, uint32_t threads)
     team->threads = threads;
     atomic_store(&team->timeout_ns, comm->tuning.timeout_ns);
     for (uint32_t t = 0; t < threads; t++)
-        team->thread[t].pace = (struct twill_pace){.spins = comm->pace.spins,
-                                                   .yields = TEAM_YIELDS,
-                                                   .least_ns = TWILL_THREAD_NAP_NS,
-                                                   .most_ns = TWILL_PROGRESS_NAP_MOST_NS};
+        team->thread[t].pace = pace_of(comm);
     return team;
 }
 
@@ -532,9 +540,12 @@ static twill_status find_team(struct twill_team **team, struct twill_comm *comm,
             return fail_early(comm, TWILL_ERR_MEMORY, name, "out of memory");
         if (!atomic_compare_exchange_strong(&comm->team, &none, created))
             free(created);
-    } else if (!twill_wait_for_thread(has_team, comm, twill_now() + comm->tuning.timeout_ns)) {
-        return fail_early(comm, TWILL_ERR_TIMEOUT, name,
-                          "thread 0 has not called it within the time limit of waits");
+    } else {
+        const struct twill_waitable waitable = {.done = has_team, .awaited = comm};
+        struct twill_pace pace = pace_of(comm);
+        if (twill_await(&waitable, &pace, twill_now() + comm->tuning.timeout_ns) != TWILL_OK)
+            return fail_early(comm, TWILL_ERR_TIMEOUT, name,
+                              "thread 0 has not called it within the time limit of waits");
     }
     *team = atomic_load_explicit(&comm->team, memory_order_acquire);
     return *team != NULL ? TWILL_OK : comm->claim.refused.status;

@@ -183,10 +183,11 @@ TWILL_TEST_CASES(results_are_those_of_the_call, ranks, results, c->layout, TWILL
     test_buffers_put(&team.buffers, twill_comm_context(comm), true);
 }
 
-/* Other calls of the communicator come between team calls, and copies of it have teams as well. */
-TWILL_TEST_OF_RANKS(team_calls_and_others_mix, 2)
+/* Other calls of the communicator come between team calls. Its copies and parts, made afterwards,
+ * have teams as well. */
+TWILL_TEST_OF_RANKS(team_calls_and_others_mix, 3)
 {
-    twill_comm *comm, *copy = NULL;
+    twill_comm *comm, *copy = NULL, *part = NULL;
     int one = 1, sum = 0;
     if (!twill_test_open(&comm, bootstrap, twill_test_text("1x%d", size), TWILL_TEST_PATIENT))
         return;
@@ -202,6 +203,12 @@ TWILL_TEST_OF_RANKS(team_calls_and_others_mix, 2)
     struct team_call other = plain_call(copy, 4);
     run_team(&other);
     TWILL_CHECK(all_got(&other, TWILL_OK, false));
+    TWILL_CHECK(twill_test_fine(comm, twill_comm_split(&part, comm, rank == 0, -rank)));
+    other = plain_call(part, 3);
+    run_team(&other);
+    TWILL_CHECK(all_got(&other, TWILL_OK, false));
+    TWILL_CHECK(twill_comm_size(part) == (rank == 0 ? 1 : 2));
+    twill_comm_destroy(part);
     team.call.collective = TWILL_BARRIER;
     run_team(&team);
     TWILL_CHECK(all_got(&team, TWILL_OK, false));

@@ -116,6 +116,38 @@ static bool sum_over(twill_comm *comm, float *buffer, size_t count)
         "sum %g of %g ranks: %s", (double)buffer[0], (double)size, twill_comm_message(comm));
 }
 
+/* One of the two threads of a rank that sum together. */
+struct team_thread {
+    twill_comm *comm;
+    float *buffer;
+    int number;
+    twill_status status;
+};
+
+static void *sum_as_thread(void *of)
+{
+    struct team_thread *t = of;
+    t->status = twill_allreduce_team(t->comm, t->buffer, t->buffer, COUNT / 100, TWILL_F32,
+                                     TWILL_SUM, t->number, 2);
+    return NULL;
+}
+
+/* Sum ones by two threads of each rank. */
+static bool sum_together(twill_comm *comm)
+{
+    float buffer[COUNT / 100];
+    struct team_thread thread[2] = {{comm, buffer, 0, TWILL_OK}, {comm, buffer, 1, TWILL_OK}};
+    pthread_t id;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(buffer); i++)
+        buffer[i] = 1;
+    TWILL_REQUIRE(pthread_create(&id, NULL, sum_as_thread, &thread[1]) == 0);
+    (void)sum_as_thread(&thread[0]);
+    TWILL_REQUIRE(pthread_join(id, NULL) == 0);
+    return TWILL_NOTE(thread[0].status == TWILL_OK && thread[1].status == TWILL_OK &&
+                          buffer[COUNT / 100 - 1] == (float)twill_comm_size(comm),
+                      "%s", twill_comm_message(comm));
+}
+
 /* --- joining --------------------------------------------------------------------------------- */
 
 /* An operation of the program: the larger of both. */
@@ -172,6 +204,7 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(start_job(&comm, rank, test, bootstrap, TWILL_TEST_PATIENT));
     if (comm != NULL) {
         TWILL_CHECK(sum_over(comm, buffer, COUNT / 100) && twill_comm_epoch(comm) == 0);
+        TWILL_CHECK(sum_together(comm));
         make_things(comm, &kept);
     }
     TWILL_CHECK(share_handle(comm, rank, test->joining, bootstrap, handle));
@@ -183,8 +216,9 @@ static void growing_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     TWILL_CHECK(comm == NULL ? twill_comm_rank(larger) >= test->old
                              : twill_comm_rank(larger) == rank);
     if (comm != NULL) /* both can be used */
-        TWILL_CHECK(sum_over(comm, buffer, COUNT / 100));
+        TWILL_CHECK(sum_over(comm, buffer, COUNT / 100) && sum_together(comm));
     twill_comm_leave(comm);
+    TWILL_CHECK(sum_together(larger));
     use_things(larger, &kept);
     TWILL_CHECK(sum_over(larger, buffer, COUNT / 100));
     TWILL_CHECK(twill_test_barrier(bootstrap));
