@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Return -1 after copying the message if the status is an error, else 0. */
 static int exchange_failed(struct training *t, twill_status status)
@@ -180,6 +181,8 @@ static int end_epoch(struct training *t)
         if (t->rank == 0 && whole && options->shares)
             example_print_share(t);
     }
+    if (options->curve && example_print_accuracy(t) != 0)
+        return -1;
     t->at = (struct train_position){.epoch = t->at.epoch + 1, .random = t->at.random};
     return 0;
 }
@@ -215,7 +218,9 @@ static int train_model(struct training *t)
 {
     twill_gradients_counters counters = {0};
     int failed = 0;
-    double start = example_now();
+    double start = example_now(), before = (double)clock();
+    if (!t->options.elastic)
+        t->start = start;
     while (!failed && t->at.epoch <= t->options.epochs) {
         failed = train_next(t);
         if (t->options.elastic)
@@ -223,7 +228,8 @@ static int train_model(struct training *t)
     }
     if (!failed)
         twill_gradients_count(t->set, &counters);
-    t->seconds[TRAIN] = example_now() - start;
+    t->seconds[TRAIN] = example_now() - start - t->judging;
+    t->processor = ((double)clock() - before) / CLOCKS_PER_SEC;
     t->seconds[EXPOSED] = counters.seconds_exposed;
     t->seconds[COMPUTING] = t->seconds[TRAIN] - t->seconds[EXPOSED];
     return failed;

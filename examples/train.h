@@ -23,6 +23,7 @@ struct train_options {
     int overlap, fused, late, elastic;
     size_t pause_ms; /* milliseconds after each mini-batch */
     int shares;      /* print what part of each epoch synchronising takes */
+    int curve;       /* print the held-out accuracy after each epoch */
 };
 
 /* How far the training has come. Ranks that join get it together with parameters and order. */
@@ -65,6 +66,8 @@ struct training {
     double epoch_start;        /* on the clock of example_now() */
     double epoch_exposed;      /* the set's seconds_exposed at epoch_start */
     double start;              /* when the training began, on the clock of example_now() */
+    double judging;            /* seconds of --curve so far, which are no training */
+    double processor;          /* seconds of processor time of the training */
     twill_counters started;    /* of the set, after the first mini-batch */
     double seconds[PHASES];
     char message[1024];
@@ -110,6 +113,9 @@ double example_exposed(const struct training *t);
 /* Print what part of the epoch this rank has spent synchronising, and the speed-up without it. */
 void example_print_share(const struct training *t);
 
+/* Print the accuracy on the held-out samples of all ranks, and the seconds of training until now.
+ * Collective. Returns 0, or -1 with a message. */
+int example_print_accuracy(struct training *t);
 /* Evaluate the model and compare the ranks' parameters. Rank 0 prints both and where the time has
  * gone. Collective. Returns 0, or -1 with a message. */
 int example_report(struct training *t);

@@ -38,6 +38,8 @@ static const char usage[] =
     "                       them: with twillrun --elastic\n"
     "      --shares         print what share of an epoch was spent on synchronising,\n"
     "                       and how many times as fast it would be without\n"
+    "      --curve          print the held-out accuracy after each epoch, and the seconds\n"
+    "                       of training until then\n"
     "      --pause MS       sleep after each mini-batch, as if it took longer\n"
     "  -h, --help\n";
 
@@ -158,6 +160,7 @@ static int *flag_of(struct train_options *options, int letter)
            : letter == 'u' ? &options->fused
            : letter == 'l' ? &options->late
            : letter == 'x' ? &options->shares
+           : letter == 'C' ? &options->curve
                            : NULL;
 }
 
@@ -181,6 +184,7 @@ int example_options(struct train_options *options, int argc, char **argv)
         {"late", no_argument, NULL, 'l'},
         {"elastic", no_argument, NULL, 'E'},
         {"shares", no_argument, NULL, 'x'},
+        {"curve", no_argument, NULL, 'C'},
         {"pause", required_argument, NULL, 'p'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},

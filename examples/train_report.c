@@ -75,6 +75,11 @@ static int print_phases(struct training *t)
         snprintf(t->message, sizeof(t->message), "%s", twill_comm_message(t->comm));
         return -1;
     }
+    double processor = t->processor;
+    if (example_reduce(t, &processor, 1, TWILL_F64, TWILL_SUM) != 0)
+        return -1;
+    if (t->rank == 0)
+        printf("processor   %.4f s of all ranks to train\n", processor);
     if (t->rank == 0)
         print_exchange(t);
     return 0;
@@ -92,6 +97,18 @@ void example_print_share(const struct training *t)
     double share = (example_exposed(t) - t->epoch_exposed) / seconds;
     printf("              synchronising %.1f %%, without it at most %.2f times as fast\n",
            100 * share, 1 / (1 - share));
+}
+
+int example_print_accuracy(struct training *t)
+{
+    double start = example_now(), tested[2];
+    if (evaluate(t, &t->held_out, tested) != 0)
+        return -1;
+    if (t->rank == 0)
+        printf("  epoch %4zu  accuracy %.4f after %.3f s\n", (size_t)t->at.epoch,
+               tested[1] / (double)(t->file.samples - t->samples), start - t->start - t->judging);
+    t->judging += example_now() - start;
+    return 0;
 }
 
 int example_report(struct training *t)

@@ -7,6 +7,8 @@ study_file.py NAME TABLE COLUMN[:UNIT],... [-- COMMAND WORD...] <rows
     in the row, by tabs. Date, machine, revision, versions and load are those of now. COMMAND is what made the rows.
 study_file.py --compare NAME RAW.json COMMAND WORD...
     Write the file from what twill-compare --json has written: medians, and how far the rounds lie apart.
+study_file.py --others NAME PERCENT
+    Note in the file how much of the machine's processor time other programs have used.
 study_file.py --steps RAW.json SETTING TFLOPS
     Print the training steps that twill-compare --json has written, as rows of training-steps.
 """
@@ -175,6 +177,15 @@ def condense(name, raw_path, command):
     save(study)
 
 
+def note_others(name, percent):
+    """Note the share of other programs in the file of a study that has just been measured."""
+    with open(path_of(name), encoding="utf-8") as file:
+        study = json.load(file)
+    study = {key: value for pair in study.items() for key, value in ([pair] + [("others", f"{max(0, int(percent))} %")] * (pair[0] == "load"))}
+    with open(path_of(name), "w", encoding="utf-8") as file:
+        file.write(text_of(study))
+
+
 def print_steps(raw_path, setting, tflops):
     """Print rows: model, setting, speed of the device, computing in ms, library, how it reduces, exposed ms."""
     with open(raw_path, encoding="utf-8") as file:
@@ -199,6 +210,8 @@ def print_steps(raw_path, setting, tflops):
 def main(arguments):
     if arguments[:1] == ["--steps"] and len(arguments) == 4:
         return print_steps(*arguments[1:])
+    if arguments[:1] == ["--others"] and len(arguments) == 3:
+        return note_others(*arguments[1:])
     if arguments[:1] == ["--compare"] and len(arguments) > 3:
         return condense(arguments[1], arguments[2], " ".join(arguments[3:]))
     if len(arguments) > 4 and arguments[3] == "--":

@@ -15,6 +15,8 @@ Format of bench/results/NAME.json, which bench/common/study_file.py writes:
     revision  of twill's repository
     versions  of twill and of each peer
     load      what else ran: the load average over 15 minutes before the end, or words
+    others    only if measure.sh has measured it: processor time of other programs meanwhile, of that of all cores
+    note      only if there is one: what else is to be known about the run
     transcribed   only if the figures were not written by a tool: where they come from
     tables    NAME: {"units": {COLUMN: UNIT, ...}, "rows": [[CELL, ...], ...]}; units has all columns in their order
 
@@ -133,6 +135,7 @@ def origin(study):
         "number of cores": machine["cores"] and f"{machine['cores']} cores",
         "kernel": machine["kernel"] and f"kernel {machine['kernel']}",
         "load": study["load"] and f"load: {study['load']}",
+        "others": study.get("others") and f"other programs used {study['others']} of the processor time",
     }
     where = [study["date"]] + [part for part in parts.values() if part]
     if machine.get("line_ns"):
@@ -140,7 +143,7 @@ def origin(study):
     versions = [f"{key} {value}" for key, value in study["versions"].items() if value]
     if study["revision"]:
         versions.append(f"revision of twill {study['revision']}")
-    missing = [part for part, known in parts.items() if not known]
+    missing = [part for part, known in parts.items() if not known and part != "others"]
     missing += [
         f"{part} of twill"
         for part, known in (("version", study["versions"]["twill"]), ("revision", study["revision"]))
@@ -151,6 +154,7 @@ def origin(study):
     items += [f"- **Command:** `{study['command']}`", f"- **Data:** [{name}.json](../../bench/results/{name}.json)"]
     if study.get("transcribed"):
         items[-1] += f", transcribed from {study['transcribed']}."
+    items += [f"- **Note:** {study['note']}."] if study.get("note") else []
     items += ["- **Not recorded:** " + ", ".join(missing) + "."] if missing else []
     return "\n".join(items)
 

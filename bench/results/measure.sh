@@ -8,9 +8,10 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 studies=$here/../studies lists=$here/../gradients data=$here/../../examples/data
 bin=$here/../../build/bin quick=
-all="one-node-epyc mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets compression pytorch
-pytorch-copies pytorch-calls pytorch-16-bits server-ablation server-chunks server-modes server-credits server-update server-workers
-server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation many-ranks"
+all="one-node-epyc mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets training-comparison batch-sweep
+compression pytorch
+pytorch-copies pytorch-calls pytorch-16-bits server-ablation server-switches server-nodes server-chunks server-modes server-credits server-update server-workers
+server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation many-ranks many-ranks-counted"
 
 while [ $# -gt 0 ]; do
     case $1 in
@@ -154,13 +155,48 @@ measure_studies()
     sed -n 's/^| `\([a-z0-9]*\)` | \(.*\) | \(.*\) |$/\1\t\2\t\3/p' "$work/studies/report.md" | table studies 'study,published,here'
 }
 
+# The processor time of a training by its mini-batch, medians of rounds in which all take turns.
+measure_batch_sweep()
+{
+    "$bin/nt3" --make "$work/nt3.csv" --samples "$(few 100 800)" --features "$(few 400 2000)"
+    for _ in $(seq "$(few 1 9)"); do
+        for ranks in 1 2; do
+            DATA=$work/nt3.csv HIDDEN=$(few 16 256) BATCHES=$(few "8 32" "2 4 8 16 32 64 128") RATES=0.02 SCALES=none \
+                sh "$data/../recipes/sweep.sh" "$bin" $ranks "$(few 1 2)" | awk -v ranks=$ranks 'NR > 1 { print ranks, $1, $4, $9, $5, $8 }'
+        done
+    done | sort -k1,1n -k2,2n -k4,4g | awk '
+        function put() { if (n) print ranks, batch, syncs, p[int((n + 1) / 2)], p[1], p[n], t[int((n + 1) / 2)], right, n }
+        $1 != ranks || $2 != batch { put(); ranks = $1; batch = $2; syncs = $3; right = $6; n = 0 }
+        { p[++n] = $4; for (i = n; i > 1 && t[i - 1] > $5; i--) t[i] = t[i - 1]; t[i] = $5 }
+        END { put() }' | table times 'ranks,batch,updates,processor:s,lowest:s,highest:s,time:s,accuracy,rounds'
+}
+measure_training_comparison()
+{
+    HIDDEN=$(few 16 128) SAMPLES=$(few 100 800) FEATURES=$(few 400 2000) sh "$studies/training_comparison.sh" "$bin" "$(few 1 9)" "$(few 2 12)" |
+        table ways 'way,ranks,nodes,accuracy,to accuracy:s,lowest:s,highest:s,time:s,lowest time:s,efficiency,best efficiency,overhead:%,power:W,cost'
+}
 # --- parameter servers ------------------------------------------------------------------------------
+# ablation NODES: rows of ablation.sh.
+ablation()
+{
+    NODES=$1 sh "$studies/server/ablation.sh" "$bin" "$(few 1 "${ROUNDS:-9}")" "$(few 1 "${STEPS:-10}")" | awk '
+        / ranks, .* rounds of / { sub(/,.*/, "", $1); model = $1; next }
+        / - [0-9.]+ +[0-9.]+ +[0-9.]+ - / { n = split(substr($0, 29), v, " "); name = substr($0, 1, 28); sub(/ +$/, "", name)
+            print model "\t" name "\t" v[1] "\t" v[2] "\t" v[4] "\t" v[5] "\t" v[6] "\t" v[8] "\t" v[9] }'
+}
+rates='model,program,median:1/s,lowest:1/s,highest:1/s,ratio:x,lowest ratio:x,highest ratio:x,rounds'
 measure_server_ablation()
 {
-    MODELS=$(few orlob "resnet50 alexnet") sh "$studies/server/ablation.sh" "$bin" "$(few 1 2)" "$(few 1 2)" | awk '
-        / ranks, .* rounds of / { sub(/,.*/, "", $1); model = $1; next }
-        / - [0-9]/ { n = split(substr($0, 29), v, " "); name = substr($0, 1, 28); sub(/ +$/, "", name); print model "\t" name "\t" v[1] "\t" v[2] "\t" v[4] }' |
-        table rates 'model,program,median:1/s,lowest:1/s,highest:1/s'
+    MODELS=$(few orlob resnet50) ablation 1 | table rates "$rates"
+}
+measure_server_nodes()
+{
+    ONLY=twill MODELS=orlob ablation 2 | table rates "$rates"
+}
+# Only what twill does itself, on one node, for a machine without other libraries.
+measure_server_switches()
+{
+    ONLY=twill MODELS=$(few orlob resnet50) ablation 1 | table rates "$rates"
 }
 measure_server_chunks()
 {
@@ -193,11 +229,22 @@ measure_server_modes()
         done
     done | table loss 'data,mode,updates,loss,time:s,loss at that time'
 }
+# Medians of rounds in which all numbers of credits take turns: behind a link that loses packets, and on one that loses none.
 measure_server_credits()
 {
-    # shellcheck disable=SC2046 # numbers
-    sh "$studies/server/incast_hosts.sh" "$bin" "$(few 3 10)" "$(few 4 30)" $(few "1 1024" "1 2 8 1024") | awk '$1 + 0 > 0 && NF == 4' |
-        table credits 'credits,median:ms,99th percentile:ms,packets lost'
+    while read -r name hosts rate queue chunk; do
+        for _ in 1 $(few '' '2 3'); do
+            # shellcheck disable=SC2046 # numbers
+            RATE=$rate QUEUE=$queue CHUNK=$chunk sh "$studies/server/incast_hosts.sh" "$bin" "$hosts" "$(few 4 30)" $(few "1 1024" "1 2 4 8 16 1024") </dev/null
+        done | awk '$1 + 0 > 0 && NF == 4' | sort -k1,1n -k3,3g | awk '
+            function put() { if (n) print credits, p50[int((n + 1) / 2)], p99[int((n + 1) / 2)], p99[1], p99[n], sprintf("%.0f", lost / n) }
+            $1 != credits { put(); credits = $1; n = lost = 0 }
+            { p99[++n] = $3; lost += $4; for (i = n; i > 1 && p50[i - 1] > $2; i--) p50[i] = p50[i - 1]; p50[i] = $2 }
+            END { put() }' | table "$name" 'credits,median:ms,99th percentile:ms,lowest:ms,highest:ms,packets lost'
+    done <<LIST
+incast $(few 3 10) 100mbit 96kb 8K
+alone 2 400mbit 16mb 32K
+LIST
     sh "$studies/server/pipeline_hosts.sh" "$bin" "$(few 2 20)" | awk '$1 + 0 > 0 && NF == 3' | table chunks 'chunks,measured:ms,formula:ms'
 }
 measure_server_update()
@@ -383,24 +430,54 @@ measure_theta()
             simulated -n 96 -b 4M -a $algorithm -w $tree
         done | awk -v algorithm=$algorithm 'NR == 1 { line = algorithm } { line = line " " $2 " " $1 } END { print line }'
     done | table trees 'algorithm,one to one:us,one to one price:us,two to one:us,two to one price:us,four to one:us,four to one price:us'
+    nodes=$(few 96 384)
+    for bytes in $(few 262144 "262144 524288 1048576 2097152"); do
+        chosen=
+        for tree in fattree fattree2 fattree4; do
+            set -- -n "$nodes" -b "$bytes" -w $tree
+            "$bin/simulate-network" "$@" -a chosen >"$work/chosen"
+            chosen=${chosen:-$(sed 's/@.*//' "$work/chosen")}
+            echo "$tree $nodes $bytes $(sed 's/ .*//' "$work/chosen") $(sed 's/.*price \([0-9.]*\) us, simulated \([0-9.]*\) us/\1 \2/' "$work/chosen")" \
+                "$chosen $(simulated "$@" -a "$chosen") $(simulated "$@" -a ring)"
+        done
+    done | table choices 'tree,nodes,bytes:B,chosen,price:us,simulated:us,one to one,its price:us,its simulated:us,ring price:us,ring simulated:us'
 }
 measure_many_ranks()
 {
     for ranks in $(few 16 "64 128 256 512"); do
         sh "$studies/many_ranks.sh" "$bin" "$ranks" "$(few 2 8)" "$(few 10 60)" 2>>"$work/sentences"
-    done | table ranks 'ranks,nodes,summed:s,init:s,sent by rank 0:KiB,PSS:KiB,heap:KiB,half told of the death:s,all told of the death:s,named the dead,half timed out:s,all timed out:s,named the absent'
+    done | cut -d' ' -f1-13 | table ranks 'ranks,nodes,summed:s,init:s,sent by rank 0:KiB,PSS:KiB,heap:KiB,half told of the death:s,all told of the death:s,named the dead,half timed out:s,all timed out:s,named the absent'
+}
+# Connections and bytes, which do not depend on what else runs.
+measure_many_ranks_counted()
+{
+    for ranks in $(few 8 "16 32 64 128"); do
+        sh "$studies/many_ranks.sh" "$bin" "$ranks" "$(few 2 8)" 10 2>>"$work/sentences"
+    done | cut -d' ' -f1,2,5,14-19 | table counted 'ranks,nodes,sent by rank 0:KiB,set-up connections,set-up:KiB,death connections,death:KiB,timeout connections,timeout:KiB'
 }
 
 [ $# -gt 0 ] || eval "set -- $(echo "$all" | tr '\n' ' ')"
 failed=
+# ticks: processor time of this machine until now, busy and in all, and that of this shell's children, in hundredths of a second
+ticks()
+{
+    times >"$work/times"
+    awk 'FNR == NR { if (/^cpu /) print $2 + $3 + $4 + $7 + $8 + $9, $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9; next }
+        FNR == 2 { for (i = 1; i < 3; i++) { split($i, t, /[ms]/); own += 6000 * t[1] + 100 * t[2] } print own }' /proc/stat "$work/times" | paste -sd' '
+}
 for study in "$@"; do
     echo " $all " | tr '\n' ' ' | grep -q " $study " || { echo "measure.sh: there is no study '$study': --list" >&2 && exit 2; }
     begins=$(date +%s) status=0
+    ticks >"$work/ticks"
     echo "== $study"
     set +e # in a shell of its own, so that a study that fails does not end the others
     (set -e && "measure_$(echo "$study" | tr - _)")
     status=$?
     set -e
+    ticks >>"$work/ticks"
+    # shellcheck disable=SC2046 # a number
+    [ $status != 0 ] || python3 "$here/../common/study_file.py" --others "$study" $(awk '{ busy = $1 - busy; all = $2 - all; own = $3 - own }
+        END { printf "%.0f", 100 * (busy - own) / all }' "$work/ticks")
     [ $status = 0 ] || failed="$failed $study"
     echo "-- $(($(date +%s) - begins)) s"
 done

@@ -465,6 +465,51 @@ def training_buckets(study):
             "because the last bucket is only ready at the end."]  # fmt: skip
 
 
+@page("Training", "A comparison of trainings", "What do ways of training one network cost, in all six columns of a comparison that means something?")
+def training_comparison(study):
+    rows = study.rows("ways")
+    show = lambda x, form="{:.3g}": "n/a" if x is None else form.format(x)  # noqa: E731
+    cells = [[row["way"], f"{row['accuracy']:.3f}", show(row["to accuracy"]) + ("" if row["to accuracy"] is None else f" ({row['lowest']:.3g} to {row['highest']:.3g})"),
+              f"{show(row['efficiency'], '{:.2f}')} ({show(row['best efficiency'], '{:.2f}')})", show(row["overhead"], "{:.0f} %"), show(row["power"]),
+              show(row["cost"], "{:,.0f}")] for row in rows]  # fmt: skip
+    there = [row for row in rows if row["to accuracy"] is not None]
+    fastest, cheapest = min(there, key=lambda row: row["to accuracy"]), min(there, key=lambda row: row["cost"])
+    several = [row["best efficiency"] for row in rows if row["ranks"] > 1 and row["best efficiency"] is not None]
+    return ["A speed-up alone says little: the accuracy may differ, or the machine. So each way of training has six columns. The network "
+            "(`examples/train.c`, 2,000 features, 128 hidden units) learns on 640 made samples of NT3's form, 12 epochs, and is judged on "
+            "160 others. All ways take turns in each round.",
+            "- **Accuracy** after all epochs. **Time to accuracy**: seconds of training until 95 % of the held-out samples are right, median "
+            "(lowest to highest), without the judging.\n"
+            "- **Efficiency**: T(1) / (n T(n)) for all epochs, of medians and, in brackets, of the lowest times. T(1) is the row of one rank "
+            "with this batch; without it there is no efficiency.\n"
+            "- **Overhead**: part of the time that computing does not hide, on the mean rank.\n"
+            "- **Power**: watts of the machine by RAPL, n/a where there is none.\n"
+            "- **Cost**: node hours until that accuracy, in millionths, i.e. the price if a node costs 1 an hour and the training takes "
+            "a million times as long. A node costs the same whether one of its cores works or all do.",
+            markdown(["way", "accuracy", "time to accuracy, s", "efficiency", "overhead", "power, W", "cost"], cells),
+            f"The least time to 95 % is {show(fastest['to accuracy'])} s ({fastest['way']}), and the lowest cost that of {cheapest['way']}. The efficiency of "
+            f"two ranks, by the lowest times, is {span(several, lambda x: f'{x:.2f}')}. All ways with one batch end with the same accuracy to "
+            f"{max(row['accuracy'] for row in rows if '128' not in row['way']) - min(row['accuracy'] for row in rows if '128' not in row['way']):.3f}."]  # fmt: skip
+
+
+@page("Training", "Processor time by batch", "Does a training take less processor time with larger mini-batches?")
+def batch_sweep(study):
+    rows = study.rows("times")
+    curves = {f"{ranks} rank{'s' * (ranks > 1)}": [(row["batch"], row["processor"]) for row in study.rows("times", ranks=ranks)] for ranks in (1, 2)}
+    falls = {ranks: [a["batch"] for a, b in zip(each, each[1:]) if b["processor"] >= a["processor"]] for ranks in (1, 2) for each in [study.rows(
+        "times", ranks=ranks)]}
+    one = study.rows("times", ranks=1)
+    rises = [f"{ranks} rank{'s' * (ranks > 1)} from batches of {batch}" for ranks, batches in falls.items() for batch in batches]
+    return ["`examples/recipes/sweep.sh` trains a network of 2,000 features and 256 hidden units, 512,513 parameters, for two epochs of 640 "
+            "samples from one seed. A larger mini-batch has fewer updates of the parameters and fewer synchronisations. The processor time of all ranks "
+            "depends less on other programs than the time does. Medians of the rounds, in which all take turns:",
+            Plot("batch-sweep", [Panel(curves, "samples of a mini-batch", "seconds of processor time", xscale="log", yscale="log")],
+                 "Processor time of a training over the mini-batch"), study.listed("times"),
+            f"The processor time falls by {one[0]['processor'] / one[-1]['processor']:.1f} times from batches of {one[0]['batch']} to {one[-1]['batch']} on one rank, "
+            + ("with each doubling, on one rank and on two." if not rises else f"with each doubling except {', '.join(rises)}.")
+            + f" The accuracy after as many epochs falls as well, to {one[-1]['accuracy']:.2f}, as there are fewer updates at the same rate."]  # fmt: skip
+
+
 @page("Training", "Compressed gradients", "On which links is a step with compressed gradients faster?")
 def compression(study):
     rows, node = study.rows("link"), study.rows("node")
@@ -554,32 +599,75 @@ def models(study):
 # --- parameter servers ----------------------------------------------------------------------------------
 
 
-@page("Parameter servers", "What a parameter server gains by what", "What does each means of the parameter server bring, and how does it "
-    "compare with servers and allreduces by hand?")
-def server_ablation(study):
-    rows, models_ = study.rows("rates"), list(dict.fromkeys(study.column("rates", "model")))
-    first = {model: study.cell("rates", "median", model=model, program="twill") for model in models_}
-    programs = list(dict.fromkeys(row["program"] for row in rows))
+SWITCHES = {
+    "registered each time": "a new server, which registers the memory and compares the tensors, for each exchange",
+    "copied": "buffers of malloc, which are copied, in place of those of twill_alloc, which are read and written in place",
+    "described each time": "key, place, length and type of each chunk in a message before its push and its pull, in place of once",
+    "not chunked": "a tensor is one chunk", "one core": "one rank serves all chunks", "ranks not bound": "`twillrun --bind none`",
+    "scalar code": "`TWILL_TUNE=isa=scalar`: sums and optimizer without vectors",
+    "workers update": "the server returns means, and each worker applies the optimizer to all parameters",
+    "one tensor at a time": "the exchange of a tensor ends before the next one begins", "all of them off": "all of the above",
+    "+ one key for all tensors": "all tensors in one buffer (fusion)", "+ threads that serve": "a thread of each server, `options.threads`",
+}  # fmt: skip
+
+
+def switched(study, table):
+    """Return a table of contenders and their ratios to twill, for each model of a table of server-ablation."""
+    rows = study.rows(table)
+    models_ = list(dict.fromkeys(row["model"] for row in rows))
     at = {(row["model"], row["program"]): row for row in rows}
-    cells = [[program] + [cell for model in models_ for cell in (f"{at[model, program]['median']:.1f}", f"{at[model, program]['lowest']:.1f} to {at[model, program]['highest']:.1f}",
-             f"{at[model, program]['median'] / first[model]:.2f}")] for program in programs]  # fmt: skip
-    curves = {model: [(program, at[model, program]["median"]) for program in programs] for model in models_}
-    others = {program: [at[model, program]["median"] / first[model] for model in models_] for program in programs if not program.startswith(
-        "twill")}
-    best = max(others, key=lambda program: max(others[program]))
-    means = {program: [at[model, program]["median"] / first[model] for model in models_] for program in programs[1:] if program.startswith(
-        "twill")}
-    single = {program: values for program, values in means.items() if "all five" not in program and "off" not in program}
-    most = min(single, key=lambda program: min(single[program]))
-    return ["Exchanges of all gradients of a model a second, by two ranks that are workers and servers on two cores. Each line of twill "
-            "switches one of its means off, as in PHub's "
-            "ablation (Luo et al. 2018). All programs took turns.",
-            Plot("server-ablation", [Panel(curves, y="exchanges a second", bars=True)], "Exchanges a second of each program"),
-            markdown(["program"] + [head for model in models_ for head in (model, "lowest to highest", "ratio")], cells),
-            f"twill exchanges {' and '.join(f'{first[model]:.1f} times a second the gradients of {model}' for model in models_)}; the best "
-            f"other program, {best}, has "
-            f"{span(others[best])} of that rate. The largest single loss is \"{most.removeprefix('twill, ')}\", which leaves "
-            f"{span(single[most])} of the rate."]  # fmt: skip
+    cells = [[program] + [cell for model in models_ for row in [at.get((model, program))] for cell in (("", "", "", "") if row is None else (
+        number(row["median"]), f"{row['ratio']:.2f}", f"{row['lowest ratio']:.2f} to {row['highest ratio']:.2f}", row["rounds"]))]
+        for program in dict.fromkeys(row["program"] for row in rows)]  # fmt: skip
+    return markdown(["program"] + [head for model in models_ for head in (f"{model}, 1/s", "ratio", "lowest to highest", "rounds")], cells)
+
+
+def without(study, table, model):
+    """Return the ratios of single switches, those of what the default has not, and those of other programs, by name."""
+    ratios = {row["program"]: row["ratio"] for row in study.rows(table, model=model) if row["program"] not in ("twill", "all of them off")}
+    off = {name: x for name, x in ratios.items() if name in SWITCHES and name[0] != "+"}
+    return off, {name: x for name, x in ratios.items() if name[0] == "+"}, {name: x for name, x in ratios.items() if name not in SWITCHES}
+
+
+@page("Parameter servers", "What a parameter server gains by what", "What does each means of the parameter server bring, and how does it "
+    "compare with servers and allreduces by hand?", "server-ablation", "server-switches", "server-nodes")
+def server_ablation(*studies):
+    there = {study.file["study"]: study for study in studies}
+    quiet, shared, nodes = there.get("server-switches"), there.get("server-ablation"), there.get("server-nodes")
+    blocks = ["Exchanges of all gradients of a model a second, by two ranks that are workers and servers, one on each of two cores. Each "
+              "line switches one means off, as in PHub's ablation (Luo et al. 2018), or adds one (+). It ran directly after the default, "
+              "and its ratio is that of these two runs; the medians are of all rounds.",
+              "\n".join(f"- *{name}*: {words}." for name, words in SWITCHES.items())]  # fmt: skip
+    end = []
+    if quiet:
+        off, more, _ = without(quiet, "rates", "resnet50")
+        most = min(off, key=off.get)
+        blocks += ["On a machine of 16 cores on which nothing else ran:", switched(quiet, "rates"),
+                   Plot("server-ablation", [Panel({"": list({**off, **more}.items())}, y="rate over that of the default", bars=True)],
+                        "Rate with each switch over that of the default")]  # fmt: skip
+        end.append(f"On the machine with nothing else {'every' if max(off.values()) < 1 else 'nearly every'} switch costs: {span(list(off.values()), two)} of "
+                   f"the rate are left, the least by \"{most}\". What the default has not leaves {span(list(more.values()), two)}.")  # fmt: skip
+    if shared:
+        off, more, others = without(shared, "rates", "resnet50")
+        blocks += ["Two cores, which other programs used as well, beside other libraries:", switched(shared, "rates")]
+        best = max(others, key=others.get) if others else None
+        end.append(f"On the shared cores {not_slower(off)}" + (f", and the best other program, {best}, has {others[best]:.2f} of its rate." if best else "."))
+    if nodes:
+        off, more, _ = without(nodes, "rates", "orlob")
+        blocks += ["The same two cores, shared as well, as two nodes that exchange messages over loopback:", switched(nodes, "rates")]
+        end.append(f"Between nodes {not_slower(off)}; with many small tensors one key for all leaves {two(more['+ one key for all tensors'])} of the rate, "
+                   "so fuse small tensors there.")  # fmt: skip
+    return blocks + [" ".join(end)]
+
+
+def two(x):
+    return f"{x:.2f}"
+
+
+def not_slower(off):
+    """Say which switches have not made the default slower, by their ratios."""
+    faster = [f'"{name}" ({x:.2f})' for name, x in off.items() if x >= 0.995]
+    return ", ".join(faster) + (" is" if len(faster) == 1 else " are") + " not slower than the default" if faster else "the default is faster than each"
 
 
 @page("Parameter servers", "Size of chunks", "Into chunks of which size should a parameter server cut its tensors?")
@@ -606,22 +694,26 @@ def server_chunks(study):
 
 @page("Parameter servers", "Credits against incast", "How do credits change the time of an exchange when many workers send to one server?")
 def server_credits(study):
-    rows = study.rows("credits")
+    rows, alone = study.rows("incast"), study.rows("alone")
     names = [str(row["credits"]) for row in rows]
     curves = {key: list(zip(names, [row[key] for row in rows])) for key in ("median", "99th percentile")}
-    blocks = ["Nine workers of 0.6 MB send to a server behind 100 Mbit/s with a queue of 96 KiB, in chunks of 8 KiB, 30 exchanges. Hosts "
-              "are network namespaces on two cores. "
-              "`options.credits` bounds the chunks that a worker has on the way to a shard.",
-              Plot("server-credits", [Panel(curves, y="milliseconds of an exchange", bars=True)], "Time of an exchange by credits"), study.listed(
-                  "credits")]  # fmt: skip
-    if "links" in study.tables:
-        blocks += ["Other links and chunks:", study.listed("links"), "An exchange of one tensor of 4 MiB over 400 Mbit/s, by its number of "
-            "chunks C; the formula is (1 + 1/C) n / rate:", study.listed("chunks")]
-    best = min(rows, key=lambda row: row["99th percentile"])
-    lost = [row["packets lost"] for row in rows]
-    return blocks + [f"From few credits to many, {span(lost, number)} packets are lost. The lowest 99th percentile, "
-                     f"{number(best['99th percentile'])} ms, is that with {best['credits']} credit{'s' * (best['credits'] != 1)}. With one "
-                     "credit a worker waits for the server between two chunks. Measure on your network before you change the default of 8."]  # fmt: skip
+    panels = [Panel(curves, y="milliseconds of an exchange", title="nine workers, loss", bars=True),
+              Panel({"median": [(str(row["credits"]), row["median"]) for row in alone]}, y="milliseconds of an exchange", title="one worker, no loss",
+                    bars=True)]  # fmt: skip
+    at = {row["credits"]: row for row in rows}
+    free = {row["credits"]: row["median"] for row in alone}
+    best, most = min(rows, key=lambda row: row["99th percentile"]), max(at)
+    return ["`options.credits` bounds the chunks that a worker has on the way to a shard. Nine workers of 0.6 MB send to a server behind "
+            "100 Mbit/s with a queue of 96 KiB, in chunks of 8 KiB, 30 exchanges a round. Medians of the rounds, in which all numbers of "
+            "credits take turns, and the lowest and the highest 99th percentile of a round. Hosts are network namespaces on two cores.",
+            Plot("server-credits", panels, "Time of an exchange by credits"), study.listed("incast"),
+            "One worker and a link of 400 Mbit/s that loses nothing, in chunks of 32 KiB:", study.listed("alone"),
+            "An exchange of one tensor of 4 MiB over 400 Mbit/s, by its number of chunks C; the formula is (1 + 1/C) n / rate:", study.listed("chunks"),
+            f"Where workers overrun a link, the lowest 99th percentile is {number(best['99th percentile'])} ms, with {best['credits']} "
+            f"credit{'s' * (best['credits'] != 1)}; the default of 8 has {number(at[8]['99th percentile'])} ms, and no bound "
+            f"({most:,}) {number(at[most]['99th percentile'])} ms. Where one worker has the link, it takes {free[1] / free[most]:.1f} times as long with 1 "
+            f"credit as with no bound, and {free[8] / free[most]:.2f} times with 8. So 8 is kept: fewer are slow where nothing is lost, and more let "
+            "the slowest exchanges become slower where something is."]  # fmt: skip
 
 
 @page("Parameter servers", "Sum and update in one pass", "How much faster is one pass that adds gradients and applies the optimizer than "
@@ -1035,8 +1127,8 @@ def campaign(study):
 
 
 @page("Failures and protection", "Hundreds of ranks", "What do hundreds of ranks need to start, and do all of them report a rank that "
-      "dies or makes no call?")
-def many_ranks(study):
+      "dies or makes no call?", "many-ranks", "many-ranks-counted")
+def many_ranks(study, counted=None):
     def table(name):
         return markdown(["ranks", "all have summed, s", "longest twill_init, s", "rank 0 has sent, MiB", "PSS a rank, MiB", "heap, KiB",
             "death: half know, all know, s", "name it", "timeout: half know, all know, s", "name it"], [[row["ranks"], number(row["summed"]),
@@ -1054,7 +1146,7 @@ def many_ranks(study):
     return ["All ranks are processes of one machine, on 8 virtual nodes, so hundreds of them share a core, beside other programs. They start "
             "and sum. Then the rank in the middle is killed while the others call allreduce. In a second job it makes no call, so that all "
             "others time out together, with `TWILL_TIMEOUT` = 60 s.", table("ranks"),
-            "An earlier run, in which rank 0 sent each result of an all-gather as it is, and not packed:", table("unpacked"),
+            "An earlier run, in which rank 0 sent each result of an all-gather as it is, and not packed:", table("unpacked"), *messages_of_set_up(counted),
             f"Every rank returned an error in time in both cases. After a death every sentence named the dead rank. After the timeout all "
             f"sentences name it up to 128 ranks. With more, some name another rank that did not answer within 0.5 s, presumably as it got no "
             f"core. "
@@ -1062,6 +1154,28 @@ def many_ranks(study):
             f"0 sends in set-up grows with the square of the ranks: {sent:.1f} GiB with {most:,} ranks, and {before:.0f} GiB if it were not "
             "packed. Larger jobs than these were not run, and 512 ranks did not complete set-up with packed results in a second run, in which "
             "other programs brought the load of the two cores above 180."]  # fmt: skip
+
+
+def messages_of_set_up(study):
+    """Return what the connections and bytes of all ranks are and would be with 4,392 ranks, as blocks of the page of hundreds of ranks."""
+    if study is None:
+        return []
+    rows, most = study.rows("counted"), 4392
+    (p, a), (q, b), (r, c) = [(row["ranks"], row["set-up"]) for row in rows[-3:]]
+    square = ((c - b) / (r - q) - (b - a) / (q - p)) / (r - p)  # of the parabola through the last three
+    slope = (b - a) / (q - p) - square * (p + q)
+    fit = lambda ranks: a + slope * (ranks - p) + square * (ranks**2 - p**2)  # noqa: E731
+    each = {key: [row[key] / row["ranks"] for row in rows] for key in ("death connections", "timeout connections", "death", "timeout")}
+    return ["Connections that all ranks open together, and KiB that they send, with the headers of TCP and IP, counted by the kernel in a network "
+            "namespace of the job (`TWILL_TIMEOUT` = 10 s):",
+            markdown(["ranks", "set-up: connections", "KiB", "death: connections", "KiB", "timeout: connections", "KiB"],
+                     [[str(row["ranks"])] + [f"{row[key]:,}" for key in ("set-up connections", "set-up", "death connections", "death", "timeout connections", "timeout")] for row in rows]),
+            f"In set-up these are one connection of each rank and some {rows[0]['set-up connections'] - rows[0]['ranks']} more, and bytes of a parabola: that through the "
+            f"last three rows gives {number(fit(rows[0]['ranks']))} KiB for {rows[0]['ranks']} ranks, where {number(rows[0]['set-up'])} were counted, and "
+            f"{fit(most) / 1024**2:.1f} GiB for {most:,}. Whoever finds a death or a timeout notifies the others, so that connections "
+            f"grow with the ranks, not with their square: {span(each['death connections'], number)} and {span(each['timeout connections'], number)} a rank, "
+            f"{span(each['death'], number)} and {span(each['timeout'], number)} KiB a rank. Ranks that get no core soon enough are asked by more others. "
+            f"With {most:,} ranks that would be at most {most * max(each['death connections']):,.0f} and {most * max(each['timeout connections']):,.0f} connections."]  # fmt: skip
 
 
 @page("Failures and protection", "Checksums and encryption", "What do `TWILL_CHECKSUM` and `TWILL_ENCRYPT` cost?")
@@ -1083,6 +1197,27 @@ def protection(study):
 
 
 # --- other machines -------------------------------------------------------------------------------------
+
+
+def oversubscription(study):
+    """Return what oversubscribed links change of the choice, as blocks of the page of Theta."""
+    if "choices" not in study.tables:
+        return []
+    rows = study.rows("choices")
+    words = {"fattree": "one to one", "fattree2": "two to one", "fattree4": "four to one"}
+    cells = [[size_name(row["bytes"]), words[row["tree"]], row["chosen"], f"{number(row['simulated'])} ({number(row['price'])})",
+              f"{row['one to one']}: {number(row['its simulated'])} ({number(row['its price'])})", f"{number(row['ring simulated'])} ({number(row['ring price'])})"]
+             for row in rows]  # fmt: skip
+    changed = [row for row in rows if row["chosen"].split("@")[0] != row["one to one"]]
+    gain = [row["its simulated"] / row["simulated"] for row in changed]
+    return [f"{rows[0]['nodes']} nodes in 16 leaf switches. The time of a byte on the links between switches is multiplied by the oversubscription, as far "
+            "as nodes share the links. A choice adds to the price the time for which a call keeps these links busy, as other jobs use them "
+            "as well ([cost model](../inside/cost-model.md)). The choice, what is chosen where links are not oversubscribed, and a ring, "
+            "simulated (price), us:", markdown(["bytes", "links upwards", "chosen", "us", "chosen at one to one", "ring"], cells),
+            f"Oversubscribed links change the choice in {len(changed)} of {sum(row['tree'] != 'fattree' for row in rows)} cases, from "
+            f"{' or '.join(sorted({row['one to one'] for row in changed}))} to {' or '.join(sorted({row['chosen'].split('@')[0] for row in changed}))}, which crosses the "
+            f"switches less. By the simulation what is chosen at one to one would take {span(gain, two)} times as long there. Where that is below 1, in "
+            f"{sum(x < 1 for x in gain)} cases, the call is slower than it could be, and other jobs have more of the links."]  # fmt: skip
 
 
 @page("Machines that were not there", "Theta", "How near do the price model and a simulation come to the published allreduces of Theta?")
@@ -1117,6 +1252,7 @@ def theta(study):
             markdown(["algorithm", "one to one", "two to one", "four to one"], [[row["algorithm"]] + [
                 f"{number(row[ratio])} ({number(row[ratio + ' price'])})" for ratio in ("one to one", "two to one", "four to one")]
                 for row in trees]),
+            *oversubscription(study),
             f"With copies {len(rows) - len(far)} of {len(rows)} published times are met within 15 % (the first of them was used to fit the "
             "latency); the others are " + ", ".join(f"{row['nodes']} nodes of {row['ranks a node']} rank{'s' * (row['ranks a node'] > 1)} "
                                                     f"with {size_name(row['bytes'])}" for row in far)

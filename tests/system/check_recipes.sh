@@ -60,7 +60,7 @@ paste "$scratch/out.1" "$scratch/out.2" | awk '{ n += ($1 - $2) ^ 2 < 1e-10; fel
 
 # The larger the mini-batch, the fewer synchronisations.
 BATCHES='32 64 128' RATES=0.2 SCALES=linear sh "$examples/recipes/sweep.sh" "$bin" 1 4 >"$scratch/out" 2>"$scratch/err" || fail "sweep.sh"
-awk 'NR > 1 { n += NF == 8 && $8 > 0.6 && $4 == 4 * int((455 + $1 - 1) / $1) } END { exit n != 3 }' "$scratch/out" || fail "sweep.sh: the table"
+awk 'NR > 1 { n += NF == 9 && $8 > 0.6 && $9 > 0 && $4 == 4 * int((455 + $1 - 1) / $1) } END { exit n != 3 }' "$scratch/out" || fail "sweep.sh: the table"
 
 for arguments in 'sharding' 'sharding --data x --epochs 0' 'loader' "loader --data $data --depth 65" 'nt3' 'nt3 --make x --data y'; do
     # shellcheck disable=SC2086 # a program and its words

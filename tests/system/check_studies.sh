@@ -15,7 +15,7 @@ echo "ok: overlap_hosts.sh"
 
 # studies/many_ranks.sh: all other ranks return an error that names the one that is dead, and the one that makes no call.
 bench_script 0 studies/many_ranks.sh 12 3 5
-awk -v sanitize=${TEST_SANITIZE:+1} 'NF == 13 && $1 == 12 && $5 > 0 && $6 > 0 && ($7 > 0 || sanitize) && $10 == 11 && $13 == 11 { found = 1 } END { exit !found }' "$scratch/out" ||
+awk -v sanitize=${TEST_SANITIZE:+1} 'NF == 19 && $1 == 12 && $5 > 0 && $6 > 0 && ($7 > 0 || sanitize) && $10 == 11 && $13 == 11 && $14 > 11 && $15 > 0 { found = 1 } END { exit !found }' "$scratch/out" ||
     fail "many_ranks.sh: $(cat "$scratch/out" "$scratch/err")"
 echo "ok: many_ranks.sh"
 

@@ -66,6 +66,11 @@ ranks 2 "$train" --data "$data" --epochs 3 --shares || fail "--shares"
 awk '/^ *synchronising/ { share = $2 / 100; off = $8 * (1 - share) - 1; n += share > 0 && share <= 1 && off ^ 2 < (0.01 + 0.001 * $8) ^ 2 } END { exit n != 3 }' "$scratch/out" ||
     fail "--shares: $(cat "$scratch/out")"
 
+# The accuracy after each epoch, the last of which is that of the report, and times that grow. Judging does not change the training.
+ranks 2 "$train" --data "$data" --epochs 4 --curve || fail "--curve"
+awk '/ accuracy .* after / { n++; if ($6 < last) exit 1; last = $6; accuracy = $4 } /^held-out accuracy/ { same = $3 == accuracy }
+    /^processor / { used = $2 > 0 } END { exit !(n == 4 && same && used) }' "$scratch/out" || fail "--curve: $(cat "$scratch/out")"
+
 # What the set is asked for changes the way of the sums, and no bit of them on two ranks.
 ranks 2 "$train" --data "$data" --epochs 20 || fail "2 ranks"
 plain=$(value parameters)$(sed -n 's/^parameters.*hash//p' "$scratch/out")

@@ -25,6 +25,9 @@ struct exchanger {
     bool each;       /* make a new server, which registers the memory, for each exchange */
     bool malloc_own; /* buffers come from malloc() and not from twill_alloc() */
     bool worker;     /* workers apply the optimizer to the mean gradient that they pull */
+    bool describe;   /* a message that describes each chunk precedes its push and its pull */
+    bool each_key;   /* the exchange of a tensor ends before that of the next one begins */
+    bool fuse;       /* all tensors are one key */
     bool traffic;
     bool times; /* the first worker prints percentiles of its exchanges and the size of chunks */
     double *seconds; /* [steps] */
@@ -36,6 +39,7 @@ struct exchanger {
     float **gradient, **parameters; /* one buffer for each key */
     float **weights;                /* for each key, with `worker` */
     size_t updates;                 /* how often every parameter has been updated so far */
+    uint64_t *chunks_of;            /* [ranks] chunks that each rank serves, with `describe` */
 };
 
 /* Exit with status 1 after a message unless `good` is true. */
@@ -50,7 +54,8 @@ static void require(bool good, const char *message)
 static const char usage[] =
     "Usage: server-exchange --list FILE [--layout cs|cc|nc|ncs] [--servers N] [--threads N]\n"
     "                       [--chunk SIZE] [--steps N] [--register-each] [--malloc]\n"
-    "                       [--worker-updates] [--credits N] [--traffic] [--times]\n";
+    "                       [--worker-updates] [--describe] [--each-key] [--fuse]\n"
+    "                       [--credits N] [--traffic] [--times]\n";
 
 #define EXCHANGE_AT(member) offsetof(struct exchanger, member)
 
@@ -65,6 +70,9 @@ static const struct twill_option table[] = {
     {0, "register-each", OPTION_SWITCH, EXCHANGE_AT(each), 0, 0, NULL, NULL, 0},
     {0, "malloc", OPTION_SWITCH, EXCHANGE_AT(malloc_own), 0, 0, NULL, NULL, 0},
     {0, "worker-updates", OPTION_SWITCH, EXCHANGE_AT(worker), 0, 0, NULL, NULL, 0},
+    {0, "describe", OPTION_SWITCH, EXCHANGE_AT(describe), 0, 0, NULL, NULL, 0},
+    {0, "each-key", OPTION_SWITCH, EXCHANGE_AT(each_key), 0, 0, NULL, NULL, 0},
+    {0, "fuse", OPTION_SWITCH, EXCHANGE_AT(fuse), 0, 0, NULL, NULL, 0},
     {0, "traffic", OPTION_SWITCH, EXCHANGE_AT(traffic), 0, 0, NULL, NULL, 0},
     {0, "credits", OPTION_COUNT, EXCHANGE_AT(credits), 1, 1024, "a number from 1 to 1024", NULL, 0},
     {0, "times", OPTION_SWITCH, EXCHANGE_AT(times), 0, 0, NULL, NULL, 0},
@@ -84,6 +92,10 @@ static void parse(struct exchanger *x, int argc, char **argv)
     require(x->file != NULL && optind == argc &&
                 twill_bench_list_read(&x->list, x->file, message, sizeof(message)),
             message);
+    if (x->fuse) {
+        x->list.keys = 1;
+        x->list.elements[0] = x->list.total;
+    }
     twill_server_defaults(&x->options);
     x->options.layout = (twill_server_layout)x->layout;
     x->options.servers = (int)x->servers;
@@ -151,6 +163,46 @@ static void release_all(struct exchanger *x)
     free(x->weights);
 }
 
+/* Learn how many chunks each rank serves. Exits on failure. */
+static void count_chunks(struct exchanger *x)
+{
+    twill_server_counters c;
+    require(twill_server_count(x->server, &c) == TWILL_OK, twill_server_message(x->server));
+    x->chunks_of = calloc((size_t)x->ranks, sizeof(uint64_t));
+    require(x->chunks_of != NULL, "out of memory");
+    require(twill_allgather(x->comm, &c.chunks_here, x->chunks_of, 1, TWILL_U64) == TWILL_OK,
+            twill_comm_message(x->comm));
+}
+
+/* Exchange with each other rank a message for each chunk that one of both serves, as if key, place,
+ * length and type of chunks were not known since the commit. Exits on failure. */
+static void describe_chunks(struct exchanger *x)
+{
+    struct description {
+        uint64_t key, place, length, type, version, worker, push, pull;
+    } sent[64] = {{0}}, got[64];
+    twill_request *requests[128];
+    for (int peer = 0; peer < x->ranks; peer++) {
+        uint64_t left = peer == x->rank ? 0 : x->chunks_of[peer] + x->chunks_of[x->rank];
+        while (left > 0) {
+            int n = (int)(left < 64 ? left : 64);
+            twill_status status = TWILL_OK;
+            for (int i = 0; i < n && status == TWILL_OK; i++) {
+                sent[i].key = left - (uint64_t)i;
+                status = twill_recv_start(x->comm, &got[i], sizeof(got[i]), TWILL_U8, peer,
+                                          &requests[2 * i]);
+                if (status == TWILL_OK)
+                    status = twill_send_start(x->comm, &sent[i], sizeof(sent[i]), TWILL_U8, peer,
+                                              &requests[2 * i + 1]);
+            }
+            if (status == TWILL_OK)
+                status = twill_wait_all(2 * n, requests);
+            require(status == TWILL_OK, twill_comm_message(x->comm));
+            left -= (uint64_t)n;
+        }
+    }
+}
+
 /* Make the server and register all keys. With x->each, later servers take the chunk size of this
  * one. Exits on failure. */
 static void open_server(struct exchanger *x)
@@ -190,14 +242,23 @@ static void update_weights(struct exchanger *x)
 
 /* Push all gradients, pull the results and wait until they are there. `keys` has the indices of all
  * tensors in the order of the pushes. With x->each, make a server if there is none and destroy it.
- * With x->worker, the weights are updated by the results. Exits on failure. */
+ * With x->worker, the weights are updated by the results. With x->each_key, do so for one tensor
+ * after the other, and with x->describe, describe the chunks first. Exits on failure. */
 static void exchange(struct exchanger *x, const int *keys)
 {
     if (x->each && x->server == NULL)
         open_server(x);
-    twill_status status = twill_server_push_pull_all(x->server, x->list.keys, keys);
-    if (status == TWILL_OK)
-        status = twill_server_wait(x->server, -1);
+    if (x->describe && x->chunks_of == NULL)
+        count_chunks(x);
+    if (x->describe)
+        describe_chunks(x);
+    size_t at_once = x->each_key ? 1 : x->list.keys;
+    twill_status status = TWILL_OK;
+    for (size_t k = 0; k < x->list.keys && status == TWILL_OK; k += at_once) {
+        status = twill_server_push_pull_all(x->server, at_once, keys + k);
+        if (status == TWILL_OK)
+            status = twill_server_wait(x->server, -1);
+    }
     require(status == TWILL_OK, twill_server_message(x->server));
     if (x->worker)
         update_weights(x);
@@ -294,8 +355,8 @@ int main(int argc, char **argv)
     int servers = x.options.layout == TWILL_SERVER_NC    ? 1
                   : x.options.layout == TWILL_SERVER_NCS ? x.options.servers
                                                          : 0;
-    require(servers < x.ranks && (servers == 0 || !x.each), "too few ranks, or --register-each "
-                                                            "with servers that do not work");
+    require(servers < x.ranks && (servers == 0 || (!x.each && !x.describe)),
+            "too few ranks, or --register-each or --describe with servers that do not work");
     allocate_all(&x);
     if (!x.each)
         open_server(&x);
@@ -307,6 +368,7 @@ int main(int argc, char **argv)
         print_traffic(&x);
     twill_server_destroy(x.server);
     release_all(&x);
+    free(x.chunks_of);
     twill_bench_list_free(&x.list);
     twill_finalize(x.comm);
     return 0;
