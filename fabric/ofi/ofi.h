@@ -516,6 +516,19 @@ bool twill_locked_still(const void *start, size_t bytes);
 bool twill_locked_begins(const void *start);
 /* Return the bytes that the process has locked (VmLck), or SIZE_MAX if unknown. Takes 5 us. */
 size_t twill_locked_bytes(void);
+/* Return how many of the `bytes` bytes of a RECV are reduced in one call so that all threads of the
+ * rank help, who need `piece`, or half of them if that is less. The other half then arrives
+ * meanwhile. It is a multiple of 64, as a reduction takes whole elements. 0 for one thread. */
+static inline size_t twill_ofi_reduced_together(size_t piece, size_t bytes)
+{
+    return twill_min(piece, bytes / 2) / TWILL_CACHE_LINE * TWILL_CACHE_LINE;
+}
+/* Return the bytes of a chunk of such a RECV, one of which is reduced while the next arrives. The
+ * provider takes `most`, a multiple of 64. */
+static inline size_t twill_ofi_reduced_chunk(size_t most, size_t piece, size_t bytes)
+{
+    return twill_min(most, twill_max((size_t)1 << 20, twill_ofi_reduced_together(piece, bytes)));
+}
 /* Return the bytes of the chunk at offset `at`, below `total`, of a message of `total` bytes that
  * is cut into chunks of `chunk`. Both sides compute it. An odd end of a long message is a chunk of
  * its own, as some providers (gni) pull in words of 4 bytes. */

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#define REDUCE_CHUNK                                                                               \
-    (1u << 20) /* bytes of a chunk of a message that is reduced while the next arrives */
 #define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
 #define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
@@ -50,15 +48,6 @@ static unsigned char *landing(const struct twill_transfer *request)
     return request->reduce != NULL ? request->bounce : request->buffer;
 }
 
-/* Return how many bytes of a RECV are reduced in one call so that all threads of the rank help, or
- * half of them if that is less. The other half then arrives meanwhile. It is a multiple of 64, as a
- * reduction takes whole elements. Return 0 for one thread. */
-static size_t reduced_together(const struct twill_ofi *t, const struct twill_transfer *request)
-{
-    size_t bytes = twill_min(t->endpoint->params.piece, request->bytes / 2);
-    return bytes / TWILL_CACHE_LINE * TWILL_CACHE_LINE;
-}
-
 /* Return the bytes of the chunks of a RECV. Most providers do a rendezvous above some 16 KiB, so a
  * few smaller chunks are faster than one (32 KiB over tcp;ofi_rxm in 28 us, not 39). */
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
@@ -66,8 +55,9 @@ static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *r
     size_t most = t->endpoint->limits.max_message;
     if (request->bytes <= 3 * PROVIDER_EAGER && !t->endpoint->limits.preposts)
         return twill_min(most, PROVIDER_EAGER);
-    size_t reduced = twill_max((size_t)REDUCE_CHUNK, reduced_together(t, request));
-    return request->reduce != NULL ? twill_min(most, reduced) : most;
+    return request->reduce == NULL
+               ? most
+               : twill_ofi_reduced_chunk(most, t->endpoint->params.piece, request->bytes);
 }
 
 /* Post receives for the next chunks of a RECV, until all are posted or TWILL_OFI_CHUNKS are in
@@ -282,7 +272,8 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
     size_t waits = private->arrived - request->moved, left = request->bytes - request->moved;
     if (request->reduce == NULL)
         request->moved = private->arrived;
-    else if (waits > 0 && waits >= twill_min(left, reduced_together(t, request)))
+    else if (waits > 0 && waits >= twill_min(left, twill_ofi_reduced_together(
+                                                       t->endpoint->params.piece, request->bytes)))
         deliver_payload(request, landing(request) + request->moved, waits);
     if (request->moved < request->bytes)
         return 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ofi transport between ranks that are threads: what every provider must do, with each option
  * of the transport; communicators that share an endpoint; settings that are impossible; devices. */
+#include "fabric/ofi/ofi.h"
 #include "lib/base/base.h"
 #include "tests/support/leap.h"
 #include "tests/support/provider_cases.h"
@@ -18,6 +19,26 @@ static const struct setup setups[] = {
     {"sockets", {0}},
 };
 enum { REGISTERS = 1, BUSY = 4 };
+
+/* --- where a message is cut ------------------------------------------------------------------ */
+
+/* A reduction takes whole elements, of up to 16 bytes. */
+TWILL_TEST(chunks_end_between_elements)
+{
+    static const size_t most[] = {4160 / 64 * 64, 1 << 16, TWILL_OFI_CHUNK},
+                        pieces[] = {0, 320000, (5u << 18) + 8, 7u << 18, 64u << 18};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(most) * TWILL_ARRAY_LENGTH(pieces); i++)
+        for (size_t bytes = 16; bytes < (size_t)64 << 20; bytes = bytes * 3 + 16) {
+            size_t piece = pieces[i / TWILL_ARRAY_LENGTH(most)],
+                   chunk =
+                       twill_ofi_reduced_chunk(most[i % TWILL_ARRAY_LENGTH(most)], piece, bytes);
+            assert_int_equal(twill_ofi_reduced_together(piece, bytes) % 16, 0);
+            for (size_t at = 0, end = 0; at < bytes; at = end) {
+                end = at + twill_ofi_chunk_bytes(bytes, at, chunk);
+                assert_true(end > at && end <= bytes && end % 16 == 0);
+            }
+        }
+}
 
 /* --- what every provider must do ------------------------------------------------------------- */
 

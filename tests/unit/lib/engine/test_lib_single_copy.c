@@ -265,3 +265,27 @@ TWILL_TEST_ON(no_memory_when_fetched, processes, TWILL_LAYOUTS("3"),
     TWILL_CHECK(TWILL_SAYS(twill_comm_message(comm), "could not be read: Bad address"));
     munmap(data, BYTES);
 }
+
+/* Several threads fetch from two peers, and part of one's buffer is not mapped, which it does not
+ * read itself. */
+TWILL_TEST_ON(no_memory_when_threads_fetch, processes, TWILL_LAYOUTS("3"), "TWILL_THREADS=3",
+              "TWILL_TUNE=heap_limit=16M,reach=cma,thread_bytes=4K", FETCHED_ALL, "TWILL_LOG=none",
+              TWILL_TEST_PATIENT)
+{
+    enum { SHARD = 1 << 18 };
+    static unsigned char mine[SHARD];
+    twill_counters counters;
+    unsigned char *data =
+        mmap(NULL, 3 * SHARD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    TWILL_CHECK(data != MAP_FAILED);
+    memset(data, rank + 1, 3 * SHARD);
+    TWILL_CHECK(
+        twill_test_fine(comm, twill_reduce_scatter(comm, data, mine, SHARD, TWILL_U8, TWILL_SUM)));
+    TWILL_CHECK(mine[0] == 6 && mine[SHARD - 1] == 6);
+    TWILL_CHECK(twill_comm_counters(comm, &counters) == TWILL_OK && counters.forks > 0);
+    if (rank == 2)
+        TWILL_CHECK(mprotect(data + SHARD / 2, SHARD / 2, PROT_NONE) == 0);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_reduce_scatter(comm, data, mine, SHARD, TWILL_U8, TWILL_SUM),
+                           TWILL_ERR_ARGUMENT, "of rank 2 could not be read: Bad address"));
+    munmap(data, 3 * SHARD);
+}

@@ -5,6 +5,7 @@
 #include "lib/job/rank_threads.h"
 #include "lib/job/thread_cache.h"
 #include "numa/topology.h"
+#include "tests/support/no_threads.h"
 #include "tests/support/unit.h"
 
 #include <sched.h>
@@ -139,6 +140,23 @@ TWILL_TEST(a_launcher_asks_for_threads)
     assert_int_equal(threads_with("TWILL_THREADS=3"), 3);
     unsetenv("SLURM_CPUS_PER_TASK");
     unsetenv("OMP_NUM_THREADS");
+}
+
+/* Threads that only a binding asks for may be missing. Those that are asked for may not. */
+TWILL_TEST(threads_that_cannot_be_started)
+{
+    const char *settings[] = {"TWILL_LAUNCHER=none", "TWILL_THREADS=2", NULL};
+    twill_context *context = NULL;
+    assert_int_equal(setenv("SLURM_CPUS_PER_TASK", "1024", 1), 0);
+    no_threads = true;
+    unsigned implied = threads_with(NULL);
+    twill_status status = twill_context_create(&context, NULL, settings);
+    no_threads = false;
+    unsetenv("SLURM_CPUS_PER_TASK");
+    assert_int_equal(implied, 1);
+    assert_int_equal(status, TWILL_ERR_SYSTEM);
+    assert_non_null(strstr(twill_context_message(context), "thread 0 of 2 cannot be started"));
+    twill_context_destroy(context);
 }
 
 /* A launcher's word counts where it covers all CPUs on which an unbound rank may run. On a host of
