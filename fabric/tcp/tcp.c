@@ -134,7 +134,7 @@ static int all_steps(struct twill_tcp *t, struct twill_error *error)
     if (!direct)
         TWILL_TRY(error, gather_events(t, error));
     if (TWILL_UNLIKELY(t->shares != NULL))
-        TWILL_TRY(error, moved = twill_tcp_share(t, error));
+        TWILL_TRY(error, moved = twill_tcp_share(t, direct, error));
     for (size_t i = 0; i < t->busy_count;) {
         struct twill_tcp_channel *channel = t->busy[i];
         int more = step_channel(t, channel, direct, error);

@@ -32,9 +32,10 @@
 
 #define TWILL_TCP_RX_BYTES (8u << 10)   /* payload that fits the receive buffer of a channel */
 #define TWILL_TCP_SCRATCH  (128u << 10) /* most bytes a thread reduces at a time (fits any L2) */
-#define TWILL_TCP_SHARES   16u        /* most channels and directions that threads serve at once */
-#define TWILL_TCP_TOGETHER (8u << 20) /* most bytes that threads reduce together */
-#define TWILL_TCP_ONCE     (1u << 20) /* most bytes per system call, to alternate directions */
+#define TWILL_TCP_SHARES   16u /* most channels and directions that threads serve at once */
+#define TWILL_TCP_SHARED   (128u << 10) /* bytes from which threads share a payload */
+#define TWILL_TCP_TOGETHER (8u << 20)   /* most bytes that threads reduce together */
+#define TWILL_TCP_ONCE     (1u << 20)   /* most bytes per system call, to alternate directions */
 #define TWILL_TCP_PACED    (128u << 10) /* the same if congestion control paces */
 #define TWILL_TCP_DIRECT   8u           /* most busy channels that are tried without epoll */
 #define TWILL_TCP_TURNS    8            /* most reads of one channel before the next channel */
@@ -66,6 +67,12 @@ enum twill_tcp_state {
     TWILL_TCP_LOST /* connecting failed while nothing was posted */
 };
 
+/* What a rank with a pool knows of a direction of a channel (tcp_share.c). */
+struct twill_tcp_flow {
+    size_t moved; /* bytes of the first message at the last poll */
+    bool much;    /* the last attempt has moved many, or a message has ended since */
+};
+
 /* Both directions of one lane with one peer, as a connection and the requests posted on it. An
  * element of peer->channels[]. */
 struct twill_tcp_channel {
@@ -93,6 +100,7 @@ struct twill_tcp_channel {
         bool refuses;                   /* `refusal` is to be sent between messages */
         bool refusing;                  /* `gone` counts the refusal */
         bool served;                    /* a thread has sent on it in this call of progress */
+        struct twill_tcp_flow flow;     /* only of a rank with a pool, as the next */
         struct twill_tcp_header refusal;
     } out;
 
@@ -104,6 +112,7 @@ struct twill_tcp_channel {
         unsigned char *bytes; /* receive buffer: a header and TWILL_TCP_RX_BYTES */
         size_t begin, end;    /* the range in it that is not processed */
         bool served;          /* a thread has received on it in this call of progress */
+        struct twill_tcp_flow flow;
     } in;
 };
 
@@ -309,10 +318,12 @@ int twill_tcp_read_payload(struct twill_tcp_channel *channel, struct twill_tcp_r
  * the peer has refused the current SEND, which is then over. */
 int twill_tcp_read_failed(struct twill_tcp *t, struct twill_tcp_channel *channel, int why,
                           struct twill_error *error);
-/* If several channels have much to send or to receive now, let the threads of the pool each do that
- * for some of them, once, and mark these directions as served. Does nothing without a pool.
- * Returns 1 if bytes moved, 0 if none, or a negative status. */
-int twill_tcp_share(struct twill_tcp *t, struct twill_error *error);
+/* If much was sent or received on several channels since the last poll, let the threads of the pool
+ * each continue that for some of them, once, and mark these directions as served. It makes no other
+ * system calls than one thread would. Unless `direct`, only those continue that are readable or
+ * writable by epoll. For a rank with a pool. Returns 1 if bytes moved, 0 if none, or a negative
+ * status. */
+int twill_tcp_share(struct twill_tcp *t, bool direct, struct twill_error *error);
 /* Receive what has arrived for posted requests, in a limited number of reads. Returns how many
  * requests finished, plus 1 if bytes moved, or a negative status. */
 int twill_tcp_recv(struct twill_tcp *t, struct twill_tcp_channel *channel,

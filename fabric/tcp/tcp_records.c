@@ -52,6 +52,12 @@ void twill_tcp_records_begin(struct twill_tcp_records *r, int fd,
     twill_seal_start(&r->in.seal, &session->key, !session->caller, r->how->aes);
 }
 
+/* Add to a counter, as other threads may do at the same time for other channels. */
+static void add_shared(uint64_t *counter, uint64_t more)
+{
+    (void)__atomic_fetch_add(counter, more, __ATOMIC_RELAXED);
+}
+
 /* Return the CRC32C of the head of a record up to its last member `head`, which holds this. */
 static uint32_t crc_of_head(const struct twill_tcp_records *r,
                             const struct twill_tcp_record_head *head)
@@ -93,7 +99,7 @@ static void close_record(struct twill_tcp_records *r, size_t bytes)
     memcpy(slot, &head, TWILL_TCP_HEAD);
     r->out.slot_bytes[r->out.made % TWILL_TCP_WINDOW] = (uint32_t)all;
     r->out.made++;
-    twill_counter_add(&r->counters->header_bytes, all - bytes);
+    add_shared(&r->counters->header_bytes, all - bytes);
 }
 
 size_t twill_tcp_records_write(struct twill_tcp_records *r, const struct iovec *iov, size_t n,
@@ -141,7 +147,7 @@ static void make_control(struct twill_tcp_records *r)
     r->out.has_control = true;
     r->out.asks = false;
     r->out.control_gone = 0;
-    twill_counter_add(&r->counters->header_bytes, TWILL_TCP_HEAD);
+    add_shared(&r->counters->header_bytes, TWILL_TCP_HEAD);
 }
 
 /* List the next bytes to send in iov[]. The rest of out.control comes first, if there is any, then
@@ -193,7 +199,7 @@ ssize_t twill_tcp_records_push(struct twill_tcp_records *r)
             return sent;
         ssize_t n = sendmsg(r->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
         r->out.blocked = n < (ssize_t)asked && !(n < 0 && errno == EINTR);
-        twill_counter_add(&r->counters->again, n < 0);
+        add_shared(&r->counters->again, n < 0);
         if (n < 0 && errno != EAGAIN && errno != EINTR)
             return -1;
         if (n < 0)

@@ -5,71 +5,81 @@
 #include "fabric/tcp/tcp.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
-#include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
-/* Least bytes of a message that are left, and that the kernel has received, for a thread to serve
- * the channel. It takes some 10 us to copy them. */
-#define SHARE_LEAST ((size_t)64 << 10)
+/* Least bytes that a channel has moved at once, and of a message that are left, for a thread to
+ * serve it. It takes some 10 us to copy them. */
+#define SHARE_LEAST (TWILL_TCP_SHARED / 2)
 #define HEAD_BYTES  sizeof(struct twill_tcp_header)
 
-/* One direction of a channel that a thread serves, in a local variable of twill_tcp_share(). */
-struct direction {
+/* What a thread serves of a channel, in a local variable of twill_tcp_share(). Only a channel with
+ * records has both directions in one share, as its acknowledgements belong to both. */
+struct channel_share {
     struct twill_tcp_channel *channel;
-    bool sends;
-    struct twill_tcp_reader reader; /* of one that receives */
-    size_t sent, asked;             /* of one that sends */
+    bool sends, receives;
+    struct twill_tcp_reader reader; /* if it receives */
+    size_t sent, asked;             /* if it sends */
     int why;                        /* the same: errno if sending failed, or 0 */
+    bool lost;                      /* receiving failed */
     bool moved;
 };
 
 struct shares {
-    struct direction share[TWILL_TCP_SHARES];
+    struct channel_share share[TWILL_TCP_SHARES];
     unsigned count;
     size_t once;
 };
 
-/* Return whether much of the first RECV's payload has arrived, and any thread may take it. */
-static bool receives_much(const struct twill_tcp_channel *channel)
+/* Return whether much was moved at the last attempt, as far as two polls show. `now` is how much of
+ * the first message of a queue is moved. What flowed will flow again, so that the kernel need not
+ * be asked how much there is. */
+static bool flows(struct twill_tcp_flow *flow, size_t now)
+{
+    bool ended = now < flow->moved; /* that message, and another is the first */
+    if (ended || now > 0)
+        flow->much = ended || now - flow->moved >= SHARE_LEAST;
+    flow->moved = now;
+    return flow->much;
+}
+
+/* Return whether much of the first RECV's payload is likely to be there, and any thread may take
+ * it. `direct` is as in step_channel(). */
+static bool receives_much(struct twill_tcp_channel *channel, bool direct)
 {
     const struct twill_transfer *first = channel->in.queue.head;
-    int there = 0;
-    if (!channel->in.taking || channel->in.skip > 0 || first == NULL || first->alone ||
-        channel->out.refused || first->bytes - first->moved < SHARE_LEAST)
-        return false;
-    return ioctl(channel->fd, SIOCINQ, &there) == 0 && (size_t)there >= SHARE_LEAST;
+    return flows(&channel->in.flow, channel->in.taking ? first->moved : 0) && channel->in.taking &&
+           (direct || channel->readable) && channel->in.skip == 0 && !first->alone &&
+           !channel->out.refused && first->bytes - first->moved >= SHARE_LEAST;
 }
 
-/* Return whether much of the first SEND's payload is left and the kernel has room for some. */
-static bool sends_much(const struct twill_tcp_channel *channel)
+/* Return whether the kernel is likely to take much more of the first SEND's payload. */
+static bool sends_much(struct twill_tcp_channel *channel, bool direct)
 {
     const struct twill_transfer *first = channel->out.queue.head;
-    struct pollfd one = {.fd = channel->fd, .events = POLLOUT};
-    if (first == NULL || channel->out.refuses || channel->out.refused ||
-        channel->out.gone < HEAD_BYTES ||
-        HEAD_BYTES + first->bytes - channel->out.gone < SHARE_LEAST)
-        return false;
-    return poll(&one, 1, 0) == 1 && one.revents == POLLOUT;
+    return flows(&channel->out.flow, channel->out.gone) && first != NULL &&
+           (direct || channel->writable) && !channel->out.refuses && !channel->out.refused &&
+           channel->out.gone >= HEAD_BYTES &&
+           HEAD_BYTES + first->bytes - channel->out.gone >= SHARE_LEAST;
 }
 
-/* Add a direction of a channel to the shares if there is room. */
+/* Add a share of a channel if there is room. */
 static void add(const struct twill_tcp *t, struct shares *all, struct twill_tcp_channel *channel,
-                bool sends)
+                bool sends, bool receives)
 {
-    if (all->count == TWILL_TCP_SHARES)
+    if (all->count == TWILL_TCP_SHARES || !(sends || receives))
         return;
     unsigned char *scratch = t->shares + (size_t)all->count * TWILL_TCP_SCRATCH;
-    all->share[all->count++] = (struct direction){
+    all->share[all->count++] = (struct channel_share){
         .channel = channel,
         .sends = sends,
+        .receives = receives,
         .reader = {.scratch = scratch, .scratch_bytes = TWILL_TCP_SCRATCH, .once = t->once}};
 }
 
 /* Read payload of a share's RECV until the socket is empty or the message ends, in a limited number
  * of reads. */
-static void receive(struct direction *share)
+static void receive(struct channel_share *share)
 {
     const struct twill_transfer *first = share->channel->in.queue.head;
     int answer = TWILL_TCP_FULL;
@@ -79,20 +89,22 @@ static void receive(struct direction *share)
         answer = twill_tcp_read_payload(share->channel, &share->reader);
         share->moved |= answer > TWILL_TCP_EMPTY;
     }
-    share->why = answer == TWILL_TCP_FAILED;
+    share->lost = answer == TWILL_TCP_FAILED;
 }
 
-/* Give the kernel payload of a share's SEND, once. */
-static void send_some(struct direction *share, size_t once)
+/* Give the kernel payload of a share's SEND, once, or put it into records. */
+static void send_some(struct channel_share *share, size_t once)
 {
-    const struct twill_tcp_channel *channel = share->channel;
+    struct twill_tcp_channel *channel = share->channel;
     const struct twill_transfer *first = channel->out.queue.head;
     size_t from = channel->out.gone - HEAD_BYTES;
     share->asked = twill_min(first->bytes - from, once);
-    ssize_t n = send(channel->fd, (const unsigned char *)first->buffer + from, share->asked,
-                     MSG_NOSIGNAL | MSG_DONTWAIT);
+    struct iovec iov = {.iov_base = (unsigned char *)first->buffer + from, .iov_len = share->asked};
+    ssize_t n = channel->records != NULL
+                    ? twill_tcp_protected_write(channel, &iov, 1, share->asked)
+                    : send(channel->fd, iov.iov_base, iov.iov_len, MSG_NOSIGNAL | MSG_DONTWAIT);
     share->sent = n > 0 ? (size_t)n : 0;
-    share->moved = n > 0;
+    share->moved |= n > 0;
     share->why = n < 0 ? errno : 0;
 }
 
@@ -100,16 +112,17 @@ static void send_some(struct direction *share, size_t once)
 static void serve(void *job, unsigned part, unsigned parts)
 {
     struct shares *all = job;
-    for (unsigned i = part; i < all->count; i += parts)
+    for (unsigned i = part; i < all->count; i += parts) {
+        if (all->share[i].receives)
+            receive(&all->share[i]);
         if (all->share[i].sends)
             send_some(&all->share[i], all->once);
-        else
-            receive(&all->share[i]);
+    }
 }
 
 /* Record what a thread has sent for a share. Returns TWILL_OK, or a negative status if sending
  * failed and the peer has not refused the message. */
-static int end_sending(struct twill_tcp *t, struct direction *share, struct twill_error *error)
+static int end_sending(struct twill_tcp *t, struct channel_share *share, struct twill_error *error)
 {
     struct twill_tcp_channel *channel = share->channel;
     bool later = share->why == EAGAIN || share->why == EINTR;
@@ -117,24 +130,30 @@ static int end_sending(struct twill_tcp *t, struct direction *share, struct twil
     if (share->why != 0 && !later)
         return twill_tcp_send_lost(t, channel, share->why, error);
     channel->out.gone += share->sent;
-    channel->writable = share->sent == share->asked || share->why == EINTR;
+    if (channel->records == NULL)
+        channel->writable = share->sent == share->asked || share->why == EINTR;
     channel->out.served = channel->out.gone < HEAD_BYTES + channel->out.queue.head->bytes;
     return TWILL_OK;
 }
 
 /* Record what a thread has received for a share. Returns TWILL_OK or a negative status. */
-static int end_receiving(struct twill_tcp *t, struct direction *share, struct twill_error *error)
+static int end_receiving(struct twill_tcp *t, struct channel_share *share,
+                         struct twill_error *error)
 {
     struct twill_tcp_channel *channel = share->channel;
     const struct twill_transfer *first = channel->in.queue.head;
     twill_counter_add(&t->base.counters.copied, share->reader.copied);
-    channel->in.served = share->why == 0 && first->moved < first->bytes;
-    if (share->why != 0)
-        TWILL_TRY(error, twill_tcp_read_failed(t, channel, share->reader.why, error));
+    channel->in.served = !share->lost && first->moved < first->bytes;
+    if (!share->lost)
+        return TWILL_OK;
+    share->reader.error = error; /* a damaged record is reported again, with its message */
+    if (share->reader.why == EBADMSG)
+        (void)twill_tcp_read_payload(channel, &share->reader);
+    TWILL_TRY(error, twill_tcp_read_failed(t, channel, share->reader.why, error));
     return TWILL_OK;
 }
 
-int twill_tcp_share(struct twill_tcp *t, struct twill_error *error)
+int twill_tcp_share(struct twill_tcp *t, bool direct, struct twill_error *error)
 {
     struct shares all;
     int moved = 0;
@@ -142,19 +161,20 @@ int twill_tcp_share(struct twill_tcp *t, struct twill_error *error)
     all.once = t->once;
     for (size_t i = 0; i < t->busy_count; i++) {
         struct twill_tcp_channel *channel = t->busy[i];
-        if (channel->state != TWILL_TCP_OPEN || channel->records != NULL)
+        if (channel->state != TWILL_TCP_OPEN)
             continue;
-        if (receives_much(channel))
-            add(t, &all, channel, false);
-        if (sends_much(channel))
-            add(t, &all, channel, true);
+        bool receives = receives_much(channel, direct), sends = sends_much(channel, direct);
+        add(t, &all, channel, channel->records != NULL && sends, receives);
+        add(t, &all, channel, channel->records == NULL && sends, false);
     }
     if (all.count < 2 || !t->params.pool_run(t->params.pool, all.count, serve, &all))
         return 0;
     for (unsigned i = 0; i < all.count; i++) {
-        struct direction *share = &all.share[i];
-        TWILL_TRY(error,
-                  share->sends ? end_sending(t, share, error) : end_receiving(t, share, error));
+        struct channel_share *share = &all.share[i];
+        if (share->receives)
+            TWILL_TRY(error, end_receiving(t, share, error));
+        if (share->sends)
+            TWILL_TRY(error, end_sending(t, share, error));
         moved |= share->moved;
     }
     return moved;

@@ -400,9 +400,10 @@ static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
                         struct twill_error *error)
 {
     int answer = FULL;
+    bool takes = !channel->in.taking;
     if (channel->in.skip > 0)
         return skip_payload(t, channel, error);
-    if (!channel->in.taking) {
+    if (takes) {
         if (buffered(channel) < HEADER)
             answer = read_header(t, channel, error);
         if (answer < 0 || buffered(channel) < HEADER)
@@ -412,6 +413,8 @@ static int take_channel(struct twill_tcp *t, struct twill_tcp_channel *channel, 
             return FULL;
     }
     struct twill_transfer *request = channel->in.queue.head;
+    if (TWILL_UNLIKELY(t->shares != NULL) && takes && request->bytes >= TWILL_TCP_SHARED)
+        return SHORT; /* the next poll may share the payload */
     if (request->moved < request->bytes) {
         bool there =
             buffered(channel) >= twill_min(request->bytes - request->moved, TWILL_TCP_GRAIN);

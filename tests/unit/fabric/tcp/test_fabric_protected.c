@@ -64,6 +64,29 @@ TWILL_TEST(test_sweep)
         run_protected(mode, mode == CHECKED ? 3 : 2, sweep, NULL);
 }
 
+/* The same, and threads share its channels. */
+static bool open_shared(struct twill_test_end *end, const void *how)
+{
+    tcp_share(end);
+    return open_protected(end, how);
+}
+
+static void flood(struct twill_test_end *end, void *user)
+{
+    (void)user;
+    TWILL_CHECK(twill_test_flood(end, 4, 2u << 20));
+    TWILL_CHECK(*tcp_forks() > 0);
+}
+
+TWILL_TEST(test_shared)
+{
+    for (enum mode mode = CHECKED; mode <= SEALED; mode++) {
+        const struct protection protection = {.mode = mode};
+        end_test_run(
+            (struct end_test){.ranks = 2, .open = open_shared, .how = &protection, .body = flood});
+    }
+}
+
 /* Rank 1 sends before rank 0 takes any of it, and acknowledgements lie behind that. */
 static void cross(struct twill_test_end *end, void *user)
 {

@@ -66,52 +66,16 @@ TWILL_TEST(test_flood)
 
 /* --- several threads serve the channels ------------------------------------------------------- */
 
-enum { SHARING_THREADS = 3 };
-static _Thread_local unsigned forks; /* of this rank */
-
-struct sharing_thread {
-    void (*run)(void *job, unsigned part, unsigned parts);
-    void *job;
-    unsigned part, parts;
-    pthread_t thread;
-};
-
-static void *share_part(void *argument)
-{
-    const struct sharing_thread *own = argument;
-    own->run(own->job, own->part, own->parts);
-    return NULL;
-}
-
-/* As twill_pool_run(), with new threads for each fork. */
-static bool run_in_threads(struct twill_thread_pool *pool, unsigned parts,
-                           void (*run)(void *job, unsigned part, unsigned parts), void *job)
-{
-    struct sharing_thread threads[SHARING_THREADS];
-    (void)pool;
-    parts = twill_min(parts, SHARING_THREADS);
-    forks++;
-    for (unsigned p = 1; p < parts; p++) {
-        threads[p] = (struct sharing_thread){run, job, p, parts, 0};
-        assert_int_equal(pthread_create(&threads[p].thread, NULL, share_part, &threads[p]), 0);
-    }
-    run(job, 0, parts);
-    for (unsigned p = 1; p < parts; p++)
-        pthread_join(threads[p].thread, NULL);
-    return true;
-}
-
 static bool open_shared(struct twill_test_end *end, const void *interface)
 {
-    end->params.pool = (struct twill_thread_pool *)(void *)&forks;
-    end->params.pool_run = run_in_threads;
+    tcp_share(end);
     return tcp_open(end, interface);
 }
 
 END_TEST(test_shared, 2, false, open_shared, NULL)
 {
     TWILL_CHECK(twill_test_flood(end, 4, 2 << 20));
-    TWILL_CHECK(forks > 0);
+    TWILL_CHECK(*tcp_forks() > 0);
 }
 
 END_TEST(test_shared_sweep, 3, false, open_shared, NULL)
