@@ -12,6 +12,10 @@
  * measurements say that it pays (TWILL_TUNING). It reaches 10 to 11 GB/s each way and takes 1.15 us
  * a call on a virtual Sapphire Rapids. It was not measured on KNL.
  *
+ * More ranks of a node slow down what passes through SHARED and slots. `contention` is fitted to 8
+ * and 16 ranks on 16 virtual cores of an Emerald Rapids, where lines between cores take 82 to 97
+ * ns. docs/inside/cost-model.md compares prices with these times.
+ *
  * Within a node, the limit is the port that the ranks of a unit share. Its values are figures of
  * vendors, one way, not checked on hardware. They are 40 GB/s between packages (two or three UPI or
  * xGMI links), 50 between a core complex of EPYC and its I/O die, and 60 between quadrants of a
@@ -98,7 +102,8 @@
     .start = 50 * NS, .addresses = 350 * NS, .fetch = 1200 * NS, .step = 2 * NS, .raise = 20 * NS, \
     .poll = 50 * NS, .turn = 500 * NS, .copy = GB_S / 100, .bounce = GB_S / 40,                    \
     .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
-    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = 4,           \
+    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20,                        \
+    .window = TWILL_WINDOW, .contention = 448,                                                     \
     .thread = {{0, GB_S / 10, GB_S / 10},         {1 * US, GB_S / 20, GB_S / 20},                  \
                {1200 * NS, GB_S / 40, GB_S / 40}, {1500 * NS, GB_S / 75, GB_S / 75},               \
                {2 * US, GB_S / 120, GB_S / 120},  {3 * US, GB_S / 150, GB_S / 150},                \
@@ -165,7 +170,7 @@ static const struct twill_machine_model models[] = {
         .segment = 256 << 10,
         .segment_rank = 64 << 10,
         .segment_net = 4 << 20,
-        .window = 4,
+        .window = TWILL_WINDOW,
         .thread = {{0, GB_S / 10, GB_S / 10},
                    {800 * NS, GB_S / 20, GB_S / 20},
                    {1 * US, GB_S / 40, GB_S / 40},
@@ -266,6 +271,7 @@ static const struct model_field of_model[] = {
     {"copy", offsetof(struct twill_machine_model, copy)},
     {"stage", offsetof(struct twill_machine_model, bounce)},
     {"convert", offsetof(struct twill_machine_model, convert)},
+    {"contention", offsetof(struct twill_machine_model, contention)},
     {"moves", offsetof(struct twill_machine_model, moves)},
     {"interface", offsetof(struct twill_machine_model, interface)},
     {"slice", offsetof(struct twill_machine_model, segment)},

@@ -21,6 +21,13 @@ static bool core_moves(const struct twill_pricing *p, uint8_t link)
     return link < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
+/* Return the picoseconds in which bytes pass between cores of a node at `rate`. */
+static uint64_t passing_time(const struct twill_pricing *p, enum twill_link_class link,
+                             uint64_t rate, uint64_t bytes)
+{
+    return twill_rate_time(rate, bytes) * p->call.contended[link] >> 8;
+}
+
 /* Return the picoseconds in which the core reads or writes an operand, if ports do not delay it. */
 static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_operand operand,
                             uint32_t peer, uint8_t link, uint64_t bytes)
@@ -29,11 +36,14 @@ static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_
     unsigned space = twill_operand_space(operand);
     bool shared = space == TWILL_SHARED;
     if (!twill_operand_is_peer(operand) || peer == rank)
-        return twill_rate_time(shared ? model->bounce : model->copy, bytes);
-    const struct twill_link_cost *cost = &model->link[class_to(p, rank, link, peer)];
-    return shared || space == TWILL_IMM ? twill_rate_time(cost->shared, bytes)
-           : p->facts.fetches           ? model->fetch + twill_rate_time(cost->fetched, bytes)
-                                        : twill_rate_time(cost->mapped, bytes);
+        return shared ? passing_time(p, p->call.own, model->bounce, bytes)
+                      : twill_rate_time(model->copy, bytes);
+    enum twill_link_class to = class_to(p, rank, link, peer);
+    const struct twill_link_cost *cost = &model->link[to];
+    return space == TWILL_IMM ? twill_rate_time(cost->shared, bytes)
+           : shared           ? passing_time(p, to, cost->shared, bytes)
+           : p->facts.fetches ? model->fetch + passing_time(p, to, cost->fetched, bytes)
+                              : twill_rate_time(cost->mapped, bytes);
 }
 
 uint64_t twill_price_share(const struct twill_pricing *p, uint64_t work, bool reduces,
@@ -63,7 +73,10 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
     switch (step->op) {
     case TWILL_STEP_SEND:
         return model->link[link].overhead +
-               (core_moves(p, link) ? twill_rate_time(model->link[link].gap, bytes) : 0);
+               (link < TWILL_LINK_NETWORK
+                    ? passing_time(p, (enum twill_link_class)link, model->link[link].gap, bytes)
+                : model->moves != 0 ? twill_rate_time(model->link[link].gap, bytes)
+                                    : 0);
     case TWILL_STEP_RECV:
         return model->link[link].overhead;
     case TWILL_STEP_RECV_REDUCE:
@@ -528,78 +541,6 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
         }
     }
     return ended == p->lanes ? end : TWILL_PRICE_NEVER;
-}
-
-/* Set the core of each simulated rank. If `crowd` is above 1, about that many ranks of a node share
- * a core. With c cores on the node, they are the local ranks l, l + c, l + 2c and so on. Otherwise
- * every rank has its own core. */
-static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
-{
-    const struct twill_world *w = p->world;
-    if (w->nodes == 1) /* a sample has as many cores as the world */
-        crowd = crowd * w->size / p->facts.ranks;
-    for (uint32_t i = 0; i < p->size; i++) {
-        uint32_t rank = p->rank[i].rank, node = w->node[rank], size = w->node_size[node];
-        uint64_t cores = crowd > 1 ? (size + crowd - 1) / crowd : size;
-        uint32_t first = twill_world_member(w, node, (uint32_t)(w->local[rank] % cores));
-        p->rank[i].core = twill_price_place(p, i, first);
-    }
-}
-
-/* Return `a` and `b` mixed in proportion to where `n` lies between `low` and `low * 2`. */
-static uint64_t between(uint64_t a, uint64_t b, uint64_t n, uint64_t low)
-{
-    return (a * (2 * low - n) + b * (n - low)) / low;
-}
-
-/* Set call->shared from the model, for each number of threads up to that of a rank. Of a number
- * that is no power of two the costs are mixed from those of the two next to it. */
-static void set_threads(struct twill_price_call *call)
-{
-    const struct twill_machine_model *model = call->model;
-    const struct twill_thread_cost *one = &model->thread[0];
-    call->shared_count = 0;
-    for (unsigned i = 1; i < TWILL_THREAD_COSTS && UINT64_C(1) << (i - 1) < model->threads; i++) {
-        const struct twill_thread_cost *to = &model->thread[i], *from = to - 1;
-        uint64_t low = UINT64_C(1) << (i - 1), n = twill_min(2 * low, model->threads);
-        if (one->copy == 0 || one->reduce == 0 || to->copy == 0 || to->reduce == 0)
-            break;
-        call->shared[call->shared_count++] = (struct twill_price_threads){
-            .threads = (unsigned)n,
-            .fork = between(from->fork, to->fork, n, low),
-            .copy = between(from->copy, to->copy, n, low) * 65536 / one->copy,
-            .reduce = between(from->reduce, to->reduce, n, low) * 65536 / one->reduce};
-    }
-}
-
-bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
-                          struct twill_element_kind elements)
-{
-    struct twill_price_call *call = &p->call;
-    if ((unsigned)elements.type >= TWILL_TYPE_COUNT)
-        elements.type = TWILL_U8;
-    if (call->model == model && call->elements.type == elements.type &&
-        call->elements.narrow == elements.narrow)
-        return false;
-    call->model = model;
-    call->elements = elements;
-    call->widen = twill_partial_width(elements);
-    call->reduce_cost = model->reduce[elements.type];
-    set_threads(call);
-    call->ports = false;
-    for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++)
-        call->ports |= model->link[link].port > 0 &&
-                       twill_link_leaves(p->world, (enum twill_link_class)link) < TWILL_LEVEL_COUNT;
-    p->one = 0;
-    if (p->rank != NULL)
-        place_on_cores(p, model->crowd);
-    return true;
-}
-
-void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
-{
-    p->call.each = bytes / p->facts.blocks;
-    p->call.rest = bytes % p->facts.blocks;
 }
 
 /* Return the picoseconds before the first step, for the call and, where it is needed, the exchange

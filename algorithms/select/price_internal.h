@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The state of a pricing. price_prepare.c chooses the unit, emits its schedules and finds what each
- * step waits for, price.c runs the steps, and price_scale.c extrapolates from smaller worlds. */
+ * step waits for, price.c runs the steps, and price_scale.c sets the call and extrapolates from
+ * smaller worlds. */
 #ifndef TWILL_PRICE_INTERNAL_H
 #define TWILL_PRICE_INTERNAL_H
 
@@ -98,6 +99,8 @@ struct twill_price_facts {
     uint32_t blocks;
     uint32_t copies; /* of a segment that SHARED must have room for, at least 1 */
     uint32_t ranks;  /* of the world that is priced, not of a smaller one that is simulated */
+    uint32_t
+        widest[TWILL_LINK_NETWORK]; /* of these, in the largest unit of a level, 0 if unknown */
     /* With TWILL_PRICE_RANKS, the number of ranks that share the port of a unit, by level. The last
      * one is for the interface of a node. Otherwise 1. */
     uint32_t share[TWILL_LEVEL_NODE + 1];
@@ -125,8 +128,11 @@ struct twill_price_call {
         uint64_t fork, copy, reduce;
     } shared[TWILL_THREAD_COSTS];
     unsigned shared_count; /* 0 if ranks have one thread */
-    bool ports;            /* units of a node have ports that limit the memory of peers */
-    uint64_t most;         /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
+    /* Time of what passes between cores of a node, by the class of the link, in 256ths. */
+    uint64_t contended[TWILL_LINK_NETWORK];
+    enum twill_link_class own; /* by which this rank's own SHARED is priced */
+    bool ports;                /* units of a node have ports that limit the memory of peers */
+    uint64_t most; /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
 };
 
 /* The basis of the price on a large world. The samples, which the pricing owns, are pricings of the
@@ -204,12 +210,6 @@ static inline uint64_t twill_price_step_bytes(const struct twill_pricing *p,
 }
 
 /* --- price.c ---------------------------------------------------------------------------------- */
-/* Set the model and elements of the call. Returns whether they change, which resets prices. */
-bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
-                          struct twill_element_kind elements);
-/* Set the message size of the call that is priced, all shards together. The number of blocks in
- * p->facts must be set before. */
-void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
 /* Return the picoseconds of work of a core that copies or reduces for `work` picoseconds, if the
  * threads of the rank share it. That is the time of the number of threads that takes least, as the
  * executor decides by the same kind of figures. Sets *threads to that number unless it is NULL. */
@@ -236,12 +236,20 @@ twill_status twill_price_prepare(struct twill_pricing *p, const struct twill_pri
  * `segments`, from the schedule of one rank. Also add them to the fingerprint. */
 void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_query *query,
                            uint32_t rank, const struct twill_schedule *schedule);
+/* Set facts->widest from the world that is priced. */
+void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world);
 /* Return the class of the link from a rank to the peers of its step except itself. Returns
  * TWILL_LINK_NODE if there are none, or TWILL_PRICE_MIXED if the classes differ. */
 uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
                                const struct twill_step *step);
 
 /* --- price_scale.c ---------------------------------------------------------------------------- */
+/* Set the model and elements of the call. Returns whether they change, which resets prices. */
+bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
+                          struct twill_element_kind elements);
+/* Set the message size of the call that is priced, all shards together. The number of blocks in
+ * p->facts must be set before. */
+void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);
 /* Prepare to extrapolate from three smaller worlds, the samples, each of which
  * twill_price_prepare() prepares with `steps`. They have one in 2^thin ranks of a node. Returns
  * TWILL_PENDING if the world has too few ranks or a sample cannot be priced. */

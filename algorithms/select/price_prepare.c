@@ -181,6 +181,19 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
 }
 
+void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world)
+{
+    facts->widest[TWILL_LINK_NODE] = twill_world_widest(world);
+    for (unsigned level = 0; level < TWILL_LEVEL_NODE; level++) {
+        uint32_t count = 0, *unit = world->unit[level];
+        for (uint32_t at = 0; unit != NULL && at < world->size; at++) {
+            bool same = at > 0 && unit[world->order[at]] == unit[world->order[at - 1]];
+            count = same ? count + 1 : 1;
+            facts->widest[level] = (uint32_t)twill_max(facts->widest[level], count);
+        }
+    }
+}
+
 uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
                                const struct twill_step *step)
 {
@@ -619,6 +632,7 @@ twill_status twill_pricing_create(struct twill_pricing **pricing,
     if (p != NULL) {
         p->world = world;
         p->facts.ranks = world->size;
+        twill_price_count_sharers(&p->facts, world);
         p->call.most = TWILL_PRICE_NEVER;
         status = try_all(p, &query, steps, is_long);
         if (status == TWILL_OK)
@@ -666,6 +680,7 @@ twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorit
     struct twill_schedule s = {.steps = NULL};
     TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
     twill_price_set_facts(&p, &query, rank, &s);
+    twill_price_count_sharers(&p.facts, world);
     twill_price_set_call(&p, model, elements);
     size_t segment = twill_price_segment(&p);
     size_t one = segment > 0 && segment < bytes ? segment : bytes;

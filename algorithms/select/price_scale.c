@@ -1,15 +1,118 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Extrapolates the price on a large world from prices on smaller ones, its samples. See price.h. */
+/* Sets the call that is priced, and extrapolates the price on a large world from prices on smaller
+ * ones, its samples. See price.h. */
 #include "algorithms/schedule/emit.h"
 #include "algorithms/select/price_internal.h"
+#include "lib/base/lists.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 /* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
 /* Most ranks of a sample that leaves out whole groups. */
 #define SAMPLE_GROUPED_RANKS 1024u
+
+/* Set the core of each simulated rank. If `crowd` is above 1, about that many ranks of a node share
+ * a core. With c cores on the node, they are the local ranks l, l + c, l + 2c and so on. Otherwise
+ * every rank has its own core. */
+static void place_on_cores(struct twill_pricing *p, uint64_t crowd)
+{
+    const struct twill_world *w = p->world;
+    if (w->nodes == 1) /* a sample has as many cores as the world */
+        crowd = crowd * w->size / p->facts.ranks;
+    for (uint32_t i = 0; i < p->size; i++) {
+        uint32_t rank = p->rank[i].rank, node = w->node[rank], size = w->node_size[node];
+        uint64_t cores = crowd > 1 ? (size + crowd - 1) / crowd : size;
+        uint32_t first = twill_world_member(w, node, (uint32_t)(w->local[rank] % cores));
+        p->rank[i].core = twill_price_place(p, i, first);
+    }
+}
+
+/* Return `a` and `b` mixed in proportion to where `n` lies between `low` and `low * 2`. */
+static uint64_t between(uint64_t a, uint64_t b, uint64_t n, uint64_t low)
+{
+    return (a * (2 * low - n) + b * (n - low)) / low;
+}
+
+/* Set call->shared from the model, for each number of threads up to that of a rank. Of a number
+ * that is no power of two the costs are mixed from those of the two next to it. */
+static void set_threads(struct twill_price_call *call)
+{
+    const struct twill_machine_model *model = call->model;
+    const struct twill_thread_cost *one = &model->thread[0];
+    call->shared_count = 0;
+    for (unsigned i = 1; i < TWILL_THREAD_COSTS && UINT64_C(1) << (i - 1) < model->threads; i++) {
+        const struct twill_thread_cost *to = &model->thread[i], *from = to - 1;
+        uint64_t low = UINT64_C(1) << (i - 1), n = twill_min(2 * low, model->threads);
+        if (one->copy == 0 || one->reduce == 0 || to->copy == 0 || to->reduce == 0)
+            break;
+        call->shared[call->shared_count++] = (struct twill_price_threads){
+            .threads = (unsigned)n,
+            .fork = between(from->fork, to->fork, n, low),
+            .copy = between(from->copy, to->copy, n, low) * 65536 / one->copy,
+            .reduce = between(from->reduce, to->reduce, n, low) * 65536 / one->reduce};
+    }
+}
+
+/* Return the time of what passes between cores of a unit with `ranks` ranks, in 256ths of that with
+ * two. It grows with every doubling of ranks. */
+static uint64_t contention_of(const struct twill_machine_model *model, uint64_t ranks)
+{
+    uint64_t low = 2, doublings = 0;
+    for (; 2 * low <= ranks; low *= 2)
+        doublings++;
+    uint64_t more = ranks > 2 ? model->contention * (ranks - low) / low : 0;
+    return 256 + model->contention * doublings + more;
+}
+
+/* Set contended[] and `own` of the call. What passes from one unit to another meets what other
+ * ranks pass in both. */
+static void set_contention(struct twill_pricing *p)
+{
+    struct twill_price_call *call = &p->call;
+    call->own = TWILL_LINK_NODE;
+    for (unsigned link = TWILL_LINK_NETWORK; link-- > 0;) {
+        unsigned inner = twill_link_leaves(p->world, (enum twill_link_class)link);
+        bool leaves = inner < TWILL_LEVEL_COUNT;
+        uint64_t one = contention_of(call->model, p->facts.widest[leaves ? inner : link]);
+        call->contended[link] = leaves ? 2 * one - 256 : one;
+        if (p->facts.widest[link] > 0)
+            call->own = (enum twill_link_class)link;
+    }
+}
+
+bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
+                          struct twill_element_kind elements)
+{
+    struct twill_price_call *call = &p->call;
+    if ((unsigned)elements.type >= TWILL_TYPE_COUNT)
+        elements.type = TWILL_U8;
+    if (call->model == model && call->elements.type == elements.type &&
+        call->elements.narrow == elements.narrow)
+        return false;
+    call->model = model;
+    call->elements = elements;
+    call->widen = twill_partial_width(elements);
+    call->reduce_cost = model->reduce[elements.type];
+    set_threads(call);
+    call->ports = false;
+    for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++)
+        call->ports |= model->link[link].port > 0 &&
+                       twill_link_leaves(p->world, (enum twill_link_class)link) < TWILL_LEVEL_COUNT;
+    set_contention(p);
+    p->one = 0;
+    if (p->rank != NULL)
+        place_on_cores(p, model->crowd);
+    return true;
+}
+
+void twill_price_set_bytes(struct twill_pricing *p, size_t bytes)
+{
+    p->call.each = bytes / p->facts.blocks;
+    p->call.rest = bytes % p->facts.blocks;
+}
 
 /* Return whether n is a power of two (or 0). */
 static bool is_power(uint32_t n)
@@ -113,7 +216,8 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
             return TWILL_ERR_MEMORY;
         scale->of[i] = units;
         s->world = &s->own;
-        s->facts.ranks = p->world->size;
+        s->facts.ranks = p->facts.ranks;
+        memcpy(s->facts.widest, p->facts.widest, sizeof(s->facts.widest));
         s->call.most = TWILL_PRICE_NEVER;
         twill_status status = shrink(&s->own, p->world, units, scale->thin, q->error);
         if (status == TWILL_OK)

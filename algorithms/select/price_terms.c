@@ -232,6 +232,7 @@ twill_status twill_price_find_terms(struct twill_price_terms *terms,
                               .terms = terms};
     const uint32_t count = (uint32_t)twill_min(world->size, RANKS_LOOKED_AT);
     *terms = (struct twill_price_terms){.threads = 1};
+    twill_price_count_sharers(&c.p.facts, world);
     twill_price_set_call(&c.p, model, elements);
     for (uint32_t i = 0; i < count; i++)
         TWILL_TRY(error, count_rank(&c, (uint32_t)((uint64_t)i * world->size / count), bytes));

@@ -57,6 +57,39 @@ TWILL_TEST(test_narrow_partials)
     }
 }
 
+/* What passes between cores takes longer with every doubling of ranks above 2, and prices of 8 and
+ * 16 ranks are near to the times on an Emerald Rapids (docs/inside/cost-model.md). */
+TWILL_TEST(test_many_ranks_of_a_node)
+{
+    static const struct {
+        uint32_t ranks;
+        size_t kib;
+        uint64_t us;
+    } measured[] = {{8, 64, 25}, {8, 1024, 458}, {16, 64, 41}, {16, 1024, 635}};
+    struct twill_machine_model model = *twill_machine_model_at(0), alone = model;
+    alone.contention = 0;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(measured); i++) {
+        uint64_t price =
+            price_on_node(TWILL_PROTOCOL_STAGED, measured[i].ranks, &model, measured[i].kib * KIB);
+        assert_in_range(price, measured[i].us * US * 4 / 5, measured[i].us * US * 5 / 4);
+    }
+    for (uint32_t ranks = 2; ranks <= 64; ranks += ranks / 2) {
+        uint64_t before = price_on_node(TWILL_PROTOCOL_STAGED, ranks, &alone, 1 << 20);
+        uint64_t price = price_on_node(TWILL_PROTOCOL_STAGED, ranks, &model, 1 << 20);
+        assert_true(ranks == 2 ? price == before : price > before);
+        assert_int_equal(price_on_node(TWILL_PROTOCOL_MAPPED, ranks, &model, 1 << 20),
+                         price_on_node(TWILL_PROTOCOL_MAPPED, ranks, &alone, 1 << 20));
+    }
+}
+
+/* The window of the model is that of the engine. */
+TWILL_TEST(test_window)
+{
+    const struct twill_machine_model *model;
+    for (size_t i = 0; (model = twill_machine_model_at(i)) != NULL; i++)
+        assert_int_equal(model->window, TWILL_WINDOW);
+}
+
 /* --- exact prices ----------------------------------------------------------------------------- */
 
 /* Where only latency costs, a price is the number of rounds: on worlds that are run whole, by
