@@ -173,7 +173,7 @@ measure_batch_sweep()
 measure_training_comparison()
 {
     HIDDEN=$(few 16 128) SAMPLES=$(few 100 800) FEATURES=$(few 400 2000) sh "$studies/training_comparison.sh" "$bin" "$(few 1 9)" "$(few 2 12)" |
-        table ways 'way,ranks,nodes,accuracy,to accuracy:s,lowest:s,highest:s,time:s,lowest time:s,efficiency,best efficiency,overhead:%,power:W,cost'
+        table ways 'way,ranks,nodes,accuracy,to accuracy:s,lowest:s,highest:s,time:s,lowest time:s,efficiency,best efficiency,processor efficiency,overhead:%,power:W,cost'
 }
 # --- parameter servers ------------------------------------------------------------------------------
 # ablation NODES: rows of ablation.sh.

@@ -470,10 +470,12 @@ def training_comparison(study):
     rows = study.rows("ways")
     show = lambda x, form="{:.3g}": "n/a" if x is None else form.format(x)  # noqa: E731
     cells = [[row["way"], f"{row['accuracy']:.3f}", show(row["to accuracy"]) + ("" if row["to accuracy"] is None else f" ({row['lowest']:.3g} to {row['highest']:.3g})"),
-              f"{show(row['efficiency'], '{:.2f}')} ({show(row['best efficiency'], '{:.2f}')})", show(row["overhead"], "{:.0f} %"), show(row["power"]),
+              f"{show(row['efficiency'], '{:.2f}')} ({show(row['best efficiency'], '{:.2f}')})", show(row["processor efficiency"], "{:.2f}"), show(row["overhead"], "{:.0f} %"), show(row["power"]),
               show(row["cost"], "{:,.0f}")] for row in rows]  # fmt: skip
     there = [row for row in rows if row["to accuracy"] is not None]
     fastest, cheapest = min(there, key=lambda row: row["to accuracy"]), min(there, key=lambda row: row["cost"])
+    used = [row["processor efficiency"] for row in rows if row["ranks"] > 1 and row["processor efficiency"] is not None]
+    others = study.file.get("others")
     several = [row["best efficiency"] for row in rows if row["ranks"] > 1 and row["best efficiency"] is not None]
     return ["A speed-up alone says little: the accuracy may differ, or the machine. So each way of training has six columns. The network "
             "(`examples/train.c`, 2,000 features, 128 hidden units) learns on 640 made samples of NT3's form, 12 epochs, and is judged on "
@@ -481,15 +483,18 @@ def training_comparison(study):
             "- **Accuracy** after all epochs. **Time to accuracy**: seconds of training until 95 % of the held-out samples are right, median "
             "(lowest to highest), without the judging.\n"
             "- **Efficiency**: T(1) / (n T(n)) for all epochs, of medians and, in brackets, of the lowest times. T(1) is the row of one rank "
-            "with this batch; without it there is no efficiency.\n"
+            "with this batch; without it there is no efficiency. Of *processor time* it is C(1) / C(n), where C(n) is that of all ranks, "
+            "without the time for which they sleep.\n"
             "- **Overhead**: part of the time that computing does not hide, on the mean rank.\n"
-            "- **Power**: watts of the machine by RAPL, n/a where there is none.\n"
+            "- **Power**: watts of the machine by RAPL, n/a where there is none (not run on hardware that has it).\n"
             "- **Cost**: node hours until that accuracy, in millionths, i.e. the price if a node costs 1 an hour and the training takes "
             "a million times as long. A node costs the same whether one of its cores works or all do.",
-            markdown(["way", "accuracy", "time to accuracy, s", "efficiency", "overhead", "power, W", "cost"], cells),
+            markdown(["way", "accuracy", "time to accuracy, s", "efficiency", "of processor time", "overhead", "power, W", "cost"], cells),
             f"The least time to 95 % is {show(fastest['to accuracy'])} s ({fastest['way']}), and the lowest cost that of {cheapest['way']}. The efficiency of "
-            f"two ranks, by the lowest times, is {span(several, lambda x: f'{x:.2f}')}. All ways with one batch end with the same accuracy to "
-            f"{max(row['accuracy'] for row in rows if '128' not in row['way']) - min(row['accuracy'] for row in rows if '128' not in row['way']):.3f}."]  # fmt: skip
+            f"two ranks, by the lowest times, is {span(several, two)}, and by processor time {span(used, two)}. "
+            + (f"Other programs used {others} of the two cores meanwhile, and two ranks wait for each other whenever one of them has lost its "
+               "core. So times and overheads of two ranks say little about a quiet machine. " if others and int(others.split()[0]) > 10 else "") +
+            f"The accuracies of all ways differ by at most {max(row['accuracy'] for row in rows) - min(row['accuracy'] for row in rows):.3g}."]  # fmt: skip
 
 
 @page("Training", "Processor time by batch", "Does a training take less processor time with larger mini-batches?")

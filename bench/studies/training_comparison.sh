@@ -4,7 +4,8 @@
 # which take turns in each round (9), and compares them as a comparison of trainings should: accuracy, time to accuracy, efficiency,
 # overhead, power and cost, in one row each. Prints tab-separated cells: way, ranks, nodes, accuracy on held-out samples, seconds of
 # training until TARGET (0.95) of them are classified right (median, lowest, highest), seconds of all EPOCHS (12, median and lowest), the
-# efficiency T(1) / (n T(n)) of both, with T(1) of the row of one rank and this batch, the percentage of the time that computing does not hide, watts of the machine while
+# efficiency T(1) / (n T(n)) of both, with T(1) of the row of one rank and this batch, the same of the processor time of all ranks,
+# C(1) / C(n), which other programs disturb less, the percentage of the time that computing does not hide, watts of the machine while
 # the program runs, and the cost until TARGET in millionths of PRICE, which is that of a node for
 # an hour (1: millionths of a node hour). A cell that is not known is "-": without a row of one
 # rank there is no efficiency, and without RAPL (SYSFS/class/powercap, /sys) no power. ONLY keeps ways with that in their name. The data
@@ -46,9 +47,9 @@ for _ in $(seq "$rounds"); do
         awk -v target="$target" '
             FILENAME ~ /energy$/ { e[FNR] = $1; next }
             / accuracy .* after / && !reached && $4 >= target { reached = 1; at = $6 }
-            /^held-out accuracy/ { accuracy = $3 } /^train  / { time = $4 } /^ exposed/ { exposed = $3 }
+            /^held-out accuracy/ { accuracy = $3 } /^train  / { time = $4 > 0 ? $4 : 1e-4 } /^ exposed/ { exposed = $3 } /^processor/ { used = $2 > 0 ? $2 : 1e-4 }
             END { w = e[1] == "-" || e[3] < e[1] ? "-" : (e[3] - e[1]) * 1e3 / (e[4] - e[2])
-                print accuracy, reached ? at : "-", time, 100 * exposed / time, w }' "$work/energy" "$work/out" >>"$work/$n"
+                print accuracy, reached ? at : "-", time, 100 * exposed / time, w, used }' "$work/energy" "$work/out" >>"$work/$n"
     done <"$work/kept"
 done
 # middle COLUMN FILE prints the median, the lowest and the highest of a column, or "- - -" if one is not known.
@@ -61,13 +62,14 @@ n=0 alone=
 while IFS='|' read -r name ranks nodes words; do
     n=$((n + 1))
     batch=$(echo "$words" | sed -n 's/.*--batch \([0-9]*\).*/\1/p')
-    time=$(middle 3 "$work/$n" | cut -d' ' -f1,2)
+    time=$(middle 3 "$work/$n" | cut -d' ' -f1,2)" $(middle 6 "$work/$n" | cut -d' ' -f1)"
     [ "$ranks" != 1 ] || alone="$alone
 ${batch:-32}:$time"
     one=$(echo "$alone" | sed -n "s/^${batch:-32}://p")
     echo "$(middle 1 "$work/$n") $(middle 2 "$work/$n") $(middle 4 "$work/$n") $(middle 5 "$work/$n")" |
         awk -v OFS='\t' -v name="$name" -v ranks="$ranks" -v nodes="$nodes" -v time="$time" -v one="$one" -v price="${PRICE:-1}" '
-            { split(time, t, " "); known = split(one, T, " ") == 2
+            { split(time, t, " "); known = split(one, T, " ") == 3
                 print name, ranks, nodes, $1, $4, $5, $6, t[1], t[2], known ? sprintf("%.3g", T[1] / (ranks * t[1])) : "-",
-                    known ? sprintf("%.3g", T[2] / (ranks * t[2])) : "-", $7, $10, $4 == "-" ? "-" : sprintf("%.4g", 1e6 * price * nodes * $4 / 3600) }'
+                    known ? sprintf("%.3g", T[2] / (ranks * t[2])) : "-",
+                    known ? sprintf("%.3g", T[3] / t[3]) : "-", $7, $10, $4 == "-" ? "-" : sprintf("%.4g", 1e6 * price * nodes * $4 / 3600) }'
 done <"$work/kept"

@@ -62,6 +62,19 @@ paste "$scratch/out.1" "$scratch/out.2" | awk '{ n += ($1 - $2) ^ 2 < 1e-10; fel
 BATCHES='32 64 128' RATES=0.2 SCALES=linear sh "$examples/recipes/sweep.sh" "$bin" 1 4 >"$scratch/out" 2>"$scratch/err" || fail "sweep.sh"
 awk 'NR > 1 { n += NF == 9 && $8 > 0.6 && $9 > 0 && $4 == 4 * int((455 + $1 - 1) / $1) } END { exit n != 3 }' "$scratch/out" || fail "sweep.sh: the table"
 
+# Trainings compared in six columns: no efficiency without one rank, and no power without counters.
+compared()
+{
+    SAMPLES=100 FEATURES=400 HIDDEN=16 TARGET=0.5 sh "$source/bench/studies/training_comparison.sh" "$bin" 1 2 >"$scratch/out" 2>"$scratch/err" || fail "training_comparison.sh"
+}
+mkdir -p "$scratch/sys/class/powercap/intel-rapl:0"
+echo 1000 >"$scratch/sys/class/powercap/intel-rapl:0/energy_uj"
+ONLY=batches SYSFS=$scratch/sys compared
+awk -F '\t' '{ n += NF == 15 && $4 > 0.4 && $5 != "-" && $10 > 0 && $12 > 0 && $13 >= 0 && $14 == "0" && $15 != "-" } $2 == 1 { n += $10 == 1 } END { exit n != 3 }' "$scratch/out" ||
+    fail "training_comparison.sh: $(cat "$scratch/out")"
+ONLY='as two nodes' SYSFS=$scratch compared
+awk -F '\t' '{ n += NF == 15 && $3 == 2 && $10 == "-" && $12 == "-" && $14 == "-" } END { exit n != 1 }' "$scratch/out" || fail "training_comparison.sh: $(cat "$scratch/out")"
+
 for arguments in 'sharding' 'sharding --data x --epochs 0' 'loader' "loader --data $data --depth 65" 'nt3' 'nt3 --make x --data y'; do
     # shellcheck disable=SC2086 # a program and its words
     expect 2 "Usage: ${arguments%% *}" "$bin/"$arguments
