@@ -71,8 +71,10 @@ typedef struct twill_gradients_options {
     double scale;                  /**< factor of every gradient before it is added, so that sums of
                                         16-bit floats do not overflow, 1 by default, not 0 */
     size_t bucket_bytes;           /**< tensors are fused up to this size, at most 2^40, 8 MiB by
-                                        default. A larger tensor has a bucket to itself and is never
-                                        copied. 0 means no fusion */
+                                        default. A larger tensor is not fused and never copied. It
+                                        is divided into buckets of at most this size or 16 MiB, if
+                                        that is more, unless it is compressed, is a dense layer, or
+                                        the set uses LARS or LAMB. 0 means no fusion */
     size_t first_bucket_bytes;     /**< size of the first bucket, which starts early, 1 MiB by
                                         default */
     size_t segment_bytes;          /**< size of the segments in which ::TWILL_BUCKETS_BY_PRIORITY

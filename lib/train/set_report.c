@@ -52,13 +52,16 @@ static void describe_bucket(const struct twill_gradients *set, uint32_t b, char 
                     dense->columns, dense->gathers ? "factors gathered" : "reduced",
                     (double)dense->gather_ps * 1e-6, (double)dense->reduce_ps * 1e-6);
     const uint32_t *member = &set->backward[bucket->first];
-    char reducer[40] = "";
+    char reducer[40] = "", part[64] = "";
     if (set->reducers > 1)
         snprintf(reducer, sizeof(reducer), ", reducer %u", bucket->reducer);
-    snprintf(text, bytes, "bucket %u%s: %u tensor%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
-             reducer, bucket->tensors, TWILL_PLURAL(bucket->tensors), twill_bucket_bytes(bucket),
-             twill_type_name(bucket->type), compressed, bucket->copies ? ", copied" : "",
-             set->tensor[member[bucket->tensors - 1]].name, set->tensor[member[0]].name);
+    if (bucket->count < set->tensor[*member].count)
+        snprintf(part, sizeof(part), " from element %zu on", bucket->from);
+    snprintf(text, bytes, "bucket %u%s: %u tensor%s%s, %zu bytes of %s%s%s, '%.60s' to '%.60s'", b,
+             reducer, bucket->tensors, TWILL_PLURAL(bucket->tensors), part,
+             twill_bucket_bytes(bucket), twill_type_name(bucket->type), compressed,
+             bucket->copies ? ", copied" : "", set->tensor[member[bucket->tensors - 1]].name,
+             set->tensor[member[0]].name);
 }
 
 const char *twill_gradients_describe(twill_gradients *set, size_t index)

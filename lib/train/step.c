@@ -71,8 +71,21 @@ static twill_status check_ready(struct twill_gradients *set, const char *call, i
     return atomic_load(&tensor->marked) == step ? TWILL_OK : refuse_second_mark(set, tensor);
 }
 
-/* Mark a tensor ready, copying it into its bucket. After the bucket's last tensor, encode the
- * bucket and have its reducer start it. set->markers counts this thread. Returns TWILL_OK,
+/* Copy a tensor that is ready into a bucket. After the bucket's last tensor, encode the bucket and
+ * have its reducer start it. */
+static void fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket,
+                        const struct twill_train_tensor *tensor)
+{
+    twill_bucket_fill(set, bucket, tensor);
+    uint64_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
+    if (arrived % bucket->tensors != 0)
+        return;
+    twill_wire_encode(set, bucket);
+    atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
+    twill_reducer_kick(&set->reducer[bucket->reducer]);
+}
+
+/* Mark a tensor ready, and fill its buckets. set->markers counts this thread. Returns TWILL_OK,
  * TWILL_ERR_ARGUMENT if the tensor is unmapped or marked already, or TWILL_ERR_BROKEN. */
 static twill_status mark_tensor(struct twill_gradients *set, int index)
 {
@@ -83,16 +96,10 @@ static twill_status mark_tensor(struct twill_gradients *set, int index)
                                 "the set was destroyed",
                                 tensor->name);
     uint64_t step = atomic_load_explicit(&set->step, memory_order_acquire);
-    struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket, step);
     if (!atomic_compare_exchange_strong(&tensor->marked, &(uint64_t){step}, step + 1))
         return refuse_second_mark(set, tensor);
-    twill_bucket_fill(set, bucket, tensor);
-    uint64_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
-    if (arrived % bucket->tensors == 0) {
-        twill_wire_encode(set, bucket);
-        atomic_fetch_add_explicit(&bucket->filled, 1, memory_order_release);
-        twill_reducer_kick(&set->reducer[bucket->reducer]);
-    }
+    for (uint32_t b = tensor->bucket; b < tensor->bucket + tensor->buckets; b++)
+        fill_bucket(set, bucket_of_step(set, b, step), tensor);
     return set->broken ? TWILL_ERR_BROKEN : TWILL_OK;
 }
 
@@ -371,8 +378,13 @@ twill_status twill_gradients_wait(twill_gradients *set, int index)
         deliver_carried(set, (uint32_t)index);
     if (step == UINT64_MAX)
         return TWILL_OK;
-    struct twill_bucket *bucket = bucket_of_step(set, set->tensor[index].bucket, step);
-    twill_status status = is_delivered(set, bucket, step) ? TWILL_OK : wait_for_bucket(set, bucket);
+    const struct twill_train_tensor *tensor = &set->tensor[index];
+    twill_status status = TWILL_OK;
+    for (uint32_t b = 0; status == TWILL_OK && b < tensor->buckets; b++) {
+        struct twill_bucket *bucket = bucket_of_step(set, tensor->bucket + b, step);
+        if (!is_delivered(set, bucket, step))
+            status = wait_for_bucket(set, bucket);
+    }
     count_exposed(set, from);
     return status;
 }
@@ -418,11 +430,9 @@ twill_status twill_gradients_test(twill_gradients *set, int index, int *done)
     *done = 1;
     if (step == UINT64_MAX)
         return TWILL_OK;
-    if (index != -1) {
-        *done = test_bucket(set, set->tensor[index].bucket, step);
-        return TWILL_OK;
-    }
-    for (uint32_t b = 0; b < twill_buckets_of_step(set); b++)
+    uint32_t b = index == -1 ? 0 : set->tensor[index].bucket,
+             end = index == -1 ? twill_buckets_of_step(set) : b + set->tensor[index].buckets;
+    for (; b < end; b++)
         *done &= test_bucket(set, b, step);
     return TWILL_OK;
 }

@@ -19,7 +19,7 @@ static uint32_t list_segment(const struct twill_gradients *set, uint32_t b,
             continue;
         if (places != NULL)
             places[found] = (struct twill_state_place){
-                .range = {.first = part.first - twill_update_tensor_first(set, bucket, i),
+                .range = {.first = twill_update_in_tensor(set, bucket, i, part.first),
                           .count = part.count,
                           .tensor = set->backward[bucket->first + i],
                           .arrays = arrays + (bucket->type != TWILL_F32)},

@@ -13,6 +13,12 @@ size_t twill_update_tensor_first(const struct twill_gradients *set,
     return i == 0 ? 0 : (tensor->place - first->place) / twill_type_size(bucket->type);
 }
 
+size_t twill_update_in_tensor(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                              uint32_t i, size_t at)
+{
+    return at - twill_update_tensor_first(set, bucket, i) + bucket->from;
+}
+
 struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
                                                        const struct twill_bucket *bucket,
                                                        uint32_t i, struct twill_bucket_range range)
@@ -36,8 +42,7 @@ static void copy_parameters(struct twill_gradients *set, uint32_t b,
         struct twill_bucket_range part = twill_update_range_of_tensor(set, bucket, i, range);
         if (own == NULL || part.count == 0)
             continue;
-        unsigned char *theirs =
-                          own + (part.first - twill_update_tensor_first(set, bucket, i)) * width,
+        unsigned char *theirs = own + twill_update_in_tensor(set, bucket, i, part.first) * width,
                       *ours = parameters + part.first * width;
         twill_set_copy(set, in ? ours : theirs, in ? theirs : ours, part.count * width);
         copied += part.count * width;
@@ -81,7 +86,7 @@ static void load_master(struct twill_gradients *set, uint32_t b,
         const unsigned char *from =
             (newer ? twill_update_arena_place(set, &set->tensor[t], generation)
                    : twill_update_place(set, t, generation)) +
-            (part.first - twill_update_tensor_first(set, bucket, i)) * width;
+            twill_update_in_tensor(set, bucket, i, part.first) * width;
         float *to = segment->master + (part.first - shard.first);
         if (bucket->type == TWILL_F32)
             twill_set_copy(set, to, from, part.count * sizeof(*to));

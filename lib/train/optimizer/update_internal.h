@@ -24,6 +24,9 @@ void twill_update_note_import(struct twill_gradients *set, uint64_t steps);
 /* Return where tensor i begins in its bucket, in elements. */
 size_t twill_update_tensor_first(const struct twill_gradients *set,
                                  const struct twill_bucket *bucket, uint32_t i);
+/* Return which element of tensor i of a bucket is element `at` of the bucket. */
+size_t twill_update_in_tensor(const struct twill_gradients *set, const struct twill_bucket *bucket,
+                              uint32_t i, size_t at);
 /* Return the part of a range that belongs to tensor i of a bucket. Its count may be 0. */
 struct twill_bucket_range twill_update_range_of_tensor(const struct twill_gradients *set,
                                                        const struct twill_bucket *bucket,

@@ -209,6 +209,7 @@ twill_status twill_update_open(struct twill_gradients *set)
     TWILL_TRY(&set->error, place_parameters(set));
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
+    set->whole = twill_optimizer_takes_norms(update->optimizer.rule);
     update->used[0] = update->used[1] = update->optimizer;
     TWILL_NEW(&set->error, update->counts, (size_t)size, "shards");
     for (int i = 0; i < 2; i++)
@@ -312,6 +313,7 @@ static twill_status prepare_bucket(struct twill_gradients *set, uint32_t b)
         made->copies |= twill_bucket_tensor(set, bucket, i)->parameters != NULL;
     made->parameters =
         in_place ? first->parameters : twill_update_arena_place(set, first, bucket->generation);
+    made->parameters += bucket->from * twill_type_size(bucket->type);
     made->segments = bucket->wire.used ? 1 : bucket->segments;
     TWILL_NEW(&set->error, made->segment, made->segments, "segments");
     TWILL_NEW(&set->error, made->norms, bucket->tensors, "norms");

@@ -76,6 +76,17 @@ twill_status twill_set_place(struct twill_gradients *set)
     return TWILL_OK;
 }
 
+/* Return how many buckets a tensor has. A large one is cut, so that reducers share it and an update
+ * of one part overlaps with the reduction of the next. Codes and norms are of whole tensors. */
+static uint32_t buckets_of(const struct twill_gradients *set,
+                           const struct twill_train_tensor *tensor)
+{
+    size_t most = twill_max(set->options.bucket_bytes, TWILL_CUT_LEAST);
+    return set->whole || tensor->dense != NULL || !tensor->raw
+               ? 1
+               : (uint32_t)((tensor->bytes + most - 1) / most);
+}
+
 /* Return the bytes up to which a bucket is filled. `last` is the index in set->tensor of the last
  * of its tensors, which the backward pass completes first. The limit may be lower for the bucket
  * that is complete first of all (options.first_bucket_bytes). */
@@ -86,7 +97,24 @@ static size_t bucket_limit(const struct twill_gradients *set, uint32_t last)
                  : set->options.bucket_bytes;
 }
 
-/* Make *bucket of the tensors from backward[first] on, as many as fit. Returns how many. */
+/* Count *bucket, or cut it, if its only tensor has several, into as many of nearly equal size. */
+static void cut_bucket(struct twill_gradients *set, struct twill_bucket *bucket, uint32_t buckets)
+{
+    size_t width = twill_type_size(bucket->type), whole = bucket->count,
+           each = twill_round_up((whole + buckets - 1) / buckets, TWILL_BUCKET_ALIGN / width);
+    for (uint32_t i = 0; i < buckets; i++) {
+        struct twill_bucket *part = &bucket[i];
+        if (i > 0)
+            memcpy(part, bucket, sizeof(*part));
+        part->from = i * each;
+        part->count = twill_min(each, whole - part->from);
+        part->memory += part->from * width;
+    }
+    set->buckets += buckets;
+}
+
+/* Make *bucket of the tensors from backward[first] on, as many as fit, and count it. Of a large
+ * tensor, make several, from *bucket on. Returns how many tensors. */
 static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket,
                             uint32_t first)
 {
@@ -117,17 +145,21 @@ static uint32_t fill_bucket(struct twill_gradients *set, struct twill_bucket *bu
     bucket->memory = in_place ? tensor->own : twill_tensor_place(set, tensor, 0);
     bucket->count = bytes / width;
     bucket->tensors = n;
+    cut_bucket(set, bucket, tensor->buckets);
     return n;
 }
 
-/* Order buckets for qsort_r() as the backward pass completes them, by their earliest tensor. */
+/* Order buckets for qsort_r() as the backward pass completes them, by their earliest tensor, and
+ * those of one tensor from its begin to its end. */
 static int compare_buckets(const void *left, const void *right, void *user)
 {
     const struct twill_gradients *set = user;
     const struct twill_bucket *a = left, *b = right;
     uint32_t end_a = set->backward[a->first + a->tensors - 1],
              end_b = set->backward[b->first + b->tensors - 1];
-    return end_a > end_b ? -1 : end_a < end_b;
+    if (end_a != end_b)
+        return end_a > end_b ? -1 : 1;
+    return a->from < b->from ? -1 : a->from > b->from;
 }
 
 /* Add the buckets of the second generation, copies of the first ones with memory of their own. */
@@ -145,11 +177,14 @@ static void add_generation(struct twill_gradients *set)
 
 twill_status twill_set_divide(struct twill_gradients *set)
 {
-    TWILL_NEW(&set->error, set->bucket, (size_t)set->tensors * set->generations, "buckets");
+    size_t most = 0;
+    for (uint32_t t = 0; t < set->tensors; t++)
+        most += set->tensor[t].buckets = buckets_of(set, &set->tensor[t]);
+    TWILL_NEW(&set->error, set->bucket, most * set->generations, "buckets");
     for (uint32_t first = 0; first < set->tensors;)
-        first += fill_bucket(set, &set->bucket[set->buckets++], first);
+        first += fill_bucket(set, &set->bucket[set->buckets], first);
     qsort_r(set->bucket, set->buckets, sizeof(*set->bucket), compare_buckets, set);
-    for (uint32_t b = 0; b < set->buckets; b++)
+    for (uint32_t b = set->buckets; b-- > 0;)
         for (uint32_t i = 0; i < set->bucket[b].tensors; i++) {
             struct twill_train_tensor *tensor = twill_bucket_tensor(set, &set->bucket[b], i);
             tensor->bucket = b;
@@ -192,21 +227,25 @@ void twill_set_copy(const struct twill_gradients *set, void *to, const void *fro
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor)
 {
-    twill_set_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
-                     tensor->bytes);
+    size_t bytes = twill_bucket_part(bucket, tensor),
+           from = bucket->from * twill_type_size(bucket->type);
+    uint32_t index = (uint32_t)(bucket - set->bucket) % twill_buckets_of_step(set);
+    if (from == 0)
+        twill_set_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
+                         tensor->bytes);
     if (tensor->own == NULL || !bucket->copies)
         return;
-    twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, tensor->bucket, tensor->bytes);
-    twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation), tensor->own,
-                   tensor->bytes);
-    twill_set_record(set, TWILL_TRACE_FUSE_IN_END, tensor->bucket, tensor->bytes);
-    count_copy(set, tensor->bytes);
+    twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, index, bytes);
+    twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation) + from,
+                   tensor->own + from, bytes);
+    twill_set_record(set, TWILL_TRACE_FUSE_IN_END, index, bytes);
+    count_copy(set, bytes);
 }
 
 void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     uint32_t index = (uint32_t)(bucket - set->bucket);
-    size_t bytes = twill_bucket_bytes(bucket);
+    size_t bytes = twill_bucket_bytes(bucket), from = bucket->from * twill_type_size(bucket->type);
     if (!bucket->copies)
         return;
     twill_set_record(set, TWILL_TRACE_FUSE_OUT_BEGIN, index, bytes);
@@ -214,9 +253,10 @@ void twill_bucket_empty(struct twill_gradients *set, const struct twill_bucket *
         const struct twill_train_tensor *tensor = twill_bucket_tensor(set, bucket, i);
         if (tensor->own == NULL)
             continue;
-        twill_set_copy(set, tensor->own, twill_tensor_place(set, tensor, bucket->generation),
-                       tensor->bytes);
-        count_copy(set, tensor->bytes);
+        twill_set_copy(set, tensor->own + from,
+                       twill_tensor_place(set, tensor, bucket->generation) + from,
+                       twill_bucket_part(bucket, tensor));
+        count_copy(set, twill_bucket_part(bucket, tensor));
     }
     twill_set_record(set, TWILL_TRACE_FUSE_OUT_END, index, bytes);
 }

@@ -25,6 +25,7 @@
 #define TWILL_BUCKET_ALIGN  64u                /* bytes: alignment of tensors in an arena */
 #define TWILL_TENSORS_MOST  (1u << 20)         /* most tensors of a set */
 #define TWILL_FUSED_TO_MOST ((size_t)64 << 20) /* bytes of the largest bucket of autotuning */
+#define TWILL_CUT_LEAST     ((size_t)16 << 20) /* bytes: no smaller tensor has several buckets */
 struct twill_reducer;
 struct twill_update;
 struct twill_searches;
@@ -44,6 +45,7 @@ struct twill_train_tensor {
     size_t residual;           /* index in the set's residuals, if it may be compressed */
     size_t place;              /* offset in the arena of its type, or SIZE_MAX if it has none */
     uint32_t bucket;           /* in generation 0, which changes between steps if bucket sizes do */
+    uint32_t buckets;          /* of a large tensor several, from `bucket` on, else 1 */
     _Atomic uint64_t marked;   /* number of times it was marked ready */
 };
 
@@ -59,11 +61,12 @@ struct twill_wire {
     size_t entries;        /* of the units, in each segment of a list but the last */
 };
 
-/* Tensors that are reduced together. They are `tensors` in number, of one type, from index `first`
- * on in set->backward. twill_set_divide() makes it, twill_set_free_buckets() frees it. The last
- * members count steps. */
+/* Tensors that are reduced together, or a part of a large one. They are `tensors` in number, of one
+ * type, from index `first` on in set->backward. twill_set_divide() makes it,
+ * twill_set_free_buckets() frees it. The last members count steps. */
 struct twill_bucket {
     uint32_t first, tensors;
+    size_t from; /* first element of its only tensor, of which other buckets have the rest, or 0 */
     twill_type type;
     twill_op op;
     unsigned char *memory; /* in an arena, or the memory of its only tensor */
@@ -131,6 +134,7 @@ struct twill_gradients {
     struct twill_bucket *bucket;
     uint32_t buckets;         /* of all generations, one after the other */
     uint32_t generations;     /* 2 in a set of options.late, else 1 */
+    bool whole;               /* no tensor is cut, as the update needs norms of whole tensors */
     _Atomic uint64_t step;    /* number of complete steps */
     _Atomic uint32_t markers; /* number of threads in twill_gradients_ready() */
     struct {
@@ -186,8 +190,8 @@ void twill_set_free_buckets(struct twill_gradients *set);
 /* Copy bytes between the caller's memory and the set's, which do not overlap. Threads of the rank
  * share the work. Any thread may call it. */
 void twill_set_copy(const struct twill_gradients *set, void *to, const void *from, size_t bytes);
-/* Record for a timeline that a tensor is ready. Copy it into its bucket, unless the bucket's memory
- * is that of the tensor. */
+/* Record for a timeline that a tensor is ready. Copy it, or the bucket's part of it, into the
+ * bucket, unless the bucket's memory is that of the tensor. */
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor);
 /* Copy the tensors of a bucket from the set's memory to the caller's, where these differ, and
@@ -220,6 +224,12 @@ static inline unsigned char *twill_tensor_place(const struct twill_gradients *se
 {
     const struct twill_arena_of_type *arena = &set->arena[tensor->type];
     return arena->memory + generation * arena->bytes + tensor->place;
+}
+/* Return how many of a tensor's bytes are in its bucket, or in one of its buckets. */
+static inline size_t twill_bucket_part(const struct twill_bucket *bucket,
+                                       const struct twill_train_tensor *tensor)
+{
+    return twill_min(tensor->bytes, twill_bucket_bytes(bucket));
 }
 /* Return the number of buckets of a generation. */
 static inline uint32_t twill_buckets_of_step(const struct twill_gradients *set)

@@ -212,3 +212,122 @@ TWILL_TEST(test_threads)
     run_all(false, true, true, priority + 1);
     run_all(true, true, true, reducers);
 }
+
+/* --- a tensor of several buckets ----------------------------------------------------------------
+ */
+
+enum { CUT_RANKS = 3, CUT_COUNT = (17 << 20) / 4 + 3, CUT_MOST = 16 << 20 };
+
+/* Two steps with one large tensor. */
+struct cut_case {
+    const char *settings; /* TWILL_GRADIENTS=... */
+    bool updates;         /* the second step is that of another set, which imports the state */
+    bool own;             /* gradients and parameters lie in the caller's memory */
+    size_t bucket[2];     /* bucket_bytes of the steps */
+    float *result;        /* [CUT_COUNT] of rank 0 */
+};
+
+/* Values whose sum depends on the order of the operands. */
+static float cut_value(int rank, size_t i, unsigned step)
+{
+    return (float)((i * 2654435761u >> 9) % 10007 + step) * (rank == 1 ? -3e3f : 1e-3f);
+}
+
+/* Create a set of `bucket` bytes. Its memory is own[2][CUT_COUNT], if the case has any. */
+static bool cut_open(struct twill_test_set *s, const struct cut_case *c, size_t bucket, float *own)
+{
+    twill_gradients_options options;
+    twill_optimizer adam;
+    twill_gradients_counters counters;
+    twill_gradients_defaults(&options);
+    options.bucket_bytes = bucket;
+    TWILL_REQUIRE(twill_gradients_create(&s->set, s->comm, &options) == TWILL_OK);
+    twill_optimizer_defaults(&adam, TWILL_OPTIMIZER_ADAM);
+    if (c->updates)
+        TWILL_REQUIRE(twill_gradients_set_optimizer(s->set, &adam) == TWILL_OK);
+    TWILL_REQUIRE(twill_test_set_add(s, 0, CUT_COUNT, TWILL_F32, c->own ? own : NULL,
+                                     c->own && c->updates ? own + CUT_COUNT : NULL));
+    TWILL_REQUIRE(twill_test_set_commit(s));
+    TWILL_REQUIRE(twill_gradients_count(s->set, &counters) == TWILL_OK);
+    return TWILL_NOTE(counters.buckets == (bucket > CUT_MOST ? 1 : 2), "%llu buckets",
+                      (unsigned long long)counters.buckets);
+}
+
+static bool cut_step(struct twill_test_set *s, int rank, unsigned step)
+{
+    int done = 0;
+    float *gradient = twill_gradients_memory(s->set, 0);
+    for (size_t i = 0; i < CUT_COUNT; i++)
+        gradient[i] = cut_value(rank, i, step);
+    TWILL_REQUIRE(twill_test_set_ok(s, twill_gradients_ready(s->set, 0)));
+    TWILL_REQUIRE(twill_test_set_ok(s, twill_gradients_test(s->set, 0, &done)));
+    return twill_test_set_ok(s, twill_gradients_wait(s->set, 0)) &&
+           twill_test_set_ok(s, twill_gradients_wait_all(s->set));
+}
+
+/* Replace the set by one with buckets of another size, which continues with its state. */
+static bool cut_anew(struct twill_test_set *s, const struct cut_case *c, float *own)
+{
+    struct twill_test_set before = *s;
+    size_t bytes = 0;
+    TWILL_REQUIRE(twill_gradients_state_bytes(before.set, &bytes) == TWILL_OK);
+    void *state = malloc(bytes);
+    TWILL_REQUIRE(twill_gradients_state_export(before.set, state, bytes) == TWILL_OK);
+    bool good = cut_open(s, c, c->bucket[1], own);
+    if (good && !c->own)
+        memcpy(twill_gradients_parameters(s->set, 0), twill_gradients_parameters(before.set, 0),
+               CUT_COUNT * sizeof(float));
+    good = good && twill_test_set_ok(s, twill_gradients_state_import(
+                                            s->set, (const void *const[]){state}, &bytes, 1));
+    twill_gradients_destroy(before.set);
+    free(state);
+    return good;
+}
+
+static void cut_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    const struct cut_case *c = user;
+    const char *const settings[] = {TWILL_TEST_PATIENT, c->settings, "TWILL_REPRODUCIBLE=1", NULL};
+    struct twill_test_set s = {NULL};
+    float *own = calloc(2 * (size_t)CUT_COUNT, sizeof(*own));
+    bool late = strstr(c->settings, "late") != NULL;
+    bool good = twill_test_begin(&s.comm, bootstrap, "", settings);
+    if (good)
+        s.context = twill_comm_context(s.comm);
+    good = good && cut_open(&s, c, c->bucket[0], own) && cut_step(&s, rank, 0) &&
+           (!c->updates || cut_anew(&s, c, own)) && cut_step(&s, rank, 1);
+    if (good && late)
+        good = twill_test_set_ok(&s, twill_gradients_drain(s.set));
+    if (good && rank == 0)
+        memcpy(c->result,
+               c->updates ? twill_gradients_parameters(s.set, 0) : twill_gradients_result(s.set, 0),
+               CUT_COUNT * sizeof(float));
+    (void)size;
+    twill_test_set_close(&s, bootstrap);
+    free(own);
+}
+
+/* A large tensor is reduced and updated in parts, with the same bits as in one. */
+TWILL_TEST(a_large_tensor_has_several_buckets)
+{
+    struct cut_case cases[] = {{"TWILL_GRADIENTS=", .own = true},
+                               {"TWILL_GRADIENTS=late=1", .own = true},
+                               {"TWILL_GRADIENTS=", .updates = true},
+                               {"TWILL_GRADIENTS=threads=2", .updates = true, .own = true},
+                               {"TWILL_GRADIENTS=order=priority", .updates = true}};
+    float *result[2];
+    for (unsigned r = 0; r < 2; r++)
+        assert_non_null(result[r] = malloc(CUT_COUNT * sizeof(float)));
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        for (unsigned r = 0; r < 2; r++) {
+            cases[i].bucket[r] = 2 * CUT_MOST;
+            cases[i].bucket[1 - r] = 1 << 20;
+            cases[i].result = result[r];
+            twill_test_run_ranks(CUT_RANKS, cut_rank, &cases[i]);
+        }
+        if (memcmp(result[0], result[1], CUT_COUNT * sizeof(float)) != 0)
+            fail_msg("%s: several buckets change the result", cases[i].settings);
+    }
+    for (unsigned r = 0; r < 2; r++)
+        free(result[r]);
+}
