@@ -308,6 +308,7 @@ void twill_machine_model_measure(struct twill_machine_model *model,
     unsigned step = 0;
     if (rates->steps < 2)
         return;
+    model->measured = *rates;
     memset(model->thread, 0, sizeof(model->thread));
     for (unsigned i = 0; i < TWILL_THREAD_COSTS; i++) {
         uint64_t low = i > 0 ? UINT64_C(1) << (i - 1) : 0;

@@ -83,8 +83,9 @@ struct twill_machine_model {
     uint64_t segment, segment_rank, segment_net, window;
     uint64_t crowd;   /* ranks that share each core of a node, 0 or 1 if every rank has its own */
     uint64_t threads; /* of each rank, 0 or 1 if it has no other than its own */
-    /* Element i is of 2^i threads. The price uses these rates in proportion to those of one. */
+    /* Element i is of 2^i threads. Only ratios to one thread count. */
     struct twill_thread_cost thread[TWILL_THREAD_COSTS];
+    struct twill_thread_rates measured; /* replaces them if it has more than one step */
 };
 
 /* Return the picoseconds that `bytes` take at `rate` picoseconds per KiB. */
@@ -100,8 +101,8 @@ const struct twill_machine_model *twill_machine_model_find(const char *name);
 /* Print the names of the built-in models to `text`, as in "auto, theta". Returns text. */
 const char *twill_machine_model_names(char *text, size_t bytes);
 
-/* Replace the costs of threads by measured ones, of data beyond the caches and threads that spin. A
- * table with fewer than two steps changes nothing. */
+/* Use the table by which the executor decides how many threads share a step, and set the costs of
+ * threads from it, those of data beyond the caches. With fewer than two steps nothing changes. */
 void twill_machine_model_measure(struct twill_machine_model *model,
                                  const struct twill_thread_rates *rates);
 

@@ -5,6 +5,9 @@
 
 #include <string.h>
 
+/* Most bytes of SHARED for segments that are longer with threads, as in lib/job/registration.c. */
+#define SHARED_MOST ((size_t)16 << 20)
+
 /* Return the class of the link from a rank to a peer of one of its steps. `link` is the class of
  * the links to all peers of the step. If that is TWILL_PRICE_MIXED, the class is looked up in the
  * world. */
@@ -13,12 +16,6 @@ static enum twill_link_class class_to(const struct twill_pricing *p, uint32_t ra
 {
     return link != TWILL_PRICE_MIXED ? (enum twill_link_class)link
                                      : twill_link_between(p->world, rank, peer);
-}
-
-/* Return whether the core itself moves the bytes of a message, as on a node and with TCP. */
-static bool core_moves(const struct twill_pricing *p, uint8_t link)
-{
-    return link < TWILL_LINK_NETWORK || p->call.model->moves != 0;
 }
 
 /* Return the picoseconds in which bytes pass between cores of a node at `rate`. */
@@ -42,31 +39,90 @@ static uint64_t memory_time(const struct twill_pricing *p, uint32_t rank, twill_
     const struct twill_link_cost *cost = &model->link[to];
     return space == TWILL_IMM ? twill_rate_time(cost->shared, bytes)
            : shared           ? passing_time(p, to, cost->shared, bytes)
-           : p->facts.fetches ? model->fetch + passing_time(p, to, cost->fetched, bytes)
+           : p->facts.fetches ? passing_time(p, to, cost->fetched, bytes)
                               : twill_rate_time(cost->mapped, bytes);
 }
 
-uint64_t twill_price_share(const struct twill_pricing *p, uint64_t work, bool reduces,
-                           unsigned *threads)
+/* Return the picoseconds of the system call that reads an operand, 0 if none does. */
+static uint64_t fetch_time(const struct twill_pricing *p, uint32_t rank, twill_operand operand,
+                           uint32_t peer)
 {
-    uint64_t least = work;
-    unsigned best = 1;
-    for (unsigned i = 0; i < p->call.shared_count; i++) {
-        const struct twill_price_threads *with = &p->call.shared[i];
-        uint64_t part = reduces ? with->reduce : with->copy;
-        uint64_t time = with->fork + (work >> 16) * part + ((work & 0xffff) * part >> 16);
-        if (time < least) {
-            least = time;
-            best = with->threads;
-        }
-    }
-    if (threads != NULL)
-        *threads = best;
-    return least;
+    unsigned space = twill_operand_space(operand);
+    return p->facts.fetches && twill_operand_is_peer(operand) && peer != rank &&
+                   space != TWILL_SHARED && space != TWILL_IMM
+               ? p->call.model->fetch
+               : 0;
 }
 
-uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
-                          const struct twill_step *step, uint8_t link)
+/* Return how threads of a rank share work that writes and reads so many bytes. The executor decides
+ * by the same table and function. */
+static const struct twill_price_shared *shared_work(struct twill_pricing *p, uint64_t written,
+                                                    uint64_t read)
+{
+    struct twill_price_call *call = &p->call;
+    struct twill_price_shared *s =
+        &call->shared[(written * 31 + read) * 0x9e3779b97f4a7c15u >> 32 & (TWILL_PRICE_SHARED - 1)];
+    if (s->threads > 0 && s->written == written && s->read == read)
+        return s;
+    const struct twill_thread_rates *rates = &call->rates;
+    *s = (struct twill_price_shared){written, read, 65536, 1};
+    uint32_t step = twill_thread_step(rates, (unsigned)call->model->threads, written, read, false);
+    if (step > 0) {
+        s->threads = rates->step[step].threads;
+        s->ratio = (uint64_t)(65536 * twill_thread_ns(rates, step, written, read, false) /
+                              twill_thread_ns(rates, 0, written, read, false));
+    }
+    return s;
+}
+
+/* Return the picoseconds of work that takes `work` by one thread, and writes and reads so many
+ * bytes, by as many threads as the executor uses. */
+static uint64_t share(struct twill_pricing *p, uint64_t work, uint64_t written, uint64_t read)
+{
+    if (p->call.rates.steps < 2 || p->call.alone || work == 0)
+        return work;
+    const struct twill_price_shared *s = shared_work(p, written, read);
+    p->call.helped |= s->threads > 1;
+    return (work >> 16) * s->ratio + ((work & 0xffff) * s->ratio >> 16);
+}
+
+unsigned twill_price_threads(struct twill_pricing *p, const struct twill_step *step)
+{
+    uint64_t bytes = twill_price_step_bytes(p, step);
+    bool copies = step->op == TWILL_STEP_COPY || p->facts.fetches;
+    unsigned sources = step->op == TWILL_STEP_RECV_REDUCE ? 2 : step->nsrc;
+    if (p->call.rates.steps < 2 || bytes == 0 ||
+        (step->op != TWILL_STEP_COPY && step->op != TWILL_STEP_REDUCE &&
+         step->op != TWILL_STEP_RECV_REDUCE))
+        return 1;
+    return shared_work(p, bytes, copies ? bytes : sources * bytes)->threads;
+}
+
+/* Return the picoseconds of a REDUCE. What a system call reads is shared, not the call. */
+static uint64_t reduce_time(struct twill_pricing *p, uint32_t rank, const struct twill_step *step,
+                            uint8_t link, uint64_t bytes)
+{
+    uint64_t work = 0, calls = 0;
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        work += memory_time(p, rank, step->src, step->peer[i], link, bytes);
+        calls += fetch_time(p, rank, step->src, step->peer[i]);
+    }
+    work += (step->nsrc - ((step->flags & TWILL_STEP_ACC) == 0)) *
+            twill_rate_time(p->call.reduce_cost, bytes);
+    return calls + share(p, work, bytes, p->facts.fetches ? bytes : step->nsrc * bytes);
+}
+
+/* Return the picoseconds in which cores move a message between nodes, as with TCP. Threads share it
+ * where they pay in copies of 1 MiB, as lib/comm/comm_transports.c decides. */
+static uint64_t sending_time(struct twill_pricing *p, uint8_t link, uint64_t bytes)
+{
+    const uint64_t work = twill_rate_time(p->call.model->link[link].gap, bytes);
+    bool shares = p->call.rates.steps > 1 && shared_work(p, 1 << 20, 1 << 20)->threads > 1;
+    return shares ? share(p, work, bytes, bytes) : work;
+}
+
+uint64_t twill_price_work(struct twill_pricing *p, uint32_t rank, const struct twill_step *step,
+                          uint8_t link)
 {
     const struct twill_machine_model *model = p->call.model;
     uint64_t bytes = twill_price_step_bytes(p, step), work = 0;
@@ -75,28 +131,26 @@ uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
         return model->link[link].overhead +
                (link < TWILL_LINK_NETWORK
                     ? passing_time(p, (enum twill_link_class)link, model->link[link].gap, bytes)
-                : model->moves != 0 ? twill_rate_time(model->link[link].gap, bytes)
+                : model->moves != 0 ? sending_time(p, link, bytes)
                                     : 0);
     case TWILL_STEP_RECV:
         return model->link[link].overhead;
     case TWILL_STEP_RECV_REDUCE:
         return model->link[link].overhead +
-               twill_price_share(p, twill_rate_time(p->call.reduce_cost, bytes), true, NULL);
+               share(p, twill_rate_time(p->call.reduce_cost, bytes), bytes, 2 * bytes);
     case TWILL_STEP_SIGNAL:
     case TWILL_STEP_PUT_IMM:
         return model->raise + twill_rate_time(model->bounce, bytes);
     case TWILL_STEP_AWAIT:
         return step->nsrc * model->poll;
     case TWILL_STEP_REDUCE:
-        for (unsigned i = 0; i < step->nsrc; i++)
-            work += memory_time(p, rank, step->src, step->peer[i], link, bytes);
-        work += (step->nsrc - ((step->flags & TWILL_STEP_ACC) == 0)) *
-                twill_rate_time(p->call.reduce_cost, bytes);
-        return p->facts.fetches ? work : twill_price_share(p, work, true, NULL);
+        return reduce_time(p, rank, step, link, bytes);
     case TWILL_STEP_COPY: /* costs its dearer end */
         work = twill_price_later(memory_time(p, rank, step->src, step->peer[0], link, bytes),
                                  memory_time(p, rank, step->dst, step->peer[0], link, bytes));
-        return p->facts.fetches ? work : twill_price_share(p, work, false, NULL);
+        return twill_price_later(fetch_time(p, rank, step->src, step->peer[0]),
+                                 fetch_time(p, rank, step->dst, step->peer[0])) +
+               share(p, work, bytes, bytes);
     default:
         return 0;
     }
@@ -343,7 +397,8 @@ static void run_send(struct twill_pricing *p, struct twill_price_lane *lane)
     struct twill_price_resource *out = &p->rank[lane->place].use.of[TWILL_PRICE_LINK];
     struct twill_price_resource *node =
         &interface_of(p, lane->place)->of[TWILL_PRICE_OUT + TWILL_LEVEL_NODE];
-    uint64_t start = lane->time - (core_moves(p, p->step[at].link) ? time : 0);
+    uint64_t start =
+        lane->time - (p->call.model->moves != 0 ? sending_time(p, p->step[at].link, bytes) : 0);
     start = twill_price_later(start, twill_price_later(out->free, node->free));
     take(node, start, interface_time(p, bytes));
     posted->sent = take(out, start, time);
@@ -550,15 +605,20 @@ static uint64_t entry_price(const struct twill_pricing *p)
     return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
 }
 
-size_t twill_price_segment(const struct twill_pricing *p)
+size_t twill_price_segment(const struct twill_pricing *p, size_t bytes)
 {
     const struct twill_machine_model *model = p->call.model;
-    uint64_t all = model->segment_rank * p->facts.ranks;
-    return (size_t)(p->facts.segments == TWILL_PRICE_SEGMENTS_NONE ? 0
-                    : p->facts.segments == TWILL_PRICE_SEGMENTS_NET
-                        ? model->segment_net / p->facts.copies
-                    : all > 0 && all < model->segment ? all
-                                                      : model->segment);
+    size_t piece = p->call.alone ? 0 : p->call.piece, all = model->segment_rank * p->facts.ranks;
+    size_t shared = all > 0 && all < model->segment ? all : model->segment;
+    if (p->facts.segments == TWILL_PRICE_SEGMENTS_NONE)
+        return 0;
+    if (p->facts.segments == TWILL_PRICE_SEGMENTS_SHARED)
+        return twill_piece_segment(shared, twill_min(piece, SHARED_MOST / p->facts.ranks),
+                                   p->facts.ranks);
+    size_t net = model->segment_net / p->facts.copies;
+    size_t most = p->facts.copies > 1 ? net : twill_piece_segment(net, piece, p->facts.ranks);
+    size_t each = bytes / (size_t)twill_max(model->window, 1);
+    return twill_max(net, twill_min(each, most));
 }
 
 /* Return the picoseconds for which the busiest resource was in use in the last simulation. */
@@ -574,23 +634,17 @@ static uint64_t busiest(const struct twill_pricing *p)
 uint64_t twill_pricing_at(struct twill_pricing *p, const struct twill_machine_model *model,
                           size_t bytes, struct twill_element_kind elements)
 {
-    if (p->unit == TWILL_PRICE_SCALED && model->threads > 1) {
-        /* Small samples with threads can grow at a higher rate than without, which is no truth. */
-        struct twill_machine_model alone = *model;
-        alone.threads = 1;
-        uint64_t one = twill_price_scaled_at(p, &alone, bytes, elements);
-        return twill_min(one, twill_price_scaled_at(p, model, bytes, elements));
-    }
     if (p->unit == TWILL_PRICE_SCALED)
         return twill_price_scaled_at(p, model, bytes, elements);
     twill_price_set_call(p, model, elements);
-    size_t segment = twill_price_segment(p);
+    size_t segment = twill_price_segment(p, bytes);
     bool whole = bytes < segment || segment == 0;
-    if (whole || p->one == 0) {
+    if (whole || p->one == 0 || p->segment != segment) {
         uint64_t one = twill_price_run(p, whole ? bytes : segment);
         if (whole || one == TWILL_PRICE_NEVER)
             return one == TWILL_PRICE_NEVER ? one : entry_price(p) + one;
         p->one = one;
+        p->segment = segment;
         p->more = twill_price_later(busiest(p), one / twill_price_later(model->window, 1));
     }
     return entry_price(p) + p->one + twill_rate_time(p->more * 1024 / segment, bytes - segment);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The price of a schedule is the picoseconds that it takes according to a machine model. It uses
- * integers only, so that all ranks compute the same price.
+ * integers only, so that all ranks compute the same price. Only the table of threads has doubles.
  *
  * The schedules of a unit are run against simulated clocks, after LogGP (Alexandrov, Ionescu,
  * Schauser and Scheiman 1995). A message costs the core of the sender the overhead. Between nodes
@@ -30,6 +30,9 @@
  * for each rank). The price is at least the time that the bytes leaving a node take on its
  * interface. tests/unit/algorithms/test_algorithms_price_large.c compares these with running all
  * ranks.
+ *
+ * Threads of a rank share steps as in the executor, which decides by the same table and function,
+ * lib/base/thread_rates.h. What they save is the ratio of the table's times.
  *
  * A message longer than a segment costs one segment from end to end. Each further one costs the
  * time of the busiest resource, or that of a segment divided by the window if it is longer. */

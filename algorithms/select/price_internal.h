@@ -14,6 +14,7 @@
 #define TWILL_PRICE_LATER   (-2)
 #define TWILL_PRICE_NOT_YET UINT64_MAX
 #define TWILL_PRICE_GAPS    16 /* idle times of an inlet that are remembered */
+#define TWILL_PRICE_SHARED  16 /* choices of a number of threads that are remembered */
 
 /* The ranks that are run. Each is numbered by its place in the world, on its node, or from 0. */
 enum twill_price_unit {
@@ -121,13 +122,17 @@ struct twill_price_call {
     uint64_t each, rest;  /* bytes of every block, and the number of blocks that have one more */
     unsigned widen;       /* size of a partial, as a multiple of the size of an element */
     uint64_t reduce_cost; /* picoseconds per KiB */
-    /* Numbers of threads that may share a step, and how long they take: picoseconds for fork and
-     * join, and the time of work relative to one thread, in 65536ths. */
-    struct twill_price_threads {
+    /* The table by which the executor chooses how many threads share a step. It has one step or
+     * none if ranks have one thread. The last choices, by bytes written and read, are remembered.
+     */
+    struct twill_thread_rates rates;
+    struct twill_price_shared {
+        uint64_t written, read, ratio; /* time relative to one thread, in 65536ths */
         unsigned threads;
-        uint64_t fork, copy, reduce;
-    } shared[TWILL_THREAD_COSTS];
-    unsigned shared_count; /* 0 if ranks have one thread */
+    } shared[TWILL_PRICE_SHARED];
+    size_t piece; /* bytes that a step must write so that all threads help, or 0 */
+    bool alone;   /* price as if ranks had one thread */
+    bool helped;  /* since it was set to false, threads have shared a step */
     /* Time of what passes between cores of a node, by the class of the link, in 256ths. */
     uint64_t contended[TWILL_LINK_NETWORK];
     enum twill_link_class own; /* by which this rank's own SHARED is priced */
@@ -171,8 +176,10 @@ struct twill_pricing {
     } * heap; /* [queued] lanes that use what others use as well, the earliest first */
     uint32_t queued, ready_count;
     uint32_t *ready; /* [ready_count] lanes that have waited for a step that is done, or begin */
-    /* picoseconds of one segment from end to end (0 if unknown), and of each further one */
+    /* picoseconds of one segment from end to end (0 if unknown), and of each further one, and the
+     * bytes of these segments */
     uint64_t one, more;
+    size_t segment;
 };
 
 /* The algorithm and shape to be priced, for functions that emit schedules during one call. */
@@ -210,17 +217,16 @@ static inline uint64_t twill_price_step_bytes(const struct twill_pricing *p,
 }
 
 /* --- price.c ---------------------------------------------------------------------------------- */
-/* Return the picoseconds of work of a core that copies or reduces for `work` picoseconds, if the
- * threads of the rank share it. That is the time of the number of threads that takes least, as the
- * executor decides by the same kind of figures. Sets *threads to that number unless it is NULL. */
-uint64_t twill_price_share(const struct twill_pricing *p, uint64_t work, bool reduces,
-                           unsigned *threads);
-/* Return the bytes of a segment of the call that is priced, or 0 if it has no segments. */
-size_t twill_price_segment(const struct twill_pricing *p);
+/* Return how many threads of a rank share a step, as the executor decides with threads that spin.
+ */
+unsigned twill_price_threads(struct twill_pricing *p, const struct twill_step *step);
+/* Return the bytes of a segment of a message of `bytes` bytes, or 0 if it has no segments. Segments
+ * are longer with threads, as those of the engine (lib/engine/layout.c). */
+size_t twill_price_segment(const struct twill_pricing *p, size_t bytes);
 /* Return the picoseconds for which the core of a rank is busy with a step, for a RECV after its
  * message has arrived. `link` is the class of link to its peers, or TWILL_PRICE_MIXED. */
-uint64_t twill_price_work(const struct twill_pricing *p, uint32_t rank,
-                          const struct twill_step *step, uint8_t link);
+uint64_t twill_price_work(struct twill_pricing *p, uint32_t rank, const struct twill_step *step,
+                          uint8_t link);
 /* Simulate the schedules for a message of this size. Returns the picoseconds until the last lane
  * ends, or TWILL_PRICE_NEVER if a lane never ends or the limit of the call is exceeded. */
 uint64_t twill_price_run(struct twill_pricing *p, size_t bytes);

@@ -682,7 +682,7 @@ twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorit
     twill_price_set_facts(&p, &query, rank, &s);
     twill_price_count_sharers(&p.facts, world);
     twill_price_set_call(&p, model, elements);
-    size_t segment = twill_price_segment(&p);
+    size_t segment = twill_price_segment(&p, bytes);
     size_t one = segment > 0 && segment < bytes ? segment : bytes;
     uint64_t work = s.lanes == 1 ? s.count * model->step : 0;
     twill_price_set_bytes(&p, one);

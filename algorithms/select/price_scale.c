@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MB_S UINT64_C(1024000000) /* MB_S / x is MB/s at x picoseconds per KiB */
+/* Bytes for each thread of the longest step that is cut for them, as in kernels/thread_pool.h. */
+#define THREAD_BYTES ((size_t)256 << 10)
 /* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
 #define SAMPLE_LEAST 8u
 #define SAMPLE_RANKS 128u
@@ -36,24 +39,37 @@ static uint64_t between(uint64_t a, uint64_t b, uint64_t n, uint64_t low)
     return (a * (2 * low - n) + b * (n - low)) / low;
 }
 
-/* Set call->shared from the model, for each number of threads up to that of a rank. Of a number
- * that is no power of two the costs are mixed from those of the two next to it. */
+/* Set the table of threads of the call, that of the job or one made of the model's costs. Of a
+ * number of threads that is no power of two the costs are mixed from those of the two next to it.
+ */
 static void set_threads(struct twill_price_call *call)
 {
     const struct twill_machine_model *model = call->model;
-    const struct twill_thread_cost *one = &model->thread[0];
-    call->shared_count = 0;
-    for (unsigned i = 1; i < TWILL_THREAD_COSTS && UINT64_C(1) << (i - 1) < model->threads; i++) {
-        const struct twill_thread_cost *to = &model->thread[i], *from = to - 1;
-        uint64_t low = UINT64_C(1) << (i - 1), n = twill_min(2 * low, model->threads);
-        if (one->copy == 0 || one->reduce == 0 || to->copy == 0 || to->reduce == 0)
+    const struct twill_thread_cost *to = model->thread;
+    struct twill_thread_rates *rates = &call->rates;
+    memset(call->shared, 0, sizeof(call->shared));
+    call->alone = false;
+    call->piece = 0;
+    *rates = model->measured;
+    if (rates->steps < 2 || model->threads < 2)
+        rates->steps = 0;
+    for (uint64_t low = 0, n = 1; model->threads > 1 && model->measured.steps < 2 &&
+                                  low < model->threads && to < model->thread + TWILL_THREAD_COSTS;
+         low = n, n = twill_min(2 * low, model->threads), to++) {
+        const struct twill_thread_cost *from = low > 0 ? to - 1 : to;
+        if (to->copy == 0 || to->reduce == 0)
             break;
-        call->shared[call->shared_count++] = (struct twill_price_threads){
-            .threads = (unsigned)n,
-            .fork = between(from->fork, to->fork, n, low),
-            .copy = between(from->copy, to->copy, n, low) * 65536 / one->copy,
-            .reduce = between(from->reduce, to->reduce, n, low) * 65536 / one->reduce};
+        uint32_t copy = MB_S / between(from->copy, to->copy, n, twill_max(low, 1)),
+                 reduce = MB_S / between(from->reduce, to->reduce, n, twill_max(low, 1));
+        rates->step[rates->steps++] = (struct twill_thread_rate){
+            .threads = (uint32_t)n,
+            .fork_join_ns = (uint32_t)(between(from->fork, to->fork, n, twill_max(low, 1)) / 1000),
+            .copy_mbs = {copy, copy},
+            .reduce_mbs = {reduce, reduce}};
     }
+    if (rates->steps > 1)
+        call->piece =
+            twill_thread_piece(rates, (unsigned)model->threads, model->threads * THREAD_BYTES);
 }
 
 /* Return the time of what passes between cores of a unit with `ranks` ranks, in 256ths of that with
@@ -336,21 +352,39 @@ static uint64_t growth(const struct twill_price_scale *scale, const uint64_t at[
     return sum;
 }
 
-uint64_t twill_price_scaled_at(struct twill_pricing *p, const struct twill_machine_model *model,
-                               size_t bytes, struct twill_element_kind elements)
+/* Return the extrapolated price. If `alone`, it is that of ranks with one thread. Sets *helped to
+ * whether threads have shared a step. */
+static uint64_t extrapolate(struct twill_pricing *p, size_t bytes, bool alone, bool *helped)
 {
     struct twill_price_scale *scale = &p->scale;
     uint64_t at[3], *empty = scale->empty;
-    bool known = !twill_price_set_call(p, model, elements);
+    *helped = false;
     for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(at); i++) {
-        if (!known)
-            empty[i] = twill_pricing_at(scale->sample[i], model, 0, elements);
+        struct twill_pricing *s = scale->sample[i];
+        s->one = s->call.alone == alone ? s->one : 0;
+        s->call.alone = alone;
+        s->call.helped = false;
         at[i] = bytes > 0
-                    ? more(twill_pricing_at(scale->sample[i], model, bytes, elements), empty[i])
+                    ? more(twill_pricing_at(s, p->call.model, bytes, p->call.elements), empty[i])
                     : 0;
+        *helped |= s->call.helped;
     }
     uint64_t rounds = rate_of_rounds(empty[0], empty[1]);
     uint64_t rate = rate_of_bytes(more(at[0], at[1]), more(at[1], at[2]), rounds);
     uint64_t price = empty[0] + growth(scale, empty, rounds) + at[0] + growth(scale, at, rate);
-    return twill_price_later(price, model->interface * (bytes / 1024) / 1024 * scale->leaving);
+    return twill_price_later(price,
+                             p->call.model->interface * (bytes / 1024) / 1024 * scale->leaving);
+}
+
+/* Where threads help, small samples can grow at a higher rate than without them, which is no truth.
+ * So the price is at most that of one thread. */
+uint64_t twill_price_scaled_at(struct twill_pricing *p, const struct twill_machine_model *model,
+                               size_t bytes, struct twill_element_kind elements)
+{
+    bool helped, unused;
+    bool known = !twill_price_set_call(p, model, elements);
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(p->scale.sample) && !known; i++)
+        p->scale.empty[i] = twill_pricing_at(p->scale.sample[i], model, 0, elements);
+    uint64_t price = extrapolate(p, bytes, false, &helped);
+    return helped ? twill_min(price, extrapolate(p, bytes, true, &unused)) : price;
 }

@@ -42,7 +42,7 @@ static twill_status emit_rank(struct term_counting *c, struct twill_schedule *s,
     if (!c->begun)
         twill_price_set_facts(&c->p, &c->query, rank, s);
     c->begun = true;
-    size_t segment = twill_price_segment(&c->p);
+    size_t segment = twill_price_segment(&c->p, bytes);
     twill_price_set_bytes(&c->p, segment > 0 && segment < bytes ? segment : bytes);
     return TWILL_OK;
 }
@@ -65,33 +65,16 @@ static uint64_t bytes_touched(const struct term_counting *c, const struct twill_
     }
 }
 
-/* Return how many threads of a rank share the copy or reduction of a step, 1 for none. */
-static unsigned sharers(const struct term_counting *c, uint32_t rank, const struct twill_step *step,
-                        uint8_t link)
-{
-    unsigned threads = 1;
-    struct twill_pricing alone = c->p;
-    bool copies = step->op == TWILL_STEP_COPY, receives = step->op == TWILL_STEP_RECV_REDUCE;
-    if (alone.call.shared_count == 0 || alone.facts.fetches ||
-        (!copies && !receives && step->op != TWILL_STEP_REDUCE))
-        return 1;
-    alone.call.shared_count = 0;
-    uint64_t work = twill_price_work(&alone, rank, step, link);
-    work -= receives ? c->p.call.model->link[link].overhead : 0;
-    twill_price_share(&c->p, work, !copies, &threads);
-    return threads;
-}
-
 /* Add a step of a rank to the terms of that rank. `waits` becomes true after a receive that is
  * posted, and false after the WAIT that ends the round. */
-static void count_step(const struct term_counting *c, struct twill_price_terms *own, uint32_t rank,
+static void count_step(struct term_counting *c, struct twill_price_terms *own, uint32_t rank,
                        const struct twill_step *step, bool *waits)
 {
     uint8_t link = twill_price_step_class(&c->p, rank, step);
     const struct twill_machine_model *model = c->p.call.model;
     uint64_t work = twill_price_work(&c->p, rank, step, link);
     struct twill_price_term *of = own->of;
-    c->terms->threads = (unsigned)twill_max(c->terms->threads, sharers(c, rank, step, link));
+    c->terms->threads = (unsigned)twill_max(c->terms->threads, twill_price_threads(&c->p, step));
     if (twill_step_shape(step->op)->posts) {
         const struct twill_link_cost *cost = &model->link[link];
         of[TWILL_TERM_MESSAGES].amount++;
@@ -207,7 +190,7 @@ static twill_status count_node(struct term_counting *c, uint32_t rank, size_t by
 /* Scale the terms of one segment to the whole message. */
 static void scale_terms(struct term_counting *c, size_t bytes)
 {
-    size_t segment = twill_price_segment(&c->p);
+    size_t segment = twill_price_segment(&c->p, bytes);
     if (segment == 0 || segment >= bytes)
         return;
     for (unsigned t = 0; t < TWILL_TERM_COUNT; t++) {

@@ -45,6 +45,15 @@ size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned m
     return SIZE_MAX;
 }
 
+size_t twill_thread_piece(const struct twill_thread_rates *rates, unsigned threads, size_t most)
+{
+    uint32_t step = twill_thread_step(rates, threads, most, 2 * most, false);
+    size_t bytes = 1024;
+    while (bytes < most && twill_thread_step(rates, threads, bytes, 2 * bytes, false) < step)
+        bytes += bytes / 8;
+    return step > 0 ? twill_min(twill_round_up(bytes, TWILL_CACHE_LINE), most) : 0;
+}
+
 bool twill_thread_rates_valid(const struct twill_thread_rates *rates)
 {
     if (rates->steps > TWILL_THREAD_STEPS || (rates->steps > 0 && rates->step[0].threads != 1))

@@ -43,7 +43,20 @@ uint32_t twill_thread_step(const struct twill_thread_rates *rates, unsigned most
 /* Return the least number of bytes of a copy from which more than one of at most `most` threads
  * that spin pay, or SIZE_MAX if they never do. */
 size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned most);
+/* Return the bytes that a kernel call must write so that all of `threads` threads help, which are
+ * enough for `most` bytes to be written soonest. At most `most`, or 0 if one thread is faster. */
+size_t twill_thread_piece(const struct twill_thread_rates *rates, unsigned threads, size_t most);
 /* Return whether a table, as read from a file or received, has sane figures in ascending order. */
 bool twill_thread_rates_valid(const struct twill_thread_rates *rates);
+
+/* The most bytes of a segment that is longer so that all threads of a rank help. */
+#define TWILL_PIECE_SEGMENT_MOST ((size_t)64 << 20)
+/* Return the bytes of a segment of which each of `parts` ranks or nodes reduces its part. They are
+ * `segment` or, if more, `piece` (twill_thread_piece()) for each part, within the limit. */
+static inline size_t twill_piece_segment(size_t segment, size_t piece, uint32_t parts)
+{
+    size_t most = TWILL_PIECE_SEGMENT_MOST, all = piece < most / parts ? piece * parts : most;
+    return segment > all ? segment : all;
+}
 
 #endif

@@ -4,6 +4,7 @@
 #define TWILL_PLAN_H
 
 #include "algorithms/algorithms.h"
+#include "lib/base/thread_rates.h"
 
 /* Most bytes that rounding up both halves of a copy may add. */
 #define TWILL_COPY_SLACK ((size_t)2 * TWILL_CACHE_LINE)
@@ -20,16 +21,6 @@
 static inline size_t twill_exchange_segment(size_t segment_net, uint32_t size)
 {
     return twill_max(segment_net, twill_min(TWILL_EXCHANGE_MOST, TWILL_EXCHANGE_MESSAGE * size));
-}
-
-/* The most bytes of a segment that is longer so that all threads of a rank help. */
-#define TWILL_PIECE_SEGMENT_MOST ((size_t)64 << 20)
-/* Return the bytes of a segment of which each of `parts` ranks or nodes reduces its part. They are
- * `segment` or, if more, `piece` for each part (struct twill_engine_tuning), within the limit. */
-static inline size_t twill_piece_segment(size_t segment, size_t piece, uint32_t parts)
-{
-    size_t most = TWILL_PIECE_SEGMENT_MOST;
-    return twill_max(segment, piece < most / parts ? piece * parts : most);
 }
 
 /* A plan of one rank, in the cache of its engine. Made by twill_plan_get() and freed by

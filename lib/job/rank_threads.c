@@ -175,17 +175,6 @@ static bool spins_in_openmp(void)
            (blocktime != NULL && strcmp(blocktime, "infinite") == 0);
 }
 
-/* Return the bytes that a kernel call must write so that all of `threads` threads help, which are
- * enough for `most` bytes to be written soonest. At most `most`, or 0 if one thread is faster. */
-static size_t piece_for(const struct twill_thread_rates *rates, unsigned threads, size_t most)
-{
-    uint32_t step = twill_thread_step(rates, threads, most, 2 * most, false);
-    size_t bytes = 1024;
-    while (bytes < most && twill_thread_step(rates, threads, bytes, 2 * bytes, false) < step)
-        bytes += bytes / 8;
-    return step > 0 ? twill_min(twill_round_up(bytes, TWILL_CACHE_LINE), most) : 0;
-}
-
 /* Set the figures of this rank's threads, from the cache or by a measurement, which is cached
  * unless it was disturbed. */
 static void find_figures(struct twill_context *context, struct twill_thread_figures *figures)
@@ -201,7 +190,7 @@ static void find_figures(struct twill_context *context, struct twill_thread_figu
         twill_thread_cache_write(context, &figures->rates, figures->team);
     for (uint32_t s = 0; s < figures->rates.steps; s++)
         figures->piece[s] =
-            piece_for(&figures->rates, figures->rates.step[s].threads, context->job.piece);
+            twill_thread_piece(&figures->rates, figures->rates.step[s].threads, context->job.piece);
     context->machine.threads->source = kept          ? "kept from an earlier job"
                                        : undisturbed ? "measured"
                                                      : "measured while cores were shared";

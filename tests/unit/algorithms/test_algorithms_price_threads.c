@@ -19,7 +19,7 @@ static struct twill_machine_model reducing(uint64_t threads)
         .segment_net = 1 << 22,
         .window = 4,
         .threads = threads,
-        .thread = {{0, 1000, 1000}, {3 * US, 500, 500}, {5 * US, 250, 250}}};
+        .thread = {{0, US, US}, {3 * US, US / 2, US / 2}, {5 * US, US / 4, US / 4}}};
     model.reduce[TWILL_F32] = US;
     return model;
 }
@@ -48,13 +48,14 @@ TWILL_TEST(a_shared_reduction_is_exact)
     test_grid(&world, 2, 1);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++) {
         struct twill_machine_model model = reducing(rows[i].threads);
-        assert_int_equal(price_of("recursive_doubling", &world, &model, rows[i].kib * KIB),
-                         rows[i].us * US);
+        assert_in_range(price_of("recursive_doubling", &world, &model, rows[i].kib * KIB),
+                        rows[i].us * US - US / 100, rows[i].us * US + US / 100);
     }
     twill_world_destroy(&world);
 }
 
-/* A table of 1, 2, 4 and 6 threads gives 6 threads the costs that were measured. */
+/* With a table of 1, 2, 4 and 6 threads, 3 threads cost what 2 do, as the executor uses no other
+ * number. */
 TWILL_TEST(measured_rates_replace_those_of_the_model)
 {
     const struct twill_thread_rates rates = {.steps = 4,
@@ -65,19 +66,53 @@ TWILL_TEST(measured_rates_replace_those_of_the_model)
     struct twill_world world;
     test_grid(&world, 2, 1);
     for (uint64_t threads = 1; threads <= 8; threads++) {
-        static const uint64_t us[] = {0, 1024, 513, 386, 258, 232, 207, 207, 207};
+        static const uint64_t us[] = {0, 1024, 513, 513, 258, 258, 207, 207, 207};
         struct twill_machine_model model = reducing(threads);
         twill_machine_model_measure(&model, &rates);
         uint64_t price = price_of("recursive_doubling", &world, &model, MIB);
-        if (threads <= 6) /* beyond the measured ones, their trend continues */
-            assert_in_range(price, (us[threads] - 14) * US, (us[threads] + 14) * US);
-        assert_true(price >= 150 * US);
+        assert_in_range(price, (us[threads] - 1) * US, (us[threads] + 1) * US);
     }
     const struct twill_thread_rates none = {.steps = 1, .step = {{.threads = 1}}};
     struct twill_machine_model model = reducing(2), same = model;
     twill_machine_model_measure(&same, &none);
     assert_memory_equal(&same, &model, sizeof(model));
     twill_world_destroy(&world);
+}
+
+/* Threads share what a system call reads, but not the call, and the bytes that cores move between
+ * nodes where they pay in copies of 1 MiB. Segments grow, so that all of them help. */
+TWILL_TEST(reads_messages_and_segments_are_shared)
+{
+    const struct twill_shape fetched = {.collective = TWILL_BROADCAST,
+                                        .protocol = TWILL_PROTOCOL_FETCHED};
+    struct twill_machine_model model = {.threads = 1,
+                                        .fetch = US,
+                                        .segment_net = 1 << 20,
+                                        .window = 2,
+                                        .thread = {{0, US, US}, {3 * US, US / 2, US / 2}}};
+    struct twill_world node, nodes;
+    uint64_t price[2];
+    test_grid(&node, 1, 2);
+    test_grid(&nodes, 2, 1);
+    model.link[TWILL_LINK_NODE].fetched = US;
+    for (; model.threads <= 2; model.threads++)
+        assert_int_equal(twill_price(&price[model.threads - 1], test_algorithm_find("direct"),
+                                     &node, &fetched, &model, MIB, twill_wide_elements(TWILL_F32),
+                                     NULL),
+                         TWILL_OK);
+    assert_int_equal(price[0], 1025 * US);
+    assert_in_range(price[1], 515 * US, 517 * US);
+    model.link[TWILL_LINK_NETWORK].gap = US;
+    model.moves = 1;
+    model.reduce[TWILL_F32] = US;
+    for (size_t bytes = MIB; bytes <= 64 * MIB; bytes *= 4) {
+        model.threads = 1;
+        uint64_t one = price_of("ring", &nodes, &model, bytes);
+        model.threads = 2;
+        assert_true(price_of("ring", &nodes, &model, bytes) < one);
+    }
+    twill_world_destroy(&node);
+    twill_world_destroy(&nodes);
 }
 
 /* --- all algorithms --------------------------------------------------------------------------- */
@@ -105,7 +140,8 @@ static uint64_t least_cost(const struct twill_candidates *all, size_t bytes)
     return twill_candidate_cost(test_cheapest(all, bytes, 0), bytes);
 }
 
-/* Check that no power of four of threads costs more than the one before. */
+/* Check that no power of four of threads costs more than the one before, where their segments are
+ * equal, as longer ones end later, nor 1.6 % more where prices are extrapolated. */
 static void check_monotone(const struct twill_world *world, enum twill_collective collective,
                            const struct twill_machine_model *machine)
 {
@@ -115,10 +151,12 @@ static void check_monotone(const struct twill_world *world, enum twill_collectiv
     for (uint64_t threads = 1; threads <= 256; threads *= 4) {
         struct twill_machine_model model = *machine;
         model.threads = threads;
+        model.segment = model.segment_rank = 16 * MIB;
+        model.segment_net = 64 * MIB;
         struct twill_candidates *all = candidates_of(world, collective, &model);
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
             uint64_t cost = least_cost(all, sizes[i]);
-            if (cost > before[i])
+            if (cost / 64 * 63 > before[i])
                 fail_msg("%s of %zu bytes on %ux%u, %s: %llu threads cost %.2f us, fewer %.2f",
                          twill_collective_name(collective), sizes[i], world->nodes,
                          world->node_size[0], model.name, (unsigned long long)threads,
@@ -199,7 +237,7 @@ TWILL_TEST(choosers_count_threads)
         twill_chooser_destroy(chooser);
     }
     assert_true(cost[1] < cost[0]);
-    assert_true(cost[2] <= cost[1]);
+    assert_true(cost[2] / 8 * 7 <= cost[1]);
     assert_int_equal(tuning.model.threads, 0);
     twill_world_destroy(&world);
 }
