@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An alltoall in which each node sends few messages to every other. See hierarchical_pairwise.c. */
+/* Alltoall, gather and scatter in which a node sends few messages to another, and its ranks share
+ * them. See hierarchical_pairwise.c. */
 #include "algorithms/patterns/node_messages.h"
 #include "algorithms/patterns/intra_node.h"
 
+/* Most SIGNALs of a root that stores shards, so that messages begin while it still stores. */
+#define SCATTER_SIGNALS 8u
 /* Most copies of a segment in SHARED, as segments become shorter with their number. */
 #define SHARED_MOST 7u
 
@@ -211,4 +214,181 @@ void twill_emit_node_messages(struct twill_emitter *e, uint32_t parts)
     copy_shards(e, node, me + 1, w->node_size[node] - me - 1,
                 data_at(TWILL_SHARED, local_block(w, &v) + me + 1), 0, false);
     fetch_shards(e, &v);
+}
+
+/* In a gather or scatter the root's node exchanges one message with each other node. Blocks of
+ * SHARED and TMP are in the order of world->member, so the shards of a node follow each other. */
+
+/* Return the rank of the root's node that exchanges the message with another node. The root, which
+ * copies meanwhile, comes last. */
+static uint32_t relay_of(const struct twill_world *w, uint32_t root, uint32_t node)
+{
+    uint32_t own = w->node[root], hops = node_after(w, node, w->nodes - own);
+    return twill_world_member(w, own, (w->local[root] + hops) % w->node_size[own]);
+}
+
+/* Return the operand of the shards of a node in a space of a rank of this node. */
+static twill_operand shards_in(const struct twill_emitter *e, unsigned space, uint32_t rank,
+                               uint32_t node)
+{
+    return data_at(space | (rank != e->rank ? (unsigned)TWILL_PEER : 0),
+                   e->world->node_first[node]);
+}
+
+/* Return the number of the SIGNAL with which the root of a scatter says that the shards of the node
+ * that is `hops` after its own are in its SHARED. Its own node is the last. */
+static uint32_t stored_signal(const struct twill_world *w, uint32_t hops)
+{
+    uint32_t signals = (uint32_t)twill_min(w->nodes, SCATTER_SIGNALS);
+    return (uint32_t)((uint64_t)(hops - 1) * signals / w->nodes) + 1;
+}
+
+/* Send, or else receive, the message of each node for which this rank is the relay. It is in TMP,
+ * where it is first copied from SHARED of the root, or in SHARED of this rank. Ends with nothing
+ * posted. */
+static void relay_messages(struct twill_emitter *e, uint32_t root, bool sends)
+{
+    const struct twill_world *w = e->world;
+    uint32_t posted = 0, awaited = 0;
+    for (uint32_t hops = 1; hops < w->nodes; hops++) {
+        uint32_t node = node_after(w, w->node[root], hops), size = w->node_size[node];
+        if (relay_of(w, root, node) != e->rank)
+            continue;
+        twill_operand at = shards_in(e, TWILL_SHARED, e->rank, node);
+        if (sends && e->rank != root) {
+            if (stored_signal(w, hops) > awaited)
+                twill_emit_await_one(e, root, awaited = stored_signal(w, hops), 0);
+            at = shards_in(e, TWILL_TMP, e->rank, node);
+            twill_emit_copy(e, at, shards_in(e, TWILL_SHARED, root, node), root, size, 0);
+        }
+        if (sends)
+            twill_emit_send(e, twill_world_member(w, node, 0), at, size, 0);
+        else
+            twill_emit_recv(e, twill_world_member(w, node, 0), at, size, 0);
+        if (++posted % TWILL_EMIT_POSTED == 0)
+            twill_emit_wait(e);
+    }
+    if (posted % TWILL_EMIT_POSTED != 0)
+        twill_emit_wait(e);
+}
+
+/* Copy all shards but the root's own from its SRC to its SHARED, with SIGNALs in between. */
+static void store_to_scatter(struct twill_emitter *e, uint32_t root)
+{
+    const struct twill_world *w = e->world;
+    uint32_t own = w->node[root], local = w->local[root], size = w->node_size[own];
+    for (uint32_t hops = 1; hops < w->nodes; hops++) {
+        uint32_t node = node_after(w, own, hops);
+        copy_shards(e, node, 0, w->node_size[node], shards_in(e, TWILL_SHARED, root, node), 0,
+                    true);
+        if (size > 1 && stored_signal(w, hops) != stored_signal(w, hops + 1))
+            twill_emit_signal(e);
+    }
+    twill_operand at = shards_in(e, TWILL_SHARED, root, own);
+    copy_shards(e, own, 0, local, at, 0, true);
+    copy_shards(e, own, local + 1, size - local - 1, at + local + 1, 0, true);
+    if (size > 1)
+        twill_emit_signal(e);
+}
+
+/* Emit the part of the root's node in a scatter. */
+static void scatter_at_root(struct twill_emitter *e, uint32_t root)
+{
+    const struct twill_world *w = e->world;
+    if (e->rank == root)
+        store_to_scatter(e, root);
+    relay_messages(e, root, true);
+    if (e->rank == root) {
+        twill_emit_copy(e, data_at(TWILL_DST, root), data_at(TWILL_SRC, root), 0, 1, 0);
+        return;
+    }
+    twill_emit_await_one(e, root, stored_signal(w, w->nodes), 0);
+    twill_emit_copy(e, data_at(TWILL_DST, e->rank),
+                    shards_in(e, TWILL_SHARED, root, w->node[root]) + w->local[e->rank], root, 1,
+                    0);
+}
+
+/* Emit the part of another node in a scatter, whose first rank receives the message. */
+static void scatter_elsewhere(struct twill_emitter *e, uint32_t root)
+{
+    const struct twill_world *w = e->world;
+    uint32_t node = w->node[e->rank], size = w->node_size[node];
+    uint32_t head = twill_world_member(w, node, 0);
+    twill_operand own = data_at(TWILL_DST, e->rank), at = shards_in(e, TWILL_SHARED, head, node);
+    if (e->rank == head) {
+        twill_emit_recv(e, relay_of(w, root, node), size > 1 ? at : own, size, 0);
+        twill_emit_wait(e);
+    }
+    if (size == 1)
+        return;
+    if (e->rank == head)
+        twill_emit_signal(e);
+    else
+        twill_emit_await_one(e, head, 1, 0);
+    twill_emit_copy(e, own, at + w->local[e->rank], head, 1, 0);
+}
+
+/* Emit the part of the root's node in a gather. All ranks store their shard in SHARED of the root,
+ * which copies it and what the others have received to its DST. */
+static void gather_at_root(struct twill_emitter *e, uint32_t root)
+{
+    const struct twill_world *w = e->world;
+    uint32_t own = w->node[root], size = w->node_size[own];
+    twill_operand to = e->rank == root ? data_at(TWILL_DST, root)
+                                       : shards_in(e, TWILL_SHARED, root, own) + w->local[e->rank];
+    twill_emit_copy(e, to, data_at(TWILL_SRC, e->rank), root, 1, 0);
+    relay_messages(e, root, false);
+    if (e->rank != root) {
+        twill_emit_signal(e);
+        return;
+    }
+    for (uint32_t i = 1; i <= size; i++) {
+        uint32_t local = (w->local[root] + i) % size, relay = twill_world_member(w, own, local);
+        if (relay != root) {
+            twill_emit_await_one(e, relay, 1, 0);
+            twill_emit_copy(e, data_at(TWILL_DST, relay),
+                            shards_in(e, TWILL_SHARED, root, own) + local, 0, 1, 0);
+        }
+        for (uint32_t hops = 1; hops < w->nodes; hops++) {
+            uint32_t node = node_after(w, own, hops);
+            if (relay_of(w, root, node) == relay)
+                copy_shards(e, node, 0, w->node_size[node], shards_in(e, TWILL_SHARED, relay, node),
+                            relay, false);
+        }
+    }
+}
+
+/* Emit the part of another node in a gather, whose first rank sends the message. */
+static void gather_elsewhere(struct twill_emitter *e, uint32_t root)
+{
+    const struct twill_world *w = e->world;
+    uint32_t node = w->node[e->rank], size = w->node_size[node];
+    uint32_t head = twill_world_member(w, node, 0);
+    struct twill_group g = twill_group_node(e);
+    twill_operand own = data_at(TWILL_SRC, e->rank), at = shards_in(e, TWILL_SHARED, head, node);
+    if (size > 1)
+        twill_emit_copy(e, at + w->local[e->rank], own, head, 1, 0);
+    if (e->rank != head) {
+        twill_emit_signal(e);
+        return;
+    }
+    twill_emit_await(e, &g, 1, 0);
+    twill_emit_send(e, relay_of(w, root, node), size > 1 ? at : own, size, 0);
+    twill_emit_wait(e);
+}
+
+void twill_emit_node_relays(struct twill_emitter *e, uint32_t root, bool gathers)
+{
+    bool at_root = e->world->node[e->rank] == e->world->node[root];
+    e->blocks = e->shards = e->shared_blocks = e->world->size;
+    e->tmp_blocks = gathers ? 0 : e->blocks;
+    e->eager = true;
+    if (gathers && at_root)
+        gather_at_root(e, root);
+    else if (gathers)
+        gather_elsewhere(e, root);
+    else if (at_root)
+        scatter_at_root(e, root);
+    else
+        scatter_elsewhere(e, root);
 }

@@ -12,5 +12,9 @@ bool twill_node_messages_fit(const struct twill_world *world, uint32_t parts);
  * or if it is 0, the least number with which every rank has one. All shards of a message are packed
  * together. Sets blocks, shards and scratch of the emitter. */
 void twill_emit_node_messages(struct twill_emitter *e, uint32_t parts);
+/* Emit a scatter, or a gather, of shards of one size in a world of several nodes. The node of the
+ * root exchanges one message with each other node, and its ranks share these. Sets blocks, shards
+ * and scratch of the emitter, and makes the schedule eager. */
+void twill_emit_node_relays(struct twill_emitter *e, uint32_t root, bool gathers);
 
 #endif

@@ -149,8 +149,8 @@ static void blend(struct twill_candidate *c, const uint64_t price[CURVE_STEPS], 
 }
 
 /* Return the most bytes of a call for which an algorithm that packs is chosen. All ranks of a node
- * copy at once then, and prices do not know that they share its memory. With shards above
- * AGGREGATED_SHARD that takes longer than the messages between all ranks, whose number it saves. */
+ * copy at once then, and prices do not know that they share its memory. With longer shards than
+ * AGGREGATED_SHARD these copies are estimated to cost more than the messages that they save. */
 static size_t aggregated_most(const struct twill_world *world)
 {
     return twill_max(AGGREGATED_LEAST, twill_min(AGGREGATED_MOST, AGGREGATED_SHARD * world->size));
@@ -161,7 +161,8 @@ static size_t aggregated_most(const struct twill_world *world)
 static void set_limits(struct twill_candidate *c, const struct twill_world *world,
                        const struct twill_select_request *like)
 {
-    c->most = c->algorithm->packs ? aggregated_most(world) : SIZE_MAX;
+    bool limited = c->algorithm->packs && like->collective == TWILL_ALLTOALL;
+    c->most = limited ? aggregated_most(world) : SIZE_MAX;
     if (c->algorithm->protocols == 0 || like->collective == TWILL_BARRIER)
         return;
     if (c->shape.protocol == TWILL_PROTOCOL_IMM)

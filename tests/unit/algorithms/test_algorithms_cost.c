@@ -422,6 +422,14 @@ static void check_hierarchical(struct twill_world *world, uint32_t g, uint32_t l
            SHAPE(.collective = TWILL_ALLTOALL, .protocol = TWILL_PROTOCOL_STAGED), n,
            COSTS(.most = {.signals = 2}, .sum = {.messages = (uint64_t)g * (g - 1) * parts,
                                                  .bytes_remote = n * l * (g - 1)}));
+    expect(world, "hierarchical:pairwise",
+           SHAPE(.collective = TWILL_SCATTER, .protocol = TWILL_PROTOCOL_STAGED), n,
+           COSTS(.most = {.messages = (g + l - 2) / l, .signals = g < 8 ? g : 8},
+                 .sum = {.messages = g - 1, .bytes_remote = n * (g - 1) / g}));
+    expect(world, "hierarchical:pairwise",
+           SHAPE(.collective = TWILL_GATHER, .protocol = TWILL_PROTOCOL_STAGED), n,
+           COSTS(.most = {.messages = 1, .signals = 1},
+                 .sum = {.messages = g - 1, .bytes_remote = n * (g - 1) / g}));
 }
 
 TWILL_TEST(test_hierarchical)
