@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes and caches plans, with all that a run needs, so that later calls allocate nothing. */
 #include "fabric/shm/node_memory.h"
+#include "lib/base/thread_rates.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"

@@ -4,7 +4,6 @@
 #define TWILL_PLAN_H
 
 #include "algorithms/algorithms.h"
-#include "lib/base/thread_rates.h"
 
 /* Most bytes that rounding up both halves of a copy may add. */
 #define TWILL_COPY_SLACK ((size_t)2 * TWILL_CACHE_LINE)
