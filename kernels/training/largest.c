@@ -224,18 +224,25 @@ size_t twill_select_above(const struct twill_kernels *kernels, float *values, si
     return collect(&pass, pool);
 }
 
+void twill_scatter_add_part(void *dst, size_t first, size_t count, const uint32_t *index,
+                            const float *value, size_t n, float scale)
+{
+    element_f32 *sum = dst;
+    unsigned modes = twill_environment_enter(true);
+    for (size_t i = 0; i < n; i++)
+        if (index[i] - first < count) /* also not below `first`, as the difference wraps */
+            sum[index[i]] += scale * value[i];
+    twill_environment_leave(modes);
+}
+
 bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,
                        float scale)
 {
-    element_f32 *sum = dst;
     uint32_t largest = 0;
     for (size_t i = 0; i < n; i++)
         largest = index[i] > largest ? index[i] : largest;
     if (n > 0 && largest >= count)
         return false;
-    unsigned modes = twill_environment_enter(true);
-    for (size_t i = 0; i < n; i++)
-        sum[index[i]] += scale * value[i];
-    twill_environment_leave(modes);
+    twill_scatter_add_part(dst, 0, count, index, value, n, scale);
     return true;
 }

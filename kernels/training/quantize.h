@@ -89,6 +89,10 @@ size_t twill_select_largest(const struct twill_kernels *kernels, float *values, 
 size_t twill_select_above(const struct twill_kernels *kernels, float *values, size_t count,
                           float threshold, size_t most, struct twill_sparse chosen,
                           struct twill_thread_pool *pool);
+/* Compute dst[index[i]] += scale * value[i] for n elements of f32, in their order, but only those
+ * whose index is one of `count` from `first` on. So each thread can add those of its part. */
+void twill_scatter_add_part(void *dst, size_t first, size_t count, const uint32_t *index,
+                            const float *value, size_t n, float scale);
 /* Compute dst[index[i]] += scale * value[i] for n elements of f32, in their order. Returns false,
  * and changes nothing, if an index is not below `count`. */
 bool twill_scatter_add(void *dst, size_t count, const uint32_t *index, const float *value, size_t n,

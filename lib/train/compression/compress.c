@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The compression of a set, with operation on codes, residuals, wire buffers, prices and coding. */
 #include "algorithms/select/ways.h"
+#include "kernels/thread_pool.h"
 #include "lib/train/compression/compression.h"
 
 #include <stdlib.h>
@@ -340,12 +341,24 @@ static void encode_list(struct twill_gradients *set, struct twill_bucket *bucket
     }
 }
 
-/* Set a bucket's memory to the sum of all ranks' lists, times the factor after decoding. */
-static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
+/* A bucket whose lists threads decode, on the stack of decode_lists(). */
+struct list_decoding {
+    const struct twill_gradients *set;
+    const struct twill_bucket *bucket;
+};
+
+/* Set a part of a bucket's memory to the sum of all ranks' lists, in the order of the ranks, times
+ * the factor after decoding. `job` is a struct list_decoding. */
+static void decode_part(void *job, unsigned part, unsigned parts)
 {
+    const struct twill_gradients *set = ((const struct list_decoding *)job)->set;
+    const struct twill_bucket *bucket = ((const struct list_decoding *)job)->bucket;
     const struct twill_wire *wire = &bucket->wire;
-    size_t ranks = (size_t)twill_comm_size(set->parent), head = list_head(set);
-    memset(bucket->memory, 0, bucket->count * sizeof(float));
+    size_t ranks = (size_t)twill_comm_size(set->parent), head = list_head(set),
+           each = twill_round_up((bucket->count + parts - 1) / parts, TWILL_BUCKET_ALIGN),
+           first = twill_min(part * each, bucket->count),
+           count = twill_min(each, bucket->count - first);
+    memset(bucket->memory + first * sizeof(float), 0, count * sizeof(float));
     for (size_t from = 0; from < wire->units; from += wire->entries) {
         size_t entries = twill_min(wire->entries, wire->units - from);
         const unsigned char *lists = lists_of(set, bucket, from);
@@ -353,10 +366,23 @@ static void decode_lists(const struct twill_gradients *set, const struct twill_b
             uint32_t n = (uint32_t)entries;
             if (head > 0)
                 memcpy(&n, lists, sizeof(n));
-            twill_add_list(bucket->memory, bucket->count, lists + head, entries, n,
-                           set->compressor->after);
+            const uint32_t *index = (const void *)(lists + head);
+            const float *value = (const void *)(index + entries);
+            twill_scatter_add_part(bucket->memory, first, count, index, value,
+                                   twill_min(n, entries), set->compressor->after);
         }
     }
+}
+
+/* Decode a bucket's lists. Threads share the bucket, not the lists, so the bits do not depend on
+ * their number. */
+static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
+{
+    struct list_decoding all = {set, bucket};
+    struct twill_thread_pool *pool = set->process.pool;
+    size_t bytes = bucket->count * sizeof(float);
+    if (!twill_pool_run(pool, twill_pool_threads(pool, bytes, bytes), decode_part, &all))
+        decode_part(&all, 0, 1);
 }
 
 /* Clear the gaps between tensors. A block of NaN would leave NaN there for all later steps. */

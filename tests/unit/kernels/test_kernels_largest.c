@@ -184,6 +184,9 @@ TWILL_TEST(lists_are_added_in_their_order)
     assert_false(twill_scatter_add(sum, 6, beyond, value, 2, 1));
     assert_memory_equal(sum, want, sizeof(sum));
     assert_true(twill_scatter_add(sum, 0, index, value, 0, 1));
+    const float part[] = {3, 1, 1, 1, 1, 11};
+    twill_scatter_add_part(sum, 1, 5, index, value, 3, 0.5f);
+    assert_memory_equal(sum, part, sizeof(sum));
 }
 
 /* Accumulated, selected and scattered: what is sent and the residual are the sum of the gradients.

@@ -39,7 +39,7 @@ struct compression_case {
     const char *tuning; /* TWILL_TUNING=..., or NULL */
     unsigned steps;
     bool own;     /* every second tensor has memory of its own */
-    bool threads; /* two threads mark tensors */
+    bool threads; /* two threads mark tensors, and three of the rank's encode and decode */
     bool broken;  /* step 0 has some values that are not finite, */
     bool flooded; /* or more than a list holds */
 };
@@ -94,7 +94,8 @@ static bool start_set(struct rank_means *m)
     const struct compression_case *c = m->c;
     const char *const settings[] = {
         TWILL_TEST_PATIENT, twill_test_text("TWILL_GRADIENTS=%s%s", c->coding->settings, c->more),
-        c->tuning, NULL};
+        c->threads ? "TWILL_THREADS=3" : c->tuning,
+        c->threads ? "TWILL_TUNE=thread_bytes=16K" : NULL, NULL};
     TWILL_REQUIRE(twill_test_begin(&m->s.comm, m->bootstrap, c->world, settings));
     m->s.context = twill_comm_context(m->s.comm);
     TWILL_REQUIRE(twill_gradients_create(&m->s.set, m->s.comm, NULL) == TWILL_OK);
