@@ -41,7 +41,7 @@
 #define TWILL_TCP_TURNS    8            /* most reads of one channel before the next channel */
 #define TWILL_TCP_ALIGNED  16u          /* bytes: alignment of operands in the receive buffer */
 #define TWILL_TCP_GRAIN    64u          /* bytes: offsets at which a reduction may be split */
-#define TWILL_TCP_WIRE     0x77740107u  /* version of the wire format */
+#define TWILL_TCP_WIRE     0x77740108u  /* version of the wire format */
 
 enum twill_tcp_kind { TWILL_TCP_MESSAGE = 1, TWILL_TCP_REFUSED };
 /* The head of every message, in host byte order, which is the same on all ranks. A REFUSED has no
@@ -54,8 +54,11 @@ struct twill_tcp_header {
     uint64_t kind : 8;
     struct twill_message_call call;
     struct twill_entry_message entry; /* the last entry into the call that the sender knows of */
+    uint64_t unused[2];               /* 0 */
 };
-_Static_assert(sizeof(struct twill_tcp_header) == 48, "a multiple of TWILL_TCP_ALIGNED");
+/* The kernel copies payload from and to its buffers behind the header. That takes up to a third
+ * longer where the two do not lie alike in their cache lines. */
+_Static_assert(sizeof(struct twill_tcp_header) == TWILL_CACHE_LINE, "payload begins a cache line");
 
 /* State of a channel's connection. */
 enum twill_tcp_state {

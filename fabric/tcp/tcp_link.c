@@ -31,7 +31,8 @@ static struct twill_tcp_peer *make_peer(struct twill_tcp *t, uint32_t rank)
         return NULL;
     t->busy = busy;
     struct twill_tcp_peer *peer = calloc(1, sizeof(*peer));
-    unsigned char *rx_buffers = malloc(TWILL_LANES * RX_BYTES); /* pages are touched when used */
+    unsigned char *rx_buffers = /* pages are touched when used */
+        aligned_alloc(TWILL_CACHE_LINE, TWILL_LANES * RX_BYTES);
     if (peer == NULL || rx_buffers == NULL) {
         free(peer);
         free(rx_buffers);

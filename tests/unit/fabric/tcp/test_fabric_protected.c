@@ -48,7 +48,7 @@ static void run_protected(enum mode mode, int ranks,
 
 /* --- nothing happens on the way --------------------------------------------------------------- */
 
-enum { RECORDED = TWILL_TCP_RECORD - 48, LONGER = TWILL_TCP_SCRATCH + 61 };
+enum { RECORDED = TWILL_TCP_RECORD - 64, LONGER = TWILL_TCP_SCRATCH + 61 };
 static const size_t sizes[] = {
     0, 1, 65, TWILL_TCP_RX_BYTES + 1, RECORDED, RECORDED + 1, LONGER, (3u << 20) + 5};
 

@@ -52,7 +52,7 @@ static void flood(struct twill_test_end *end, void *user)
     uint64_t messages = (uint64_t)(end->size - 1) * TWILL_LANES * 60;
     TWILL_CHECK(twill_test_flood(end, 60, 40000));
     TWILL_CHECK(c->messages == messages && c->bytes > messages &&
-                    c->header_bytes >= 16 * messages && c->header_bytes < 64 * messages,
+                    c->header_bytes >= 16 * messages && c->header_bytes < 96 * messages,
                 "counters: %llu messages, %llu bytes, %llu of headers",
                 (unsigned long long)c->messages, (unsigned long long)c->bytes,
                 (unsigned long long)c->header_bytes);
