@@ -382,6 +382,12 @@ static twill_status put_threads(struct explanation *e, const struct twill_choice
     print_why(&e->text, "threads\t%llu\t%u\t%llu\t%llu\n",
               (unsigned long long)e->tuning->model.threads, terms.threads,
               (unsigned long long)price, (unsigned long long)alone);
+    for (unsigned i = 0; i < TWILL_THREAD_COSTS && one.measured.steps > 1; i++)
+        if (one.thread[i].copy > 0)
+            print_why(&e->text, "curve\t%u\t%llu\t%llu\t%llu\n", 1u << i,
+                      (unsigned long long)one.thread[i].fork,
+                      (unsigned long long)one.thread[i].copy,
+                      (unsigned long long)one.thread[i].reduce);
     return TWILL_OK;
 }
 

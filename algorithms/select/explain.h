@@ -25,6 +25,8 @@
  * TWILL_ALGORITHM decided    what its cost comes from: the model, or the source of the measurements
  *     threads    threads of a rank, most that share a copy or a reduction (1 if none is large
  *                enough), price of the choice, its price with one thread: if ranks have several
+ *     curve      threads, picoseconds of fork and join, per KiB copied and per KiB reduced, as
+ *                measured in this job: if ranks have several
  *     narrow     f16, cost in f16, of converting, in f32, whether f16 pays: of allreduces of f32
  *     moves      class of link, bytes that all ranks together move over it, if any; with at most
  *                TWILL_WHY_MOVES ranks */

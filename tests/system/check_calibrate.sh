@@ -26,6 +26,14 @@ TWILL_LAYOUT=nodes=2x1 ranks 2 "$bench" -e 64 --calibrate="$scratch/two" || fail
 grep -q '^model link.network.gap [1-9]' "$scratch/two" || fail "no messages between nodes"
 check_file "$scratch/two" 2x1
 
+# With several threads a rank, the file has their curve, from one thread on.
+TWILL_THREADS=2 ranks 1 "$bench" --calibrate "$scratch/threads" -e 8 || fail "two threads"
+for field in threads.1.copy threads.2.fork threads.2.copy threads.2.reduce; do
+    grep -q "^model $field [1-9]" "$scratch/threads" || fail "no $field"
+done
+check_file "$scratch/threads" 1x1
+! grep -q '^model threads' "$scratch/one" || fail "a curve of one thread"
+
 # One rank has no peers whose memory could be mapped; a file is there as a whole or not at all.
 ranks 1 "$bench" --calibrate "$scratch/alone" -e 2K || fail "one rank"
 check_file "$scratch/alone" 1x1

@@ -51,6 +51,14 @@ static void print_choice(const struct twill_info_line *l)
            l->field[3]);
 }
 
+/* Print a line of the kind "curve", what was measured of a number of threads. */
+static void print_curve(const struct twill_info_line *l)
+{
+    printf("  %s thread%s: %.2f us to begin and end, copy %.4g GB/s, reduce %.4g GB/s\n",
+           l->field[1], TWILL_PLURAL(atoi(l->field[1])), atof(l->field[2]) * 1e-6,
+           1024e3 / atof(l->field[3]), 1024e3 / atof(l->field[4]));
+}
+
 /* Print a line of the kind "threads", with what the threads of a rank save. */
 static void print_threads(const struct twill_info_line *l)
 {
@@ -135,6 +143,8 @@ int twill_bench_print_why(twill_context *context, const char *question)
             printf("%s\n", line.field[1]);
         else if (twill_info_is(&line, "threads"))
             print_threads(&line);
+        else if (twill_info_is(&line, "curve"))
+            print_curve(&line);
         else if (twill_info_is(&line, "narrow"))
             print_narrow(&line);
         else if (twill_info_is(&line, "factors"))

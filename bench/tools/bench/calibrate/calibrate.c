@@ -421,6 +421,23 @@ static twill_status measure_candidate(struct twill_bench_calibration *c,
     return status;
 }
 
+/* Write what the threads of a rank cost to the file, on rank 0, if ranks have several. They were
+ * measured when the context was created. */
+static void print_threads(const struct twill_bench_calibration *c)
+{
+    const char *line;
+    for (size_t i = 0; (line = twill_context_why(c->context, "allreduce 8 f32", i)) != NULL; i++) {
+        unsigned long long cost[3];
+        unsigned threads;
+        if (c->rank == 0 && sscanf(line, "curve\t%u\t%llu\t%llu\t%llu", &threads, &cost[0],
+                                   &cost[1], &cost[2]) == 4)
+            fprintf(c->file,
+                    "model threads.%u.fork %llu\nmodel threads.%u.copy %llu\n"
+                    "model threads.%u.reduce %llu\n",
+                    threads, cost[0], threads, cost[1], threads, cost[2]);
+    }
+}
+
 /* Measure candidate number `index` of each collective that has so many, in one context that chooses
  * these. Prints a failure. Collective. */
 static twill_status measure_together(struct twill_bench_calibration *c, const struct plan *plans,
@@ -549,6 +566,8 @@ int twill_bench_calibrate(const char *path, size_t max_bytes)
         status = begin_text(&c, path, &good);
     if (status == TWILL_OK && good)
         status = calibrate_links(&c);
+    if (status == TWILL_OK && good)
+        print_threads(&c);
     if (status == TWILL_OK && good)
         status = measure_tables(&c);
     if (!end_text(&c, path, status == TWILL_OK && good))
