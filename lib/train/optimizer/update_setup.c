@@ -146,6 +146,7 @@ static twill_status place_parameters(struct twill_gradients *set)
     struct twill_update *update = set->update;
     for (uint32_t i = 0; i < set->tensors; i++) {
         struct twill_train_tensor *tensor = &set->tensor[set->backward[i]];
+        tensor->whole = twill_optimizer_takes_norms(update->optimizer.rule);
         tensor->parameter_place = SIZE_MAX;
         if (tensor->place == SIZE_MAX && tensor->parameters != NULL)
             continue;
@@ -209,7 +210,6 @@ twill_status twill_update_open(struct twill_gradients *set)
     TWILL_TRY(&set->error, place_parameters(set));
     update->scale = set->options.op == TWILL_AVG ? (float)(1.0 / size) : 1;
     update->loads = 1;
-    set->whole = twill_optimizer_takes_norms(update->optimizer.rule);
     update->used[0] = update->used[1] = update->optimizer;
     TWILL_NEW(&set->error, update->counts, (size_t)size, "shards");
     for (int i = 0; i < 2; i++)

@@ -82,7 +82,7 @@ static uint32_t buckets_of(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
 {
     size_t most = twill_max(set->options.bucket_bytes, TWILL_CUT_LEAST);
-    return set->whole || tensor->dense != NULL || !tensor->raw
+    return tensor->whole || tensor->dense != NULL || !tensor->raw
                ? 1
                : (uint32_t)((tensor->bytes + most - 1) / most);
 }

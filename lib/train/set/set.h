@@ -42,6 +42,7 @@ struct twill_train_tensor {
     size_t parameter_place;    /* like `place`, in the arena of parameters */
     struct twill_dense *dense; /* NULL if it has no factors */
     bool raw;                  /* never compressed */
+    bool whole;                /* never cut, as its update needs norms of the whole */
     size_t residual;           /* index in the set's residuals, if it may be compressed */
     size_t place;              /* offset in the arena of its type, or SIZE_MAX if it has none */
     uint32_t bucket;           /* in generation 0, which changes between steps if bucket sizes do */
@@ -134,7 +135,6 @@ struct twill_gradients {
     struct twill_bucket *bucket;
     uint32_t buckets;         /* of all generations, one after the other */
     uint32_t generations;     /* 2 in a set of options.late, else 1 */
-    bool whole;               /* no tensor is cut, as the update needs norms of whole tensors */
     _Atomic uint64_t step;    /* number of complete steps */
     _Atomic uint32_t markers; /* number of threads in twill_gradients_ready() */
     struct {
