@@ -654,14 +654,14 @@ def server_ablation(*studies):
                    f"the rate are left, the least by \"{most}\". What the default has not leaves {span(list(more.values()), two)}.")  # fmt: skip
     if shared:
         off, more, others = without(shared, "rates", "resnet50")
-        blocks += ["Two cores, which other programs used as well, beside other libraries:", switched(shared, "rates")]
+        blocks += ["Two cores, which other programs used as well, beside other libraries. The spreads show how much that disturbs:", switched(shared, "rates")]
         best = max(others, key=others.get) if others else None
         end.append(f"On the shared cores {not_slower(off)}" + (f", and the best other program, {best}, has {others[best]:.2f} of its rate." if best else "."))
     if nodes:
         off, more, _ = without(nodes, "rates", "orlob")
         blocks += ["The same two cores, shared as well, as two nodes that exchange messages over loopback:", switched(nodes, "rates")]
-        end.append(f"Between nodes {not_slower(off)}; with many small tensors one key for all leaves {two(more['+ one key for all tensors'])} of the rate, "
-                   "so fuse small tensors there.")  # fmt: skip
+        end.append(f"Between nodes {not_slower(off)}; one key for the ten small tensors of orlob has {two(more['+ one key for all tensors'])} times the rate, "
+                   "so put small tensors into one there.")  # fmt: skip
     return blocks + [" ".join(end)]
 
 

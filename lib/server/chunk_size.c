@@ -10,9 +10,11 @@
 static const size_t chunk_sizes[] = {(size_t)32 << 10, (size_t)64 << 10, (size_t)128 << 10,
                                      (size_t)256 << 10};
 
-#define RULE_ONE_NODE      ((size_t)128 << 10)
-#define RULE_SEVERAL_NODES ((size_t)64 << 10)
-#define CHUNKS_OF_SHARD    4u /* at least, so that the shards' loads are similar */
+#define RULE ((size_t)128 << 10)
+/* Chunks of a shard at least, so that the shards' loads are similar. Between nodes a chunk more
+ * costs more than that gains. */
+#define CHUNKS_OF_SHARD         4u
+#define CHUNKS_OF_SHARD_BETWEEN 2u
 
 /* A trial exchanges a sample of the tensors in synchronous mode. */
 #define TRIAL_BYTES_MOST  ((size_t)16 << 20) /* bytes */
@@ -30,19 +32,19 @@ static uint64_t total_bytes(const struct twill_server *server)
     return bytes;
 }
 
-/* Return whether the tensors have bytes for CHUNKS_OF_SHARD chunks of this size on each shard. */
+/* Return whether the tensors have bytes for enough chunks of this size on each shard. */
 static bool divides(const struct twill_server *server, size_t size)
 {
-    return size * CHUNKS_OF_SHARD * server->roles.shards <= total_bytes(server);
+    size_t chunks = twill_extend_comm(server->parent).world->nodes > 1 ? CHUNKS_OF_SHARD_BETWEEN
+                                                                       : CHUNKS_OF_SHARD;
+    return size * chunks * server->roles.shards <= total_bytes(server);
 }
 
-/* Return the chunk size without a trial. It is RULE_ONE_NODE or, if the ranks of server->parent are
- * on several nodes, RULE_SEVERAL_NODES. It is halved, down to the least of chunk_sizes, until each
- * shard has CHUNKS_OF_SHARD chunks. */
+/* Return the chunk size without a trial. It is RULE, halved, down to the least of chunk_sizes,
+ * until each shard has enough chunks. */
 static size_t size_by_rule(const struct twill_server *server)
 {
-    size_t size =
-        twill_extend_comm(server->parent).world->nodes > 1 ? RULE_SEVERAL_NODES : RULE_ONE_NODE;
+    size_t size = RULE;
     while (size > chunk_sizes[0] && !divides(server, size))
         size /= 2;
     return size;

@@ -69,8 +69,8 @@ void *calloc(size_t count, size_t bytes)
 }
 #endif
 
-/* Four chunks at least for each shard, of 64 or 128 KiB at most and 32 KiB at least. Small tensors
- * and compressed ones are not tried. */
+/* Four chunks at least for each shard, two between nodes, of 128 KiB at most and 32 KiB at least.
+ * Small tensors and compressed ones are not tried. */
 static const struct rule_case {
     const char *layout_of_ranks;
     size_t kib; /* of the tensor */
@@ -83,7 +83,9 @@ static const struct rule_case {
     {"2", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
     {"2", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
     {"2", 600, TWILL_SERVER_CC, TWILL_COMPRESS_NONE, 128, 0},
-    {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
+    {"2x1", 2048, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
+    {"2x1", 600, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 0},
+    {"2x1", 300, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 64, 0},
     {"2", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_BF16, 128, 0},
     /* where one rank has no memory for the probe, or for the trial, all do without */
     {"2", TRIAL_KIB, TWILL_SERVER_CS, TWILL_COMPRESS_NONE, 128, 1},
