@@ -21,6 +21,9 @@
 #define SPINS        2000u
 #define SPINS_SHARED 20u
 
+/* Classes of sizes of jobs, 2^i bytes and more. */
+#define TRIALS 48u
+
 /* A fork as one word: a number of 34 bits and three fields. It has `parts` parts, for the threads
  * at positions `first` to `first` + `parts` - 1, one of which is the caller's. */
 #define FIELD_BITS  10
@@ -56,6 +59,10 @@ struct twill_thread_pool {
     pid_t process; /* the one that has the threads */
     size_t thread_bytes, pays_from;
     struct twill_thread_rates rates;
+    /* Of the caller that has the pool: the time by which jobs took longer as threads slept, and
+     * trials of jobs of 2^i bytes and more. */
+    double missed_ns;
+    struct twill_thread_trial trial[TRIALS];
     struct worker worker[]; /* [size] by position */
 };
 
@@ -238,14 +245,48 @@ bool twill_has_openmp(unsigned threads)
 #endif
 }
 
-bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
+bool twill_openmp_cpus(uint64_t *cpus, unsigned cpu_count)
 {
-    int cancel; /* state of the caller, on whose stack the threads work */
-    if (pool == NULL || parts < 2 ||
-        atomic_exchange_explicit(&pool->busy, true, memory_order_acquire))
+    bool bound = false;
+#if defined(_OPENMP)
+    for (int p = omp_get_proc_bind() != omp_proc_bind_false ? omp_get_num_places() : 0; p-- > 0;) {
+        int count = omp_get_place_num_procs(p);
+        int *cpu = count > 0 ? malloc(sizeof(*cpu) * (size_t)count) : NULL;
+        if (cpu == NULL)
+            continue;
+        omp_get_place_proc_ids(p, cpu);
+        for (int i = 0; i < count; i++)
+            if (cpu[i] >= 0 && (unsigned)cpu[i] < cpu_count) {
+                cpus[cpu[i] / 64] |= UINT64_C(1) << cpu[i] % 64;
+                bound = true;
+            }
+        free(cpu);
+    }
+#else
+    (void)cpus, (void)cpu_count;
+#endif
+    return bound;
+}
+
+/* Take the pool, unless another caller has it. The caller cannot be cancelled meanwhile, as threads
+ * work on its stack. Its state before is stored in *cancel. */
+static bool take_pool(struct twill_thread_pool *pool, int *cancel)
+{
+    if (atomic_exchange_explicit(&pool->busy, true, memory_order_acquire))
         return false;
-    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-    parts = (unsigned)twill_min(parts, pool->size);
+    (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, cancel);
+    return true;
+}
+
+static void give_back(struct twill_thread_pool *pool, int cancel)
+{
+    atomic_store_explicit(&pool->busy, false, memory_order_release);
+    (void)pthread_setcancelstate(cancel, NULL);
+}
+
+/* Call run() for all parts, at least two, with threads of the pool, which the caller has. */
+static void run_shared(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
+{
     atomic_fetch_add_explicit(&pool->forks, 1, memory_order_relaxed);
 #if defined(_OPENMP)
     if (pool->team == TWILL_TEAM_OPENMP && getpid() == pool->process)
@@ -253,8 +294,15 @@ bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_f
     else
 #endif
         run_own(pool, parts, run, job);
-    atomic_store_explicit(&pool->busy, false, memory_order_release);
-    (void)pthread_setcancelstate(cancel, NULL);
+}
+
+bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job)
+{
+    int cancel;
+    if (pool == NULL || parts < 2 || !take_pool(pool, &cancel))
+        return false;
+    run_shared(pool, (unsigned)twill_min(parts, pool->size), run, job);
+    give_back(pool, cancel);
     return true;
 }
 
@@ -279,6 +327,62 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
     return pool->rates.step[step].threads;
 }
 
+/* Return the number of threads for a job in a pool that the caller has. Threads that sleep are
+ * woken for a job that gains less than that costs, when earlier ones have missed as much. Otherwise
+ * a stream of such jobs would never wake them. */
+static unsigned choose_threads(struct twill_thread_pool *pool, size_t written, size_t read)
+{
+    const struct twill_thread_rates *rates = &pool->rates;
+    unsigned threads = twill_pool_threads(pool, written, read);
+    if (threads > 1 || pool->thread_bytes > 0 || !twill_pool_sleeps(pool)) {
+        pool->missed_ns = 0;
+        return threads;
+    }
+    uint32_t step = twill_thread_step(rates, pool->size, written, read, false);
+    pool->missed_ns += twill_thread_ns(rates, 0, written, read, false) -
+                       twill_thread_ns(rates, step, written, read, false);
+    if (step == 0 || pool->missed_ns < rates->step[step].wake_ns)
+        return 1;
+    pool->missed_ns = 0;
+    return rates->step[step].threads;
+}
+
+/* Do a job in `threads` threads of the pool, which the caller has, or in one if trials of jobs of
+ * that size found that faster. */
+static void run_tried(struct twill_thread_pool *pool, size_t written, size_t read, unsigned threads,
+                      twill_part_fn run, void *job)
+{
+    unsigned class = 63 - (unsigned)__builtin_clzll(twill_max(written, read) | 1);
+    struct twill_thread_trial *trial = &pool->trial[twill_min(class, TRIALS - 1)];
+    double alone_ns = twill_thread_ns(&pool->rates, 0, written, read, false), shared_ns = alone_ns;
+    for (uint32_t s = 1; s < pool->rates.steps && pool->rates.step[s].threads <= threads; s++)
+        shared_ns = twill_thread_ns(&pool->rates, s, written, read, false);
+    uint64_t begin = twill_ticks();
+    if (twill_thread_trial_begin(trial, alone_ns, shared_ns))
+        run(job, 0, 1);
+    else
+        run_shared(pool, threads, run, job);
+    twill_thread_trial_end(trial, twill_ticks() - begin, alone_ns);
+}
+
+void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t read, unsigned most,
+                      twill_part_fn run, void *job)
+{
+    int cancel;
+    if (pool == NULL || written + read < pool->pays_from || !take_pool(pool, &cancel)) {
+        run(job, 0, 1);
+        return;
+    }
+    unsigned threads = (unsigned)twill_min(choose_threads(pool, written, read), most);
+    if (threads < 2)
+        run(job, 0, 1);
+    else if (pool->thread_bytes > 0) /* as the user says */
+        run_shared(pool, threads, run, job);
+    else
+        run_tried(pool, written, read, threads, run, job);
+    give_back(pool, cancel);
+}
+
 uint64_t twill_pool_forks(const struct twill_thread_pool *pool)
 {
     return pool != NULL ? atomic_load_explicit(&pool->forks, memory_order_relaxed) : 0;
@@ -297,6 +401,7 @@ void twill_thread_pool_use(struct twill_thread_pool *pool, enum twill_pool_team 
     pool->team = team;
     atomic_store(&pool->forks, 0); /* without those that measured */
     pool->rates = *rates;
+    memset(pool->trial, 0, sizeof(pool->trial));
     if (rates->steps > 0) {
         pool->thread_bytes = 0;
         pool->pays_from = twill_thread_pays_from(rates, pool->size);

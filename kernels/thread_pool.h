@@ -50,6 +50,12 @@ typedef void (*twill_part_fn)(void *job, unsigned part, unsigned parts);
  * or `parts` is below 2, or there is no pool, return false and do nothing. Any thread may call it.
  * If it is cancelled meanwhile, that takes effect afterwards. A part may not use the pool. */
 bool twill_pool_run(struct twill_thread_pool *pool, unsigned parts, twill_part_fn run, void *job);
+/* Call run(job, 0 .. parts - 1, parts), which write `written` bytes in all and read `read` bytes,
+ * with the number of parts that finishes first, at most `most`. That is 1 if the pool is in use.
+ * The figures say so and, as they may be wrong where data come from other cores, trials of jobs of
+ * that size. A part may not use the pool. Any thread may call it. */
+void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t read, unsigned most,
+                      twill_part_fn run, void *job);
 /* Return how many times threads of the pool have shared work, since twill_thread_pool_use() if that
  * was called. Any thread may call it. */
 uint64_t twill_pool_forks(const struct twill_thread_pool *pool);
@@ -77,6 +83,10 @@ bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twil
                                enum twill_pool_team *team);
 /* Return whether an OpenMP runtime lends `threads` threads. */
 bool twill_has_openmp(unsigned threads);
+/* Add to the bit set `cpus` those below `cpu_count` on which an OpenMP runtime binds threads. It
+ * binds the program's first thread to some of them even before main(). Returns whether it binds
+ * any. */
+bool twill_openmp_cpus(uint64_t *cpus, unsigned cpu_count);
 /* Return the table in use, which is empty without a pool. */
 const struct twill_thread_rates *twill_thread_pool_rates(const struct twill_thread_pool *pool);
 

@@ -3,6 +3,8 @@
 #include "kernels/isa.h"
 #include "kernels/thread_pool.h"
 
+#include <limits.h>
+
 /* Work on `count` elements whose ranges begin at multiples of `line`, on the stack of its caller.
  */
 struct split {
@@ -23,27 +25,17 @@ static void apply_range(void *data, unsigned part, unsigned parts)
     split->apply(split->job, from, to - from);
 }
 
-/* Call split->apply for all elements, in as many threads as finish first or, if the pool is in use,
- * in this one. Together they write `written` bytes and read `read`. */
-static void run_split(struct split *split, size_t written, size_t read,
-                      struct twill_thread_pool *pool)
-{
-    unsigned threads = twill_pool_threads(pool, written, read);
-    if (threads < 2 || !twill_pool_run(pool, threads, apply_range, split))
-        split->apply(split->job, 0, split->count);
-}
-
 /* Lines have 64 bytes, so that no two threads write to one line of an aligned destination. */
 void twill_split(twill_range_fn apply, const void *job, size_t count, size_t element, size_t read,
                  struct twill_thread_pool *pool)
 {
     struct split split = {apply, job, count, TWILL_CACHE_LINE / element};
-    run_split(&split, count * element, count * read, pool);
+    twill_pool_share(pool, count * element, count * read, UINT_MAX, apply_range, &split);
 }
 
 void twill_split_blocks(twill_range_fn apply, const void *job, size_t blocks, size_t written,
                         size_t read, struct twill_thread_pool *pool)
 {
     struct split split = {apply, job, blocks, 1};
-    run_split(&split, blocks * written, blocks * read, pool);
+    twill_pool_share(pool, blocks * written, blocks * read, UINT_MAX, apply_range, &split);
 }

@@ -239,6 +239,7 @@ void twill_topology_close(struct twill_topology *topology)
     if (topology == NULL)
         return;
     hwloc_bitmap_free(topology->here);
+    hwloc_bitmap_free(topology->more);
     if (topology->hwloc != NULL)
         hwloc_topology_destroy(topology->hwloc);
     free(topology);

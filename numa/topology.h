@@ -90,6 +90,9 @@ void twill_topology_place(const struct twill_topology *topology, struct twill_pl
 struct twill_cpus {
     uint64_t word[TWILL_CPUS_MOST / 64];
 };
+/* Count `more` to the CPUs on which the process runs, whatever the calling thread is bound to. Has
+ * no effect on a described machine, or if memory runs out. */
+void twill_topology_extend(struct twill_topology *topology, const struct twill_cpus *more);
 /* Print a list such as "0-3,64-67". Returns its length like snprintf(), or -1 if out of memory. */
 int twill_cpus_list(const struct twill_cpus *cpus, char *text, size_t bytes);
 

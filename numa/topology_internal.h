@@ -11,10 +11,12 @@
 struct twill_topology {
     hwloc_topology_t hwloc;
     hwloc_bitmap_t here; /* where a described process runs, NULL if everywhere or this machine */
+    hwloc_bitmap_t more; /* CPUs on which this process runs besides those of a thread, or NULL */
     struct twill_machine machine;
 };
 
-/* Return the CPUs that the calling thread may run on, to be freed, or NULL if out of memory. */
+/* Return the CPUs that the calling thread may run on and topology->more, to be freed, or NULL if
+ * out of memory. */
 hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology);
 /* Return the logical index of a NUMA node that holds these CPUs, with CPUs if possible, or -1. */
 int twill_numa_around(const struct twill_topology *topology, hwloc_const_bitmap_t here);

@@ -15,10 +15,22 @@ hwloc_bitmap_t twill_topology_here(const struct twill_topology *topology)
     if (!topology->machine.is_this_machine ||
         hwloc_get_cpubind(topology->hwloc, here, HWLOC_CPUBIND_THREAD) != 0)
         hwloc_bitmap_copy(here, hwloc_topology_get_topology_cpuset(topology->hwloc));
+    if (topology->more != NULL)
+        hwloc_bitmap_or(here, here, topology->more);
     hwloc_bitmap_and(here, here, allowed);
     if (hwloc_bitmap_iszero(here)) /* bound to CPUs that the topology does not show */
         hwloc_bitmap_copy(here, allowed);
     return here;
+}
+
+void twill_topology_extend(struct twill_topology *topology, const struct twill_cpus *more)
+{
+    hwloc_bitmap_free(topology->more);
+    topology->more = topology->machine.is_this_machine ? twill_cpus_bitmap(more) : NULL;
+    hwloc_bitmap_t here = twill_topology_here(topology);
+    if (here != NULL)
+        twill_machine_locate(topology, here);
+    hwloc_bitmap_free(here);
 }
 
 /* Parse a list of CPUs into a set, and keep those that the topology allows. Returns

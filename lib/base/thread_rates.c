@@ -2,6 +2,17 @@
 #include "lib/base/thread_rates.h"
 #include "lib/base/base.h"
 
+/* Jobs of a trial. The first does not count, as its data lie in the caches of the other way. */
+#define TRIED 6u
+/* Before the first trial, the other jobs take at least this many times as long as a trial would
+ * cost if the expected times were right. */
+#define WORTH 8.0
+/* Jobs between later trials, at least after a change, and at most. */
+#define JOBS_LEAST 64u
+#define JOBS_MOST  8192u
+/* Times the usual cost. What takes longer was interrupted. */
+#define OUTLIER 4.0f
+
 /* Return the time in ns to write `written` bytes from `sources` times as many, at rates [far]. */
 static double bytes_ns(const struct twill_thread_rate *rate, int far, double written,
                        double sources)
@@ -68,4 +79,30 @@ bool twill_thread_rates_valid(const struct twill_thread_rates *rates)
                 return false;
     }
     return true;
+}
+
+bool twill_thread_trial_begin(struct twill_thread_trial *trial, double alone_ns, double shared_ns)
+{
+    if (trial->between == 0)
+        trial->between = TRIED + (uint32_t)(WORTH * TRIED *
+                                            twill_min(twill_max(alone_ns / shared_ns - 1, 0), 99));
+    return trial->alone != (trial->jobs >= trial->between);
+}
+
+void twill_thread_trial_end(struct twill_thread_trial *trial, uint64_t ticks, double alone_ns)
+{
+    bool tries = trial->jobs >= trial->between;
+    float *cost = &trial->cost[trial->alone != tries], now = (float)((double)ticks / alone_ns);
+    if (trial->jobs != 0 && trial->jobs != trial->between)
+        *cost = *cost == 0.0f ? now : *cost + (twill_min(now, OUTLIER * *cost) - *cost) / 4;
+    if (++trial->jobs < trial->between + TRIED)
+        return;
+    /* the other way must take less than 15/16 of the time */
+    float mine = trial->cost[trial->alone], other = trial->cost[!trial->alone];
+    bool changes = other < mine - mine / 16;
+    trial->alone = trial->alone != changes;
+    trial->between =
+        changes ? JOBS_LEAST
+                : (uint32_t)twill_min(twill_max(2 * trial->between, JOBS_LEAST), JOBS_MOST);
+    trial->jobs = 0;
 }

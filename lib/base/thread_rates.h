@@ -59,4 +59,22 @@ static inline size_t twill_piece_segment(size_t segment, size_t piece, uint32_t 
     return segment > all ? segment : all;
 }
 
+/* Trials of whether jobs of about one size are faster in one thread or shared, a plain value that
+ * is empty at first. Figures that were measured apart cannot know everything. Two cores of a
+ * virtual machine may be halves of one, or another program may use a core. Jobs are shared until a
+ * trial finds that one thread takes less time, and then done alone until another finds the
+ * opposite. */
+struct twill_thread_trial {
+    uint32_t jobs;    /* since the last decision */
+    uint32_t between; /* jobs from a decision to the next trial, 0 before the first job */
+    bool alone;       /* the way that was decided on */
+    float cost[2];    /* time over that expected of one thread, shared and alone, or 0 */
+};
+
+/* Return whether the next job is to be done by one thread, for which alone_ns are expected, and
+ * shared_ns if it is shared. Both are above 0. */
+bool twill_thread_trial_begin(struct twill_thread_trial *trial, double alone_ns, double shared_ns);
+/* Record that the job was done so, and took `ticks`. */
+void twill_thread_trial_end(struct twill_thread_trial *trial, uint64_t ticks, double alone_ns);
+
 #endif

@@ -336,12 +336,8 @@ static void run_fetch(struct fetch *fetch, size_t bytes)
 {
     const struct twill_operation *created = fetch->run->layout.created;
     struct twill_thread_pool *pool = fetch->run->engine->tuning.pool;
-    size_t parts = twill_pool_threads(pool, bytes, bytes);
-    if (fetch->reduction != NULL && created != NULL && created->function != NULL)
-        parts = 1;
-    parts = twill_min(parts, TWILL_FETCH_THREADS);
-    if (!twill_pool_run(pool, (unsigned)parts, fetch_part, fetch))
-        fetch_part(fetch, 0, 1);
+    bool calls = fetch->reduction != NULL && created != NULL && created->function != NULL;
+    twill_pool_share(calls ? NULL : pool, bytes, bytes, TWILL_FETCH_THREADS, fetch_part, fetch);
 }
 
 /* Copy bytes from a peer's process. Returns TWILL_OK or the error. */

@@ -313,6 +313,9 @@ static twill_status create_context(struct twill_context *context,
     TWILL_TRY(error, twill_topology_open(
                          &context->machine.topology,
                          twill_config_text(context->config, TWILL_VARIABLE_TOPOLOGY), error));
+    struct twill_cpus bound = {{0}};
+    if (twill_openmp_cpus(bound.word, TWILL_CPUS_MOST))
+        twill_topology_extend(context->machine.topology, &bound);
     TWILL_TRY(error, twill_context_open_tuning(context));
     TWILL_TRY(error, memory_open(context));
     TWILL_TRY(error, twill_preloaded_open(&context->memory->preloaded,

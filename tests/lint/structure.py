@@ -33,7 +33,7 @@ TIMES = "lib/base/times.h"
 PROGRAMS = ("tests/", "bench/", "examples/", "fabric/launcher/preflight/")
 TIME_CONSTANT = (r"#\s*define\s+\w*_(NS|US|MS|S|SECONDS)\s+[^\n]*[0-9]|UINT64_C\([1-9][0-9]*00000\)|\b[1-9][0-9]*0{6,}u?ll\b"
                  r"|\bpoll\([^()\n]*, [1-9][0-9]*\)|\bu?sleep\([1-9][0-9]*\)|\.tv_n?u?sec = [1-9][0-9]*\b")
-JOURNEYS = {"An allreduce of 8 bytes": 14, "An allreduce of 1 MiB, for the first time": 18, "Start-up": 23, "A rank dies": 10}
+JOURNEYS = {"An allreduce of 8 bytes": 14, "An allreduce of 1 MiB, for the first time": 18, "Start-up": 24, "A rank dies": 10}
 PAGES = r"docs/|bench/results/.*\.json$"  # pages, and the data of results
 DEFINITION = r"^(?!static)[A-Za-z_][\w \t*]*?\b(twill_\w+)\s*\([^;{}]*\)\s*\{"
 
@@ -162,7 +162,7 @@ def figures(tree, uses):
         ("time constants outside the table of times", len(tree.time_constants()), 0),
         ("structs above 25 members", sum(1 for n in members if n > 25), 2),
         ("members of the largest struct", members[0], 30),
-        ("files in the tree, but pages and results", sum(1 for f in tree.files if not re.match(PAGES, f)), 1216),
+        ("files in the tree, but pages and results", sum(1 for f in tree.files if not re.match(PAGES, f)), 1220),
         ("lines of code of product, benchmarks and examples in C and C++", tree.lines_of_code(False), 101000),
         ("lines of code of tests in C and C++", tree.lines_of_code(True), 54000),
         ("lines of the longest file", max(t.count("\n") for t in tree.text.values()), 700),

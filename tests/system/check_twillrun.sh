@@ -233,6 +233,9 @@ ranks 1 --threads-per-rank auto -x TWILL_THREADS=1 env OMP_NUM_THREADS=7 sh -c "
 grep -qx "0 7 1" "$scratch/out" || fail "variables that were set are changed"
 OMP_NUM_THREADS=5 ranks 1 --threads-per-rank auto sh -c "$threads" || fail "auto with a variable"
 grep -qx "0 5 auto" "$scratch/out" || fail "a variable of twillrun's is changed"
+# OpenMP may bind a program's first thread to one core before main(). The rank has all of them nevertheless.
+OMP_PROC_BIND=close ranks 1 --threads-per-rank "$cores" "$bin/twill-info" || fail "twill-info in a program with bound threads"
+grep -q "^binding .*CPUs* $here\$" "$scratch/out" || fail "cores of a rank whose first thread OpenMP has bound"
 need="2 ranks with $cores core.* each need $((2 * cores)), and $cores may be used here"
 code=0
 ranks 2 --threads-per-rank "$cores" true || code=$?

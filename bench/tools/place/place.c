@@ -4,7 +4,6 @@
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
 #include "kernels/kernels.h"
-#include "kernels/thread_pool.h"
 #include "lib/base/plural.h"
 #include "lib/twill.h"
 
@@ -48,8 +47,7 @@ struct memory_kind {
 struct place_run {
     struct place_options options;
     const struct twill_kernels *kernels;
-    struct twill_thread_pool *pool; /* of options.threads threads, or NULL if one */
-    twill_comm *comm;               /* of the first kind, for messages of the ranks themselves */
+    twill_comm *comm; /* of the first kind, for messages of the ranks themselves */
     int rank, size;
     void *plain[2];  /* from malloc, sent and received in the columns that place only one thing */
     double *samples; /* seconds of each repetition */
@@ -96,9 +94,18 @@ static twill_status copy(const struct place_run *run, const struct memory_kind *
 static twill_status reduce(const struct place_run *run, const struct memory_kind *kind, int work)
 {
     (void)work;
-    const void *sources[] = {kind->array[PLACE_LEFT], kind->array[PLACE_RIGHT]};
-    twill_kernels_reduce_raw(run->kernels, TWILL_F32, TWILL_SUM, kind->array[PLACE_RESULT], sources,
-                             2, run->options.bytes / sizeof(float), 1, 0, run->pool);
+    float *result = kind->array[PLACE_RESULT];
+    const float *left = kind->array[PLACE_LEFT], *right = kind->array[PLACE_RIGHT];
+    size_t threads = run->options.threads, count = run->options.bytes / sizeof(float);
+#if defined(_OPENMP)
+#pragma omp parallel for num_threads((int)threads) if (threads > 1)
+#endif
+    for (size_t i = 0; i < threads; i++) {
+        size_t first = i * (count / threads);
+        const void *sources[] = {left + first, right + first};
+        twill_kernels_reduce_raw(run->kernels, TWILL_F32, TWILL_SUM, result + first, sources, 2,
+                                 i + 1 < threads ? count / threads : count - first, 1, 0, NULL);
+    }
     return TWILL_OK;
 }
 
@@ -510,9 +517,6 @@ int main(int argc, char **argv)
         return mistake;
     int result = 0;
     (void)twill_kernels_select(&run.kernels, NULL, NULL); /* some run everywhere */
-    (void)twill_thread_pool_open(
-        &run.pool, &(struct twill_thread_pool_options){.threads = (unsigned)run.options.threads},
-        NULL);
     twill_status status = open_kind(&kinds[0], &run, NULL);
     if (status == TWILL_OK && !allocate_run(&run)) {
         fprintf(stderr, "twill-place: ddr: no memory for two times %zu bytes\n", run.options.bytes);
@@ -531,7 +535,6 @@ int main(int argc, char **argv)
         result = 1;
     while (count-- > 0) /* the others were set up over the first */
         close_kind(&kinds[count]);
-    twill_thread_pool_close(run.pool);
     free(run.samples);
     for (size_t i = 0; i < sizeof(run.plain) / sizeof(*run.plain); i++)
         free(run.plain[i]);

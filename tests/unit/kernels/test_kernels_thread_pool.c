@@ -274,6 +274,58 @@ TWILL_TEST(times_follow_the_figures)
     assert_true(far > 2.99 * near && far < 3.01 * near);
 }
 
+/* Do nothing, in any number of parts. */
+static void do_nothing(void *job, unsigned part, unsigned parts)
+{
+    (void)job;
+    assert_true(part < parts);
+}
+
+/* Share a job in a part of another one, which must then do all of it. */
+static void share_inside(void *pool, unsigned part, unsigned parts)
+{
+    (void)part, (void)parts;
+    struct tally tally = {.parts = 1};
+    twill_pool_share(pool, 1 << 20, 1 << 20, 4, count_part, &tally);
+    assert_int_equal(atomic_load(&tally.calls[0]), 1);
+}
+
+/* Share a job of 300,000 bytes in a pool of four threads that sleep. By the figures it takes 30 us
+ * alone, 50 if the threads must be woken, and 13 or less if they are awake. Returns whether several
+ * threads had parts. */
+static bool share_asleep(struct twill_thread_pool *pool)
+{
+    struct tally tally = {.parts = 1};
+    uint64_t forks = twill_pool_forks(pool);
+    await_sleep(pool);
+    twill_pool_share(pool, 300000, 300000, 1, count_part, &tally);
+    assert_int_equal(atomic_load(&tally.calls[0]), 1);
+    assert_int_equal(twill_pool_forks(pool), forks);
+    twill_pool_share(pool, 300000, 300000, 4, do_nothing, &tally);
+    return twill_pool_forks(pool) > forks;
+}
+
+/* A stream of jobs, each of which gains less than waking costs, wakes the threads all the same. */
+TWILL_TEST(small_gains_add_up_to_a_waking)
+{
+    struct twill_thread_pool *pool = twill_test_pool(4, 0);
+    twill_thread_pool_use(pool, TWILL_TEAM_OWN, &example);
+    assert_int_equal(twill_thread_step(&example, 4, 300000, 300000, true), 0);
+    assert_false(share_asleep(pool));
+    unsigned jobs = 1;
+    while (!share_asleep(pool))
+        assert_true(++jobs < 10);
+    twill_thread_pool_close(pool);
+}
+
+TWILL_TEST(a_pool_in_use_shares_nothing)
+{
+    struct twill_thread_pool *pool = twill_test_pool(4, 1);
+    assert_true(twill_pool_run(pool, 2, share_inside, pool));
+    twill_pool_share(NULL, 1 << 20, 1 << 20, 4, share_inside, NULL);
+    twill_thread_pool_close(pool);
+}
+
 TWILL_TEST(insane_figures_are_found)
 {
     struct twill_thread_rates rates = example;
@@ -289,6 +341,73 @@ TWILL_TEST(insane_figures_are_found)
     assert_false(twill_thread_rates_valid(&rates));
     rates.steps = 0;
     assert_true(twill_thread_rates_valid(&rates));
+}
+
+/* --- trials, which find out whether jobs are faster in one thread or shared, whatever was expected
+ */
+
+#define ALONE_NS 1000.0
+
+/* Do `jobs` jobs that take so many ticks, and every 100th 1000 times as many if `interrupted`.
+ * Returns how many were done alone. */
+static unsigned do_jobs(struct twill_thread_trial *trial, unsigned jobs, uint64_t alone,
+                        uint64_t shared, double shared_ns, bool interrupted)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < jobs; i++) {
+        bool is_alone = twill_thread_trial_begin(trial, ALONE_NS, shared_ns);
+        uint64_t ticks = (is_alone ? alone : shared) * (interrupted && i % 100 == 99 ? 1000 : 1);
+        twill_thread_trial_end(trial, ticks, ALONE_NS);
+        count += is_alone;
+    }
+    return count;
+}
+
+TWILL_TEST(a_way_that_pays_is_kept)
+{
+    struct twill_thread_trial trial = {0};
+    assert_true(do_jobs(&trial, 100000, 4000, 2000, ALONE_NS / 2, false) < 1000);
+    assert_false(trial.alone);
+}
+
+TWILL_TEST(a_wrong_expectation_is_corrected)
+{
+    struct twill_thread_trial trial = {0};
+    (void)do_jobs(&trial, 200, 4000, 8000, ALONE_NS / 2, false);
+    assert_true(trial.alone);
+    assert_true(do_jobs(&trial, 100000, 4000, 8000, ALONE_NS / 2, false) > 99000);
+}
+
+TWILL_TEST(a_change_is_noticed)
+{
+    struct twill_thread_trial trial = {0};
+    (void)do_jobs(&trial, 100000, 4000, 8000, ALONE_NS / 2, false);
+    (void)do_jobs(&trial, 20000, 4000, 1000, ALONE_NS / 2, false);
+    assert_false(trial.alone);
+    (void)do_jobs(&trial, 20000, 4000, 8000, ALONE_NS / 2, false);
+    assert_true(trial.alone);
+}
+
+TWILL_TEST(a_small_difference_changes_nothing)
+{
+    struct twill_thread_trial trial = {0};
+    (void)do_jobs(&trial, 100000, 4000, 4100, ALONE_NS / 2, false);
+    assert_false(trial.alone);
+}
+
+TWILL_TEST(an_interrupted_job_hardly_counts)
+{
+    struct twill_thread_trial trial = {0};
+    assert_true(do_jobs(&trial, 100000, 8000, 2000, ALONE_NS / 2, true) < 1000);
+}
+
+/* If sharing is expected to take a tenth of the time, a trial costs more, so it comes later. */
+TWILL_TEST(a_trial_that_costs_more_comes_later)
+{
+    struct twill_thread_trial slight = {0}, great = {0};
+    assert_int_equal(do_jobs(&slight, 20, 4000, 2000, ALONE_NS / 1.1, false), 6);
+    assert_int_equal(do_jobs(&great, 400, 4000, 400, ALONE_NS / 10, false), 0);
+    assert_int_equal(do_jobs(&great, 100, 4000, 400, ALONE_NS / 10, false), 6);
 }
 
 TWILL_TEST_GROUP(NULL, NULL)

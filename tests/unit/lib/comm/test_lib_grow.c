@@ -117,7 +117,7 @@ static bool sum_over(twill_comm *comm, float *buffer, size_t count)
 }
 
 /* One of the two threads of a rank that sum together. */
-struct team_thread {
+struct grown_thread {
     twill_comm *comm;
     float *buffer;
     int number;
@@ -126,7 +126,7 @@ struct team_thread {
 
 static void *sum_as_thread(void *of)
 {
-    struct team_thread *t = of;
+    struct grown_thread *t = of;
     t->status = twill_allreduce_team(t->comm, t->buffer, t->buffer, COUNT / 100, TWILL_F32,
                                      TWILL_SUM, t->number, 2);
     return NULL;
@@ -136,7 +136,7 @@ static void *sum_as_thread(void *of)
 static bool sum_together(twill_comm *comm)
 {
     float buffer[COUNT / 100];
-    struct team_thread thread[2] = {{comm, buffer, 0, TWILL_OK}, {comm, buffer, 1, TWILL_OK}};
+    struct grown_thread thread[2] = {{comm, buffer, 0, TWILL_OK}, {comm, buffer, 1, TWILL_OK}};
     pthread_t id;
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(buffer); i++)
         buffer[i] = 1;
