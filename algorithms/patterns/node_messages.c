@@ -7,7 +7,7 @@
 /* Most SIGNALs of a root that stores shards, so that messages begin while it still stores. */
 #define SCATTER_SIGNALS 8u
 /* Most copies of a segment in SHARED, as segments become shorter with their number. */
-#define SHARED_MOST 7u
+#define COPIES_MOST 7u
 
 /* How the messages of all nodes are divided, equal on all ranks. A plain value. */
 struct division {
@@ -50,7 +50,7 @@ static bool is_grid(const struct twill_world *w)
 }
 
 /* Set *v for a world of several nodes. `parts` is the parameter. Returns whether this needs no more
- * than SHARED_MOST copies of the message. */
+ * than COPIES_MOST copies of the message. */
 static bool divide(struct division *v, const struct twill_world *w, uint32_t parts)
 {
     uint32_t widest = twill_world_widest(w), narrowest = twill_world_narrowest(w);
@@ -65,7 +65,7 @@ static bool divide(struct division *v, const struct twill_world *w, uint32_t par
     v->in_copy = w->size / v->blocks;
     uint64_t copies = (messages + v->in_copy - 1) / v->in_copy;
     v->own_only = most == 1 && v->parts == widest && is_grid(w);
-    if (2 * copies + 1 > SHARED_MOST || (2 * copies + 1) * w->size >> TWILL_BLOCK_BITS != 0)
+    if (2 * copies + 1 > COPIES_MOST || (2 * copies + 1) * w->size >> TWILL_BLOCK_BITS != 0)
         return false;
     v->in_copies = (uint32_t)copies;
     v->out_copies = v->own_only ? 0 : (uint32_t)copies;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MB_S UINT64_C(1024000000) /* MB_S / x is MB/s at x picoseconds per KiB */
+#define RATE_SCALE UINT64_C(1024000000) /* RATE_SCALE / x is MB/s at x picoseconds per KiB */
 /* Bytes for each thread of the longest step that is cut for them, as in kernels/thread_pool.h. */
 #define THREAD_BYTES ((size_t)256 << 10)
 /* Least units and ranks of the first sample. Its quarter still has 2 units that communicate. */
@@ -59,8 +59,8 @@ static void set_threads(struct twill_price_call *call)
         const struct twill_thread_cost *from = low > 0 ? to - 1 : to;
         if (to->copy == 0 || to->reduce == 0)
             break;
-        uint32_t copy = MB_S / between(from->copy, to->copy, n, twill_max(low, 1)),
-                 reduce = MB_S / between(from->reduce, to->reduce, n, twill_max(low, 1));
+        uint32_t copy = RATE_SCALE / between(from->copy, to->copy, n, twill_max(low, 1)),
+                 reduce = RATE_SCALE / between(from->reduce, to->reduce, n, twill_max(low, 1));
         rates->step[rates->steps++] = (struct twill_thread_rate){
             .threads = (uint32_t)n,
             .fork_join_ns = (uint32_t)(between(from->fork, to->fork, n, twill_max(low, 1)) / 1000),
