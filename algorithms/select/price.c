@@ -523,28 +523,25 @@ static int32_t run_step(struct twill_pricing *p, struct twill_price_lane *lane)
 }
 
 /* Return whether lane l may not run its next step yet, as others that are earlier may use the same
- * resource first. A lane that has a core of its own only waits for its turn in steps that use a
- * port, an interface or a network link. */
+ * resource first. */
 static bool must_yield(const struct twill_pricing *p, const struct twill_price_lane *lane,
                        uint32_t l)
 {
     const struct twill_price_next next = {lane->time, l};
-    unsigned op = p->step[lane->at].step.op;
-    bool takes = twill_step_shape(op)->posts
-                     ? p->step[lane->at].link >= TWILL_LINK_NETWORK
-                     : p->call.ports && (op == TWILL_STEP_COPY || op == TWILL_STEP_REDUCE);
-    if (lane->alone && p->call.model->crowd <= 1 && !takes)
+    if (!p->call.takes[p->step[lane->at].turn])
         return false;
     return p->ready_count > 0 || (p->queued > 0 && !before(&next, &p->heap[0]));
 }
 
-/* Run lane l while it need not wait for others, and does not end. Returns the number of the step
- * for which it waits, or a negative number if it waits for none. */
-static int32_t run_lane(struct twill_pricing *p, uint32_t l)
+/* Run lane l while it need not wait for others, and does not end. If it is the `earliest`, its
+ * first step need not. Returns the number of the step for which it waits, or a negative number if
+ * it waits for none. */
+static int32_t run_lane(struct twill_pricing *p, uint32_t l, bool earliest)
 {
     struct twill_price_lane *lane = &p->lane[l];
     int32_t missing = TWILL_PRICE_NONE;
-    while (missing < 0 && lane->at < lane->end && !must_yield(p, lane, l))
+    for (; missing < 0 && lane->at < lane->end && (earliest || !must_yield(p, lane, l));
+         earliest = false)
         missing = run_step(p, lane);
     lane->waits = lane->waits || missing != TWILL_PRICE_NONE;
     return missing;
@@ -567,8 +564,7 @@ static void reset(struct twill_pricing *p)
                                                .first = old->first,
                                                .end = old->end,
                                                .at = old->first,
-                                               .posted = old->first,
-                                               .alone = old->alone};
+                                               .posted = old->first};
         p->ready[p->ready_count++] = l;
     }
 }
@@ -580,9 +576,10 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
     twill_price_set_bytes(p, bytes);
     reset(p);
     while (p->ready_count > 0 || p->queued > 0) {
-        uint32_t l = p->ready_count > 0 ? p->ready[--p->ready_count] : heap_take(p);
+        bool ready = p->ready_count > 0;
+        uint32_t l = ready ? p->ready[--p->ready_count] : heap_take(p);
         struct twill_price_lane *lane = &p->lane[l];
-        int32_t missing = run_lane(p, l);
+        int32_t missing = run_lane(p, l, !ready);
         if (lane->time > p->call.most)
             return TWILL_PRICE_NEVER;
         if (missing >= 0) {
@@ -605,20 +602,26 @@ static uint64_t entry_price(const struct twill_pricing *p)
     return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
 }
 
-size_t twill_price_segment(const struct twill_pricing *p, size_t bytes)
+size_t twill_price_segment(struct twill_pricing *p, size_t bytes)
 {
     const struct twill_machine_model *model = p->call.model;
-    size_t piece = p->call.alone ? 0 : p->call.piece, all = model->segment_rank * p->facts.ranks;
-    size_t shared = all > 0 && all < model->segment ? all : model->segment;
+    const bool shared = p->facts.segments == TWILL_PRICE_SEGMENTS_SHARED;
+    size_t all = model->segment_rank * p->facts.ranks, usual = model->segment;
     if (p->facts.segments == TWILL_PRICE_SEGMENTS_NONE)
         return 0;
-    if (p->facts.segments == TWILL_PRICE_SEGMENTS_SHARED)
-        return twill_piece_segment(shared, twill_min(piece, SHARED_MOST / p->facts.ranks),
+    if (!shared)
+        usual = model->segment_net / p->facts.copies;
+    else if (all > 0 && all < usual)
+        usual = all;
+    if (bytes <= usual || p->call.alone || p->call.rates.steps < 2 ||
+        (!shared && p->facts.copies > 1))
+        return usual;
+    size_t piece = twill_price_piece(p);
+    if (shared)
+        return twill_piece_segment(usual, twill_min(piece, SHARED_MOST / p->facts.ranks),
                                    p->facts.ranks);
-    size_t net = model->segment_net / p->facts.copies;
-    size_t most = p->facts.copies > 1 ? net : twill_piece_segment(net, piece, p->facts.ranks);
     size_t each = bytes / (size_t)twill_max(model->window, 1);
-    return twill_max(net, twill_min(each, most));
+    return twill_max(usual, twill_min(each, twill_piece_segment(usual, piece, p->facts.ranks)));
 }
 
 /* Return the picoseconds for which the busiest resource was in use in the last simulation. */

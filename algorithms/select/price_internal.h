@@ -24,6 +24,14 @@ enum twill_price_unit {
     TWILL_PRICE_SCALED /* none, as those of smaller worlds are run instead */
 };
 
+/* Whether a step waits for its turn, after those of other lanes that are earlier, as it uses what
+ * these use too. Without a core of its own every step of a lane does. */
+enum twill_price_turn {
+    TWILL_PRICE_NO_TURN, /* only if ranks share cores */
+    TWILL_PRICE_TURN,    /* always, as a message between nodes does */
+    TWILL_PRICE_AT_PORT  /* if units of a node have ports */
+};
+
 /* A step of a rank whose schedule is simulated. Times are in picoseconds, or TWILL_PRICE_NOT_YET
  * before the event. Steps are numbered over all ranks. The pricing owns it. */
 struct twill_price_step {
@@ -35,6 +43,7 @@ struct twill_price_step {
     int32_t match;
     int32_t waiter; /* first lane that waits for the step, or TWILL_PRICE_NONE */
     uint8_t link;   /* class of link to its peers, or TWILL_PRICE_MIXED */
+    uint8_t turn;   /* enum twill_price_turn */
 };
 
 /* A core, link, port or network interface in a simulation. `free` is the time in picoseconds at
@@ -91,7 +100,6 @@ struct twill_price_lane {
     int32_t next;         /* next lane that waits for the same step, or TWILL_PRICE_NONE */
     bool waits;           /* it has waited since it last used the core */
     bool awaited;         /* in an AWAIT, the flags are up and cost only the polling */
-    bool alone;           /* no other lane uses its core */
 };
 
 /* Facts that a pricing has of the schedules besides the steps. Constant once that is created. */
@@ -130,13 +138,14 @@ struct twill_price_call {
         uint64_t written, read, ratio; /* time relative to one thread, in 65536ths */
         unsigned threads;
     } shared[TWILL_PRICE_SHARED];
-    size_t piece; /* bytes that a step must write so that all threads help, or 0 */
+    size_t piece; /* twill_price_piece(), or SIZE_MAX before it is asked for */
     bool alone;   /* price as if ranks had one thread */
     bool helped;  /* since it was set to false, threads have shared a step */
     /* Time of what passes between cores of a node, by the class of the link, in 256ths. */
     uint64_t contended[TWILL_LINK_NETWORK];
     enum twill_link_class own; /* by which this rank's own SHARED is priced */
-    bool ports;                /* units of a node have ports that limit the memory of peers */
+    bool takes[3]; /* by enum twill_price_turn, whether such steps wait for their turn */
+    bool ports;    /* units of a node have ports that limit the memory of peers */
     uint64_t most; /* picoseconds after which a simulation may end as TWILL_PRICE_NEVER */
 };
 
@@ -222,7 +231,7 @@ static inline uint64_t twill_price_step_bytes(const struct twill_pricing *p,
 unsigned twill_price_threads(struct twill_pricing *p, const struct twill_step *step);
 /* Return the bytes of a segment of a message of `bytes` bytes, or 0 if it has no segments. Segments
  * are longer with threads, as those of the engine (lib/engine/layout.c). */
-size_t twill_price_segment(const struct twill_pricing *p, size_t bytes);
+size_t twill_price_segment(struct twill_pricing *p, size_t bytes);
 /* Return the picoseconds for which the core of a rank is busy with a step, for a RECV after its
  * message has arrived. `link` is the class of link to its peers, or TWILL_PRICE_MIXED. */
 uint64_t twill_price_work(struct twill_pricing *p, uint32_t rank, const struct twill_step *step,
@@ -253,6 +262,8 @@ uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
 /* Set the model and elements of the call. Returns whether they change, which resets prices. */
 bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_model *model,
                           struct twill_element_kind elements);
+/* Return the bytes that a step must write so that all threads of a rank help, or 0. */
+size_t twill_price_piece(struct twill_pricing *p);
 /* Set the message size of the call that is priced, all shards together. The number of blocks in
  * p->facts must be set before. */
 void twill_price_set_bytes(struct twill_pricing *p, size_t bytes);

@@ -211,6 +211,15 @@ uint8_t twill_price_step_class(const struct twill_pricing *p, uint32_t rank,
     return class;
 }
 
+/* Return the enum twill_price_turn of a step of this schedule. */
+static uint8_t turn_of(const struct twill_schedule *s, const struct twill_step *step, uint8_t link)
+{
+    bool sends = twill_step_shape(step->op)->posts && link >= TWILL_LINK_NETWORK;
+    return s->lanes > 1 || sends                                          ? TWILL_PRICE_TURN
+           : step->op == TWILL_STEP_COPY || step->op == TWILL_STEP_REDUCE ? TWILL_PRICE_AT_PORT
+                                                                          : TWILL_PRICE_NO_TURN;
+}
+
 /* Append the steps and lanes of the rank at this place, which has the schedule `s`, and add them to
  * the fingerprint. Returns false if out of memory. */
 static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct twill_schedule *s)
@@ -224,16 +233,17 @@ static bool add_schedule(struct twill_pricing *p, uint32_t place, const struct t
         twill_hash_mix(p->facts.fingerprint, (uint64_t)s->shared_blocks << 32 | s->count);
     for (uint32_t i = 0; i < s->count; i++) {
         uint64_t word[sizeof(s->steps[i]) / sizeof(uint64_t)];
+        uint8_t link = twill_price_step_class(p, rank, &s->steps[i]);
         grown[p->steps + i] = (struct twill_price_step){
-            .step = s->steps[i], .link = twill_price_step_class(p, rank, &s->steps[i])};
+            .step = s->steps[i], .link = link, .turn = turn_of(s, &s->steps[i], link)};
         memcpy(word, &s->steps[i], sizeof(word));
         for (size_t w = 0; w < TWILL_ARRAY_LENGTH(word); w++)
             hash = twill_hash_mix(hash, word[w]);
     }
     for (uint32_t l = 0; l < s->lanes; l++) {
         uint32_t first = p->steps + s->lane_first[l], end = p->steps + s->lane_first[l + 1];
-        p->lane[p->lanes++] = (struct twill_price_lane){
-            .rank = rank, .place = place, .first = first, .end = end, .alone = s->lanes == 1};
+        p->lane[p->lanes++] =
+            (struct twill_price_lane){.rank = rank, .place = place, .first = first, .end = end};
         hash = twill_hash_mix(hash, end);
     }
     p->facts.fingerprint = hash;
@@ -666,30 +676,5 @@ twill_status twill_price(uint64_t *picoseconds, const struct twill_algorithm *al
               twill_pricing_create(&pricing, algorithm, world, shape, TWILL_PRICE_STEPS, error));
     *picoseconds = twill_pricing_at(pricing, model, bytes, elements);
     twill_pricing_destroy(pricing);
-    return TWILL_OK;
-}
-
-twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
-                               const struct twill_world *world, uint32_t rank,
-                               const struct twill_shape *shape,
-                               const struct twill_machine_model *model, size_t bytes,
-                               struct twill_element_kind elements, struct twill_error *error)
-{
-    struct twill_pricing p = {.world = world, .facts = {.ranks = world->size}};
-    const struct twill_price_query query = {algorithm, shape, error};
-    struct twill_schedule s = {.steps = NULL};
-    TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
-    twill_price_set_facts(&p, &query, rank, &s);
-    twill_price_count_sharers(&p.facts, world);
-    twill_price_set_call(&p, model, elements);
-    size_t segment = twill_price_segment(&p, bytes);
-    size_t one = segment > 0 && segment < bytes ? segment : bytes;
-    uint64_t work = s.lanes == 1 ? s.count * model->step : 0;
-    twill_price_set_bytes(&p, one);
-    for (uint32_t i = 0; i < s.count; i++)
-        work +=
-            twill_price_work(&p, rank, &s.steps[i], twill_price_step_class(&p, rank, &s.steps[i]));
-    twill_schedule_destroy(&s);
-    *picoseconds = work + (one < bytes ? twill_rate_time(work * 1024 / one, bytes - one) : 0);
     return TWILL_OK;
 }

@@ -49,7 +49,7 @@ static void set_threads(struct twill_price_call *call)
     struct twill_thread_rates *rates = &call->rates;
     memset(call->shared, 0, sizeof(call->shared));
     call->alone = false;
-    call->piece = 0;
+    call->piece = SIZE_MAX;
     *rates = model->measured;
     if (rates->steps < 2 || model->threads < 2)
         rates->steps = 0;
@@ -67,9 +67,15 @@ static void set_threads(struct twill_price_call *call)
             .copy_mbs = {copy, copy},
             .reduce_mbs = {reduce, reduce}};
     }
-    if (rates->steps > 1)
-        call->piece =
-            twill_thread_piece(rates, (unsigned)model->threads, model->threads * THREAD_BYTES);
+}
+
+size_t twill_price_piece(struct twill_pricing *p)
+{
+    struct twill_price_call *call = &p->call;
+    uint64_t threads = call->model->threads;
+    if (call->piece == SIZE_MAX)
+        call->piece = twill_thread_piece(&call->rates, (unsigned)threads, threads * THREAD_BYTES);
+    return call->piece;
 }
 
 /* Return the time of what passes between cores of a unit with `ranks` ranks, in 256ths of that with
@@ -117,6 +123,9 @@ bool twill_price_set_call(struct twill_pricing *p, const struct twill_machine_mo
     for (unsigned link = 0; link < TWILL_LINK_NETWORK; link++)
         call->ports |= model->link[link].port > 0 &&
                        twill_link_leaves(p->world, (enum twill_link_class)link) < TWILL_LEVEL_COUNT;
+    call->takes[TWILL_PRICE_NO_TURN] = model->crowd > 1;
+    call->takes[TWILL_PRICE_TURN] = true;
+    call->takes[TWILL_PRICE_AT_PORT] = model->crowd > 1 || call->ports;
     set_contention(p);
     p->one = 0;
     if (p->rank != NULL)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts what ranks do in a call, and compares it with another algorithm. See price_terms.h. */
+/* Counts what ranks do in a call, and compares it with another algorithm: price_terms.h. Adds up
+ * the work of one rank: price.h. */
 #include "algorithms/select/price_terms.h"
 #include "algorithms/schedule/emit.h"
 #include "algorithms/select/price_internal.h"
@@ -224,6 +225,31 @@ twill_status twill_price_find_terms(struct twill_price_terms *terms,
         TWILL_TRY(error, count_node(&c, i * (world->size / 2), bytes));
     TWILL_TRY(error, count_group(&c, bytes));
     scale_terms(&c, bytes);
+    return TWILL_OK;
+}
+
+twill_status twill_price_least(uint64_t *picoseconds, const struct twill_algorithm *algorithm,
+                               const struct twill_world *world, uint32_t rank,
+                               const struct twill_shape *shape,
+                               const struct twill_machine_model *model, size_t bytes,
+                               struct twill_element_kind elements, struct twill_error *error)
+{
+    struct twill_pricing p = {.world = world, .facts = {.ranks = world->size}};
+    const struct twill_price_query query = {algorithm, shape, error};
+    struct twill_schedule s = {.steps = NULL};
+    TWILL_TRY(error, twill_schedule_emit(&s, algorithm, world, rank, shape, error));
+    twill_price_set_facts(&p, &query, rank, &s);
+    twill_price_count_sharers(&p.facts, world);
+    twill_price_set_call(&p, model, elements);
+    size_t segment = twill_price_segment(&p, bytes);
+    size_t one = segment > 0 && segment < bytes ? segment : bytes;
+    uint64_t work = s.lanes == 1 ? s.count * model->step : 0;
+    twill_price_set_bytes(&p, one);
+    for (uint32_t i = 0; i < s.count; i++)
+        work +=
+            twill_price_work(&p, rank, &s.steps[i], twill_price_step_class(&p, rank, &s.steps[i]));
+    twill_schedule_destroy(&s);
+    *picoseconds = work + (one < bytes ? twill_rate_time(work * 1024 / one, bytes - one) : 0);
     return TWILL_OK;
 }
 
