@@ -613,8 +613,7 @@ size_t twill_price_segment(struct twill_pricing *p, size_t bytes)
         usual = model->segment_net / p->facts.copies;
     else if (all > 0 && all < usual)
         usual = all;
-    if (bytes <= usual || p->call.alone || p->call.rates.steps < 2 ||
-        (!shared && p->facts.copies > 1))
+    if (bytes <= usual || p->call.alone || p->call.rates.steps < 2 || !p->facts.grows)
         return usual;
     size_t piece = twill_price_piece(p);
     if (shared)

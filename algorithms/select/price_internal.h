@@ -119,6 +119,7 @@ struct twill_price_facts {
         TWILL_PRICE_SEGMENTS_SHARED,
         TWILL_PRICE_SEGMENTS_NONE
     } segments;
+    bool grows;     /* segments are longer with several threads a rank */
     bool exchanges; /* buffer addresses are exchanged by a barrier that is not in the schedule */
     bool fetches;   /* SRC and DST of peers are read by a system call */
 };

@@ -164,6 +164,8 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
     bool peers = s->uses_peer_src || s->uses_peer_dst;
     p->facts.blocks = s->blocks;
     p->facts.copies = (uint32_t)twill_max(s->shared_blocks / s->blocks, 1);
+    p->facts.grows =
+        p->facts.copies == 1 && (algorithm->exchanges >> q->shape->collective & 1) == 0;
     p->facts.fetches =
         algorithm->protocols != 0 && q->shape->protocol == TWILL_PROTOCOL_FETCHED && peers;
     /* A schedule that begins with a barrier on the node exchanges the addresses in it. */
