@@ -327,12 +327,13 @@ static uint64_t uplink_time(const struct twill_pricing *p, uint32_t place, uint3
 static void keep_idle(struct twill_price_inlet *in, uint64_t begin, uint64_t end)
 {
     unsigned least = 0;
-    for (unsigned i = 1; i < TWILL_PRICE_GAPS; i++)
+    for (unsigned i = 1; i <= in->used && i < TWILL_PRICE_GAPS; i++)
         if (in->idle_end[i] - in->idle[i] < in->idle_end[least] - in->idle[least])
             least = i;
     if (end - begin > in->idle_end[least] - in->idle[least]) {
         in->idle[least] = begin;
         in->idle_end[least] = end;
+        in->used = (unsigned)twill_max(in->used, least + 1);
     }
 }
 
@@ -341,7 +342,7 @@ static void keep_idle(struct twill_price_inlet *in, uint64_t begin, uint64_t end
  * receive earlier. Otherwise it follows the last message. */
 static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
 {
-    for (unsigned i = 0; i < TWILL_PRICE_GAPS; i++) {
+    for (unsigned i = 0; i < in->used; i++) {
         uint64_t from = in->idle[i], begin = twill_price_later(first, from), end = in->idle_end[i];
         if (begin + time > end)
             continue;

@@ -67,6 +67,7 @@ enum {
  * `end`, and was idle from idle[i] to idle_end[i] before (picoseconds), for the last such times. */
 struct twill_price_inlet {
     uint64_t end, idle[TWILL_PRICE_GAPS], idle_end[TWILL_PRICE_GAPS];
+    unsigned used; /* those beyond are empty */
 };
 
 /* A rank whose schedule is simulated, with the state of what it owns. The pricing owns it. */

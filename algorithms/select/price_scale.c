@@ -47,11 +47,14 @@ static void set_threads(struct twill_price_call *call)
     const struct twill_machine_model *model = call->model;
     const struct twill_thread_cost *to = model->thread;
     struct twill_thread_rates *rates = &call->rates;
-    memset(call->shared, 0, sizeof(call->shared));
     call->alone = false;
     call->piece = SIZE_MAX;
+    rates->steps = 0;
+    if (model->threads < 2)
+        return;
+    memset(call->shared, 0, sizeof(call->shared));
     *rates = model->measured;
-    if (rates->steps < 2 || model->threads < 2)
+    if (rates->steps < 2)
         rates->steps = 0;
     for (uint64_t low = 0, n = 1; model->threads > 1 && model->measured.steps < 2 &&
                                   low < model->threads && to < model->thread + TWILL_THREAD_COSTS;
