@@ -259,6 +259,14 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error);
 
+/* Set *bytes to the bytes of slots in which short shards of a gather, scatter or alltoall with
+ * counts are moved together by a call with shards of that size, or to 0 if that does not pay. It
+ * pays if that call takes at most a quarter of the time of messages for all short shards, and an
+ * eighth of that for shards of 4 KiB, which are messages besides. */
+twill_status twill_slot_pays(size_t *bytes, struct twill_chooser *chooser,
+                             const struct twill_world *world, const struct twill_tuning *tuning,
+                             enum twill_collective collective, struct twill_error *error);
+
 /* Verify the schedules of all ranks, schedules[world->size], by running them against each other:
  *
  *   values    each block of DST that a rank holds ends as the right input, or as the reduction of

@@ -113,3 +113,41 @@ twill_status twill_dense_price(struct twill_dense *dense, const struct twill_den
     dense->gathers = dense->gather_ps < dense->reduce_ps;
     return TWILL_OK;
 }
+
+/* Return the least predicted picoseconds of all candidates for a call of `bytes` bytes. */
+static uint64_t least_cost(const struct twill_candidates *all, size_t bytes)
+{
+    uint64_t least = TWILL_PRICE_NEVER;
+    for (size_t i = 0; i < all->count; i++)
+        if (twill_candidate_competes(&all->candidate[i], bytes, 0))
+            least = twill_min(least, twill_candidate_cost(&all->candidate[i], bytes));
+    return least;
+}
+
+/* Slots that are tried, the largest first, and the least ranks for which they are. */
+static const size_t slots_tried[] = {256, 64};
+enum { SLOT_RANKS = 64, SLOT_GAIN = 4, SLOT_SHARE = 8 };
+
+twill_status twill_slot_pays(size_t *bytes, struct twill_chooser *chooser,
+                             const struct twill_world *world, const struct twill_tuning *tuning,
+                             enum twill_collective collective, struct twill_error *error)
+{
+    struct twill_select_request request = {
+        .collective = collective, .vector = true, .type = TWILL_U8};
+    const struct twill_candidates *all;
+    uint64_t part;
+    *bytes = 0;
+    if (world->nodes == 1 || world->size < SLOT_RANKS)
+        return TWILL_OK;
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(slots_tried) && *bytes == 0; i++) {
+        struct twill_select_request slots = request;
+        slots.vector = false;
+        slots.bytes = slots_tried[i] * world->size;
+        TWILL_TRY(error, twill_cost_of_choice(&part, chooser, world, tuning, &slots, error));
+        TWILL_TRY(error, twill_chooser_candidates(chooser, &request, NULL, &all, error));
+        if (part <= least_cost(all, slots.bytes) / SLOT_GAIN &&
+            part <= least_cost(all, twill_request_bytes(world, &request)) / SLOT_SHARE)
+            *bytes = slots_tried[i];
+    }
+    return TWILL_OK;
+}

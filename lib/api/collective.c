@@ -104,6 +104,15 @@ static bool repeats(const struct twill_request *run, const struct twill_call *ca
            (call->src == call->dst) == (last->src == last->dst);
 }
 
+/* Prepare the call that carries short shards of a vector call, if there is one. */
+static twill_status prepare_carrier(struct twill_request *request)
+{
+    struct twill_call call = {.src = NULL};
+    TWILL_TRY(&request->engine->error, twill_slots_take(request, &call));
+    return call.src != NULL ? twill_request_prepare(request->buffers.slots->carrier, &call)
+                            : TWILL_OK;
+}
+
 twill_status twill_request_prepare(struct twill_request *request, const struct twill_call *call)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
@@ -128,7 +137,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     TWILL_TRY(&comm->error, twill_call_check(request));
     request->summary = summary_of(request);
     twill_run_hash_call(request);
-    return TWILL_OK;
+    return TWILL_UNLIKELY(call->vector) ? prepare_carrier(request) : TWILL_OK;
 }
 
 /* Check a collective that was entered at `entered` (in ticks, or 0 if not known) and start it.
@@ -327,6 +336,8 @@ static twill_status prepare_request(struct twill_request *request, const struct 
         return refuse_call(request, call);
     }
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
+    if (call->vector && request->buffers.slots != NULL && request->buffers.slots->bytes > 0)
+        return TWILL_OK; /* its plan is chosen when its carrier has begun */
     TWILL_TRY(&comm->error, exchange_addresses(request));
     int answer = twill_run_choose(request);
     if (answer < 0)

@@ -11,6 +11,7 @@
 #include "lib/job/heap.h"
 #include "lib/job/operation.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(TWILL_PRICE_WORDS == TWILL_BOARD_WORDS, "a record of prices is an entry");
@@ -233,6 +234,76 @@ static twill_status find_plan(struct twill_request *run)
     run->plan = engine->plan_cache.last = plan;
     if (TWILL_UNLIKELY(twill_log_enabled(engine->log, TWILL_LOG_INFO)))
         log_choice(engine, plan, &choice);
+    return TWILL_OK;
+}
+
+/* Get the bytes of a slot for the run's collective from TWILL_TUNE=slot, or else by
+ * twill_slot_pays(), whose answer is kept. Returns TWILL_OK or the error. */
+static twill_status find_slot(struct twill_engine *engine, enum twill_collective collective,
+                              size_t *bytes)
+{
+    int64_t asked = engine->context->config->number[TWILL_VARIABLE_SLOT];
+    size_t *kept = &engine->plan_cache.slot[collective];
+    if (asked >= 0) {
+        *bytes = (size_t)asked;
+        return TWILL_OK;
+    }
+    if (*kept == 0) {
+        TWILL_TRY(&engine->error, have_chooser(engine));
+        TWILL_TRY(&engine->error,
+                  twill_slot_pays(bytes, engine->plan_cache.chooser, engine->world,
+                                  engine->context->selection.tuning, collective, &engine->error));
+        *kept = *bytes + 1;
+    }
+    *bytes = *kept - 1;
+    return TWILL_OK;
+}
+
+/* Have slots and a carrier for a request that has none yet. Returns TWILL_OK or the error. */
+static twill_status create_slots(struct twill_request *request)
+{
+    struct twill_engine *engine = request->engine;
+    struct twill_slots *slots = calloc(1, sizeof(*slots));
+    struct twill_request *carrier = aligned_alloc(TWILL_CACHE_LINE, sizeof(*carrier));
+    twill_status status = TWILL_ERR_MEMORY;
+    if (slots == NULL || carrier == NULL) {
+        TWILL_FAIL(&engine->error, status, "out of memory for a vector call");
+        goto fail;
+    }
+    memset(carrier, 0, sizeof(*carrier));
+    TWILL_TRY_OR_FAIL(&engine->error, twill_request_open(carrier, engine));
+    *slots = (struct twill_slots){.carried = request, .carrier = carrier};
+    request->buffers.slots = carrier->buffers.slots = slots;
+    return TWILL_OK;
+fail:
+    free(carrier);
+    free(slots);
+    return status;
+}
+
+twill_status twill_slots_take(struct twill_request *request, struct twill_call *call)
+{
+    struct twill_engine *engine = request->engine;
+    size_t bytes = 0, size = engine->world->size;
+    if (request->layout.known == NULL && size > 1)
+        TWILL_TRY(&engine->error, find_slot(engine, request->call.collective, &bytes));
+    bytes = bytes > TWILL_SLOT_HEADER ? bytes : 0;
+    if (request->buffers.slots != NULL)
+        request->buffers.slots->bytes = bytes;
+    if (bytes == 0)
+        return TWILL_OK;
+    if (request->buffers.slots == NULL)
+        TWILL_TRY(&engine->error, create_slots(request));
+    struct twill_slots *slots = request->buffers.slots;
+    slots->bytes = bytes;
+    TWILL_TRY(&engine->error,
+              twill_engine_reserve(engine, &slots->memory, &slots->memory_bytes, 2 * size * bytes));
+    *call = (struct twill_call){.collective = request->call.collective,
+                                .src = slots->memory,
+                                .dst = slots->memory + size * bytes,
+                                .count = bytes,
+                                .type = TWILL_U8,
+                                .root = request->call.root};
     return TWILL_OK;
 }
 

@@ -26,10 +26,11 @@ struct twill_links {
 
 /* All plans of an engine, kept until it closes (lib/engine/plan.c). Its holder alone uses them. */
 struct twill_plan_cache {
-    struct twill_plan *last;       /* plan of the last call */
-    struct twill_plan *plans;      /* a list, the newest first */
-    struct twill_chooser *chooser; /* chooses algorithms, or NULL before its first use */
-    bool logged_substitute;        /* it has warned that TWILL_ALGORITHM was not followed */
+    struct twill_plan *last;             /* plan of the last call */
+    struct twill_plan *plans;            /* a list, the newest first */
+    struct twill_chooser *chooser;       /* chooses algorithms, or NULL before its first use */
+    size_t slot[TWILL_COLLECTIVE_COUNT]; /* of vector calls: 1 + bytes of a slot, 0 if unknown */
+    bool logged_substitute;              /* it has warned that TWILL_ALGORITHM was not followed */
 };
 
 /* The calls of an engine that are under way, in the order of their start, and the numbering of all

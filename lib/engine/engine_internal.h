@@ -35,6 +35,13 @@ int twill_addresses_exchange(struct twill_request *run);
  * stored, 0 if no exchange is under way. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
 
+/* --- lib/engine/compute.c --- */
+/* Copy the counts of all shards of SRC, and the shards that have room, to the slots. */
+void twill_slots_pack(const struct twill_slots *slots);
+/* Copy the shards that the carrier has brought to DST. Returns TWILL_OK, or TWILL_ERR_MISMATCH if a
+ * rank sends another count than this one expects. */
+twill_status twill_slots_unpack(const struct twill_slots *slots);
+
 /* --- lib/engine/plan.c --- */
 /* Store in *plan the engine's plan for a choice, made if needed. Returns TWILL_OK or the error. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
@@ -109,15 +116,29 @@ static inline uint32_t twill_run_together(const struct twill_request *run, twill
                                           uint32_t at, uint32_t blocks)
 {
     uint32_t left = blocks - at;
+    if (TWILL_LIKELY(run->layout.joined == TWILL_JOINED))
+        return left;
     unsigned space = twill_operand_space(operand);
-    bool scratch = space == TWILL_TMP || space == TWILL_SHARED ||
-                   (space <= TWILL_DST && run->buffers.side[space].bounced);
-    if (run->layout.joined == TWILL_JOINED ||
-        (run->layout.joined == TWILL_JOINED_IN_SCRATCH && scratch))
+    if (run->layout.joined == TWILL_JOINED_IN_SCRATCH &&
+        (space > TWILL_DST || run->buffers.side[space].bounced))
         return left;
     uint32_t whole =
         run->layout.shard_blocks - (twill_operand_block(operand) + at) % run->layout.shard_blocks;
     return left < whole ? left : whole;
+}
+/* Return the bytes of a slot in which a carrier moves short shards of this run, or 0. */
+static inline size_t twill_run_slot(const struct twill_request *run)
+{
+    const struct twill_slots *slots = run->buffers.slots;
+    if (TWILL_LIKELY(!run->call.vector) || slots == NULL)
+        return 0;
+    return slots->carried == run ? slots->bytes : 0;
+}
+/* Return whether a carrier moves a shard of `count` elements of the run. */
+static inline bool twill_run_carries(const struct twill_request *run, size_t count)
+{
+    size_t slot = twill_run_slot(run);
+    return slot > 0 && count <= (slot - TWILL_SLOT_HEADER) / run->layout.element;
 }
 /* Return the elements between the starts of two shards in TMP, SHARED or a bounced side. */
 static inline size_t twill_run_stride(const struct twill_request *run,

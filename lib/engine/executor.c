@@ -72,8 +72,6 @@ static int post_blocks(struct twill_request *run, struct twill_instance *instanc
     struct twill_engine *engine = run->engine;
     struct twill_slot *slot = instance_slot(run, instance);
     struct twill_transport *link = twill_engine_link(engine, step->peer[0]);
-    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
-    struct twill_transfer *request = &posted->request;
     bool sends = step->op == TWILL_STEP_SEND, reduces = step->op == TWILL_STEP_RECV_REDUCE;
     bool partial = (step->flags & TWILL_STEP_PARTIAL) != 0;
     struct twill_operand_place where = {
@@ -81,6 +79,10 @@ static int post_blocks(struct twill_request *run, struct twill_instance *instanc
     if (reduces)
         where.partial = (step->flags & TWILL_STEP_FINAL) == 0;
     struct twill_elements elements = twill_run_locate(run, instance, &where);
+    if (blocks > 0 && elements.count == 0 && twill_run_slot(run) > 0) /* the peer knows, too */
+        return ADVANCED;
+    struct twill_posted *posted = posted_at(run, slot, step->lane, instance->posted[step->lane]++);
+    struct twill_transfer *request = &posted->request;
     *request = (struct twill_transfer){
         .status = TWILL_PENDING,
         .kind = sends ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
@@ -486,7 +488,8 @@ int twill_run_advance(struct twill_slot *slot)
     if (twill_trace_is_detailed(&run->engine->trace))
         twill_trace_detail(run, TWILL_TRACE_SEGMENT_END, (uint32_t)instance->epoch,
                            instance->length * run->layout.element, 0);
-    if (!run->plan->schedule.eager && run->engine->issue.arrived < instance->epoch)
+    if (!run->plan->schedule.eager && run->engine->issue.arrived < instance->epoch &&
+        twill_run_slot(run) == 0) /* with slots, messages do not prove that all have started */
         run->engine->issue.arrived = instance->epoch;
     run->finished++;
     return moved + 1;

@@ -218,6 +218,19 @@ static __attribute__((noinline)) void enter_call(struct twill_request *request, 
     twill_request_enqueue(request);
 }
 
+/* Begin the carrier of a call, which has no plan yet, before the call. Returns what to pass on as
+ * the tick at which this rank entered the call. */
+static __attribute__((noinline)) uint64_t begin_carrier(struct twill_request *request,
+                                                        uint64_t entered)
+{
+    struct twill_engine *engine = request->engine;
+    twill_slots_pack(request->buffers.slots);
+    twill_request_begin(request->buffers.slots->carrier, entered);
+    engine->issue.started++;
+    compute_signature(engine, request);
+    return note_entry(engine, entered);
+}
+
 void twill_request_begin(struct twill_request *request, uint64_t entered)
 {
     struct twill_engine *engine = request->engine;
@@ -229,5 +242,7 @@ void twill_request_begin(struct twill_request *request, uint64_t entered)
         twill_engine_has_arrived(engine, engine->issue.epoch - request->layout.max_ahead);
     if (TWILL_LIKELY(is_fast))
         post_stores(engine, request);
+    else if (twill_run_slot(request) > 0)
+        entered = begin_carrier(request, entered);
     enter_call(request, entered, is_fast);
 }

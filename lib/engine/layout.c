@@ -299,6 +299,8 @@ static size_t segment_elements(const struct twill_request *run,
     }
     if (count != NULL)
         whole = count[shard];
+    if (twill_run_carries(run, whole))
+        return 0;
     return whole > instance->skip ? twill_min(whole - instance->skip, run->layout.segment_length)
                                   : 0;
 }

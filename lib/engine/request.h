@@ -179,12 +179,25 @@ struct twill_device_buffers {
     size_t result_bytes;
 };
 
+/* How a vector call whose counts are known to the two ranks of a message only (gather, scatter,
+ * alltoall) moves short shards. They travel in slots of one size, each with the count of its shard
+ * first, by a call of its own, the carrier. Longer shards are messages of the call itself. Made by
+ * twill_slots_take(), and freed with the request of the call, whose buffers.slots it is. */
+struct twill_slots {
+    struct twill_request *carried, *carrier; /* buffers.slots of both is this */
+    unsigned char *memory;                   /* slots of SRC of all shards, then of DST */
+    size_t memory_bytes;
+    size_t bytes; /* of a slot, or 0 if the present call of `carried` has no carrier */
+};
+#define TWILL_SLOT_HEADER sizeof(uint64_t)
+
 /* The buffers of a run, the caller's and those of the ranks of its node, in its request. */
 struct twill_run_buffers {
     struct twill_side side[TWILL_SIDES]; /* the caller's SRC and DST */
     struct twill_peer_buffers *peer;     /* [local_size] */
     struct twill_device_buffers device;
-    size_t *counts; /* [4][size], vector call: counts and offsets of SRC and DST */
+    struct twill_slots *slots; /* or NULL */
+    size_t *counts;            /* [4][size], vector call: counts and offsets of SRC and DST */
 };
 
 enum twill_request_state {
@@ -323,6 +336,10 @@ bool twill_request_done(const void *request);
 void twill_log_begin(const struct twill_request *request);
 
 /* --- before a call begins, and its beginning --- */
+/* lib/engine/choose_plan.c. Decide whether a vector call that has been checked has a carrier
+ * (struct twill_slots), which all ranks decide alike, and have memory for its slots. If it has, set
+ * *call to the call of the carrier, which the caller prepares. Returns TWILL_OK or the error. */
+twill_status twill_slots_take(struct twill_request *request, struct twill_call *call);
 /* lib/engine/layout.c. Set element widths and both sides from run->call, even if it is invalid. */
 void twill_run_describe(struct twill_request *run);
 /* Use other buffers for the same call, whose counts and layout stay. */

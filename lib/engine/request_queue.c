@@ -279,6 +279,27 @@ static int advance_transports(struct twill_engine *engine)
     return moved;
 }
 
+/* End a carrier or a run with slots, whose segments have ended. A carrier first delivers what it
+ * has brought. The run that it carries for is complete when both have ended. It then has no plan,
+ * so that it does not begin before its carrier next time. Returns TWILL_OK or the error. */
+static __attribute__((noinline)) twill_status end_carried(struct twill_request *run)
+{
+    struct twill_slots *slots = run->buffers.slots;
+    if (run == slots->carrier) {
+        TWILL_TRY(&run->engine->error, twill_slots_unpack(slots));
+        complete_request(run, TWILL_OK);
+        run = slots->carried;
+        if (run->plan == NULL || run->finished != run->layout.segments)
+            return TWILL_OK;
+    } else if (twill_run_slot(run) > 0 && !twill_request_done(slots->carrier)) {
+        return TWILL_OK;
+    }
+    if (twill_run_slot(run) > 0)
+        run->plan = NULL;
+    complete_request(run, TWILL_OK);
+    return TWILL_OK;
+}
+
 int twill_engine_advance(struct twill_engine *engine)
 {
     int moved = TWILL_UNLIKELY(engine->issue.exchanging != NULL)
@@ -295,8 +316,12 @@ int twill_engine_advance(struct twill_engine *engine)
         if (answer < 0)
             return answer;
         moved += answer;
-        if (!slot->instance.active && run->finished == run->layout.segments)
+        if (slot->instance.active || run->finished != run->layout.segments)
+            continue;
+        if (TWILL_LIKELY(run->buffers.slots == NULL))
             complete_request(run, TWILL_OK);
+        else
+            TWILL_TRY(&engine->error, end_carried(run));
     }
     if (engine->issue.messaging > 0) {
         int answer = advance_transports(engine);
@@ -422,6 +447,13 @@ static void close_request(struct twill_request *request)
                               request->buffers.device.bounce_bytes);
     if (request->buffers.peer != NULL)
         twill_run_detach_peers(request);
+    struct twill_slots *slots = request->buffers.slots;
+    if (slots != NULL && slots->carried == request) {
+        close_request(slots->carrier);
+        twill_context_give(engine->context, slots->memory, slots->memory_bytes);
+        free(slots->carrier);
+        free(slots);
+    }
     free(request->buffers.peer);
     free(request->buffers.counts);
     *request = (struct twill_request){.handle.generation = request->handle.generation + 1};

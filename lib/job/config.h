@@ -115,6 +115,9 @@ enum twill_variable_agreement {
       "Most bytes of a segment with several nodes, and where data is only sent as messages")       \
     X(STRIPE, EXPERT, "stripe", TWILL_BYTES, "8K", 1024, 1u << 30, NULL, SAME,                     \
       "Least bytes that a thread moves in a team call, which uses fewer threads otherwise")        \
+    X(SLOT, EXPERT, "slot", TWILL_NUMBER, "-1", -1, 65536, NULL, SAME,                             \
+      "Bytes for a short shard and its count in gather, scatter and alltoall with counts; -1: "    \
+      "by price; 0: none")                                                                         \
     X(SPIN, EXPERT, "spin", TWILL_NUMBER, "-1", -1, 1000000000, NULL, ANY,                         \
       "Polls before a wait yields the core; -1: adapts to the measured cost of yielding")          \
     X(METRICS_EVERY, EXPERT, "metrics_every", TWILL_SECONDS, "10", 1, 86400, NULL, ANY,            \

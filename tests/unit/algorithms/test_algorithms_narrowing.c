@@ -89,3 +89,26 @@ TWILL_TEST(test_refused)
     }
     test_chooser_close(&c);
 }
+
+static size_t slot_of(const char *world, enum twill_collective collective)
+{
+    struct twill_error error = {.status = TWILL_OK};
+    struct test_chooser c;
+    size_t bytes;
+    test_chooser_open(&c, world, NULL, NULL);
+    if (twill_slot_pays(&bytes, c.chooser, &c.world, c.tuning, collective, &error) != TWILL_OK)
+        fail_msg("%s", error.message);
+    test_chooser_close(&c);
+    return bytes;
+}
+
+/* With many ranks a node, the root of a gather or scatter would have a message for each of them. */
+TWILL_TEST(test_slots)
+{
+    assert_int_equal(slot_of("48x64", TWILL_GATHER), 256);
+    assert_int_equal(slot_of("48x64", TWILL_SCATTER), 256);
+    assert_int_equal(slot_of("48x64", TWILL_ALLTOALL), 64);
+    assert_int_equal(slot_of("24x8", TWILL_GATHER), 256);
+    assert_int_equal(slot_of("4x2", TWILL_GATHER), 0);
+    assert_int_equal(slot_of("1x96", TWILL_GATHER), 0);
+}

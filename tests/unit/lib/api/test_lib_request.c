@@ -6,10 +6,11 @@
 #include "tests/support/collectives.h"
 #include "tests/support/unit.h"
 
-#define REQUEST_FLIGHT   24u /* calls in progress at a time */
-#define ROUNDS           (TEST_FEWER ? 2u : 6u)
-#define REQUEST_BYTES    ((size_t)64 << 10)
-#define REQUEST_SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M,segment=4K,segment_net=8K"
+#define REQUEST_FLIGHT 24u /* calls in progress at a time */
+#define ROUNDS         (TEST_FEWER ? 2u : 6u)
+#define REQUEST_BYTES  ((size_t)64 << 10)
+#define REQUEST_SETTINGS                                                                           \
+    TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M,segment=4K,segment_net=8K,slot=64"
 
 static const char *const worlds[] = {"1",
                                      "2",

@@ -241,3 +241,40 @@ TWILL_TEST(calls_that_differ)
         twill_test_run_ranks(twill_test_size(differ_ways[i].nodes), differ_rank,
                              (void *)(uintptr_t)&differ_ways[i]);
 }
+
+/* Counts that two ranks of a gather do not give alike are found where short shards travel in slots:
+ * both short, one short, and elements of another type. */
+static void counts_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    static const struct {
+        size_t sent, expected;
+        twill_type type;
+        const char *words;
+    } cases[] = {{3, 2, TWILL_F32, "a count of 3 "},
+                 {2, 300, TWILL_F32, "a count of 2 "},
+                 {300, 2, TWILL_F32, "a count of 300 "},
+                 {2, 2, TWILL_I32, "a count of 2 "}};
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
+        const size_t counts[] = {2, 2, 2, cases[i].expected}, offsets[] = {0, 2, 4, 6};
+        float from[300] = {0}, to[306];
+        bool differs = rank == size - 1;
+        twill_comm *comm;
+        if (!twill_test_open(&comm, bootstrap, "2x2", TWILL_TEST_PATIENT, "TWILL_TUNE=slot=64"))
+            return;
+        twill_status status = twill_gatherv(comm, from, differs ? cases[i].sent : 2, to, counts,
+                                            offsets, differs ? cases[i].type : TWILL_F32, 0);
+        if (rank == 0)
+            (void)TWILL_NOTE(status == TWILL_ERR_MISMATCH &&
+                                 strstr(twill_comm_message(comm), cases[i].words) != NULL &&
+                                 strstr(twill_comm_message(comm), "rank 3") != NULL,
+                             "case %zu: %d: \"%s\"", i, status, twill_comm_message(comm));
+        (void)twill_test_barrier(bootstrap);
+        twill_test_close(comm);
+    }
+    (void)user;
+}
+
+TWILL_TEST(counts_that_differ)
+{
+    twill_test_run_ranks(4, counts_rank, NULL);
+}

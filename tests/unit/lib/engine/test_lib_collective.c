@@ -190,7 +190,9 @@ static void sweep_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
     if (!twill_test_open(&comm, bootstrap, sweep->world->nodes,
                          twill_test_text("TWILL_ALGORITHM=%s", sweep->algorithm),
                          TWILL_TEST_PATIENT, provider, "TWILL_LOG=none",
-                         "TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,stream=200K"))
+                         twill_test_text("TWILL_TUNE=heap_limit=16M,segment=64K,segment_net=128K,"
+                                         "stream=200K,slot=%d",
+                                         size % 2 == 0 ? 64 : 0)))
         return;
     twill_context *context = twill_comm_context(comm);
     if (test_buffers_get(&buffers, context, COLLECTIVE_MOST_BYTES, MOST_MOVED, sweep->heap)) {
