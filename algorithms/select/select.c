@@ -33,9 +33,13 @@ struct twill_chooser {
     struct early early[EARLY];
     unsigned early_count;
     struct twill_candidates *table[TABLES]; /* most recently used first */
-    struct twill_select_request last_query; /* of twill_mapping_matters(), if has_query */
-    bool has_query;
-    unsigned matters; /* its answer */
+    /* The last two questions of twill_mapping_matters(), as calls often alternate. */
+    struct {
+        struct twill_select_request request;
+        bool known;
+        unsigned matters;
+    } query[2];
+    unsigned queries; /* put in query[queries % 2] */
 };
 
 twill_status twill_chooser_create(struct twill_chooser **chooser, const struct twill_world *world,
@@ -443,19 +447,20 @@ static unsigned access_used(struct twill_chooser *chooser,
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request)
 {
-    const struct twill_select_request *last_query = &chooser->last_query;
     struct twill_select_request with = *request;
     if (request->bytes < TWILL_MAPPED_BYTES)
         return 0;
-    if (chooser->has_query && twill_requests_match(last_query, request))
-        return chooser->matters;
+    for (unsigned i = 0; i < 2; i++)
+        if (chooser->query[i].known && twill_requests_match(&chooser->query[i].request, request))
+            return chooser->query[i].matters;
     with.mapped = true;
     unsigned matters = access_used(chooser, &with);
     with.mapped = false;
     if (request->fetched)
         matters |= access_used(chooser, &with);
-    chooser->last_query = *request;
-    chooser->has_query = true;
-    chooser->matters = matters;
+    unsigned at = chooser->queries++ % 2;
+    chooser->query[at].request = *request;
+    chooser->query[at].known = true;
+    chooser->query[at].matters = matters;
     return matters;
 }

@@ -214,8 +214,8 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", why);
 }
 
-/* Set run->plan to the plan of the last call, if that fits. Otherwise choose a plan, make it unless
- * it is in the cache, and log the choice. Returns TWILL_OK or the error. */
+/* Set run->plan to the plan of the last call or the one before, if that fits. Otherwise choose a
+ * plan, make it unless it is in the cache, and log the choice. Returns TWILL_OK or the error. */
 static twill_status find_plan(struct twill_request *run)
 {
     struct twill_engine *engine = run->engine;
@@ -223,6 +223,13 @@ static twill_status find_plan(struct twill_request *run)
     struct twill_plan *plan = engine->plan_cache.last;
     if (TWILL_LIKELY(plan != NULL && twill_requests_match(&plan->key, &key))) {
         run->plan = plan;
+        return TWILL_OK;
+    }
+    struct twill_plan *before = engine->plan_cache.before;
+    if (plan != NULL)
+        engine->plan_cache.before = plan;
+    if (before != NULL && twill_requests_match(&before->key, &key)) {
+        run->plan = engine->plan_cache.last = before;
         return TWILL_OK;
     }
     struct twill_choice choice;

@@ -27,6 +27,7 @@ struct twill_links {
 /* All plans of an engine, kept until it closes (lib/engine/plan.c). Its holder alone uses them. */
 struct twill_plan_cache {
     struct twill_plan *last;             /* plan of the last call */
+    struct twill_plan *before;           /* the one used before that, as calls often alternate */
     struct twill_plan *plans;            /* a list, the newest first */
     struct twill_chooser *chooser;       /* chooses algorithms, or NULL before its first use */
     size_t slot[TWILL_COLLECTIVE_COUNT]; /* of vector calls: 1 + bytes of a slot, 0 if unknown */
