@@ -229,7 +229,7 @@ static int train_model(struct training *t)
     if (!failed)
         twill_gradients_count(t->set, &counters);
     t->seconds[TRAIN] = example_now() - start - t->judging;
-    t->processor = ((double)clock() - before) / CLOCKS_PER_SEC;
+    t->processor = ((double)clock() - before) / CLOCKS_PER_SEC - t->judged;
     t->seconds[EXPOSED] = counters.seconds_exposed;
     t->seconds[COMPUTING] = t->seconds[TRAIN] - t->seconds[EXPOSED];
     return failed;

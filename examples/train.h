@@ -68,6 +68,7 @@ struct training {
     double start;              /* when the training began, on the clock of example_now() */
     double judging;            /* seconds of --curve so far, which are no training */
     double processor;          /* seconds of processor time of the training */
+    double judged;             /* seconds of processor time of --curve so far */
     twill_counters started;    /* of the set, after the first mini-batch */
     double seconds[PHASES];
     char message[1024];

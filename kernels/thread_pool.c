@@ -60,9 +60,9 @@ struct twill_thread_pool {
     size_t thread_bytes, pays_from;
     struct twill_thread_rates rates;
     /* Of the caller that has the pool: the time by which jobs took longer as threads slept, and
-     * trials of jobs of 2^i bytes and more. */
+     * trials of jobs of 2^i bytes and more, by their sources: none or one, two, more. */
     double missed_ns;
-    struct twill_thread_trial trial[TRIALS];
+    struct twill_thread_trial trial[3][TRIALS];
     struct worker worker[]; /* [size] by position */
 };
 
@@ -245,23 +245,40 @@ bool twill_has_openmp(unsigned threads)
 #endif
 }
 
+#if defined(_OPENMP)
+/* Add the CPUs of OpenMP's place `p` to *all. Returns whether they are those of *mine. */
+static bool add_place(int p, const cpu_set_t *mine, cpu_set_t *all)
+{
+    cpu_set_t place;
+    int count = omp_get_place_num_procs(p);
+    int *cpu = count > 0 ? malloc(sizeof(*cpu) * (size_t)count) : NULL;
+    CPU_ZERO(&place);
+    if (cpu == NULL)
+        return false;
+    omp_get_place_proc_ids(p, cpu);
+    for (int i = 0; i < count; i++)
+        if (cpu[i] >= 0 && cpu[i] < CPU_SETSIZE)
+            CPU_SET((size_t)cpu[i], &place);
+    free(cpu);
+    CPU_OR(all, all, &place);
+    return CPU_EQUAL(&place, mine);
+}
+#endif
+
 bool twill_openmp_cpus(uint64_t *cpus, unsigned cpu_count)
 {
     bool bound = false;
 #if defined(_OPENMP)
-    for (int p = omp_get_proc_bind() != omp_proc_bind_false ? omp_get_num_places() : 0; p-- > 0;) {
-        int count = omp_get_place_num_procs(p);
-        int *cpu = count > 0 ? malloc(sizeof(*cpu) * (size_t)count) : NULL;
-        if (cpu == NULL)
-            continue;
-        omp_get_place_proc_ids(p, cpu);
-        for (int i = 0; i < count; i++)
-            if (cpu[i] >= 0 && (unsigned)cpu[i] < cpu_count) {
-                cpus[cpu[i] / 64] |= UINT64_C(1) << cpu[i] % 64;
-                bound = true;
-            }
-        free(cpu);
-    }
+    cpu_set_t mine, all;
+    CPU_ZERO(&all);
+    if (getpid() != (pid_t)syscall(SYS_gettid) || omp_get_proc_bind() == omp_proc_bind_false ||
+        sched_getaffinity(0, sizeof(mine), &mine) != 0)
+        return false;
+    for (int p = omp_get_num_places(); p-- > 0;)
+        bound |= add_place(p, &mine, &all);
+    for (unsigned cpu = 0; bound && cpu < cpu_count && cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all))
+            cpus[cpu / 64] |= UINT64_C(1) << cpu % 64;
 #else
     (void)cpus, (void)cpu_count;
 #endif
@@ -322,9 +339,8 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
     if (pool->thread_bytes > 0)
         return (unsigned)twill_max(
             twill_min(pool->size, (written > 0 ? written : read) / pool->thread_bytes), 1);
-    uint32_t step =
-        twill_thread_step(&pool->rates, pool->size, written, read, twill_pool_sleeps(pool));
-    return pool->rates.step[step].threads;
+    return pool->rates.step[twill_thread_step(&pool->rates, pool->size, written, read, false)]
+        .threads;
 }
 
 /* Return the number of threads for a job in a pool that the caller has. Threads that sleep are
@@ -334,35 +350,56 @@ static unsigned choose_threads(struct twill_thread_pool *pool, size_t written, s
 {
     const struct twill_thread_rates *rates = &pool->rates;
     unsigned threads = twill_pool_threads(pool, written, read);
-    if (threads > 1 || pool->thread_bytes > 0 || !twill_pool_sleeps(pool)) {
+    if (threads < 2 || pool->thread_bytes > 0)
+        return threads;
+    if (!twill_pool_sleeps(pool)) {
         pool->missed_ns = 0;
         return threads;
     }
-    uint32_t step = twill_thread_step(rates, pool->size, written, read, false);
-    pool->missed_ns += twill_thread_ns(rates, 0, written, read, false) -
-                       twill_thread_ns(rates, step, written, read, false);
-    if (step == 0 || pool->missed_ns < rates->step[step].wake_ns)
-        return 1;
+    uint32_t step = twill_thread_step(rates, pool->size, written, read, true);
+    if (step == 0) {
+        uint32_t awake = twill_thread_step(rates, pool->size, written, read, false);
+        pool->missed_ns += twill_thread_ns(rates, 0, written, read, false) -
+                           twill_thread_ns(rates, awake, written, read, false);
+        if (pool->missed_ns < rates->step[awake].wake_ns)
+            return 1;
+        step = awake;
+    }
     pool->missed_ns = 0;
     return rates->step[step].threads;
 }
 
-/* Do a job in `threads` threads of the pool, which the caller has, or in one if trials of jobs of
- * that size found that faster. */
-static void run_tried(struct twill_thread_pool *pool, size_t written, size_t read, unsigned threads,
-                      twill_part_fn run, void *job)
+/* Return the trials of jobs like this one: as many bytes, and as many sources for what is
+ * written. */
+static struct twill_thread_trial *trial_of(struct twill_thread_pool *pool, size_t written,
+                                           size_t read)
 {
     unsigned class = 63 - (unsigned)__builtin_clzll(twill_max(written, read) | 1);
-    struct twill_thread_trial *trial = &pool->trial[twill_min(class, TRIALS - 1)];
-    double alone_ns = twill_thread_ns(&pool->rates, 0, written, read, false), shared_ns = alone_ns;
-    for (uint32_t s = 1; s < pool->rates.steps && pool->rates.step[s].threads <= threads; s++)
-        shared_ns = twill_thread_ns(&pool->rates, s, written, read, false);
+    unsigned kind = written == 0 || read <= written ? 0 : read <= 2 * written ? 1 : 2;
+    return &pool->trial[kind][twill_min(class, TRIALS - 1)];
+}
+
+/* Return the time expected of a job in at most `threads` threads that spin. */
+static double shared_ns(const struct twill_thread_rates *rates, unsigned threads, size_t written,
+                        size_t read)
+{
+    uint32_t step = 0;
+    while (step + 1 < rates->steps && rates->step[step + 1].threads <= threads)
+        step++;
+    return twill_thread_ns(rates, step, written, read, false);
+}
+
+/* Do a job alone, without the pool, and record it in its trials if that is not NULL. */
+static void run_alone(struct twill_thread_pool *pool, struct twill_thread_trial *trial,
+                      double alone_ns, twill_part_fn run, void *job)
+{
+    int cancel;
     uint64_t begin = twill_ticks();
-    if (twill_thread_trial_begin(trial, alone_ns, shared_ns))
-        run(job, 0, 1);
-    else
-        run_shared(pool, threads, run, job);
-    twill_thread_trial_end(trial, twill_ticks() - begin, alone_ns);
+    run(job, 0, 1);
+    if (trial == NULL || !take_pool(pool, &cancel))
+        return;
+    twill_thread_trial_end(trial, true, twill_ticks() - begin, alone_ns);
+    give_back(pool, cancel);
 }
 
 void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t read, unsigned most,
@@ -373,13 +410,25 @@ void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t rea
         run(job, 0, 1);
         return;
     }
+    struct twill_thread_trial *trial = NULL;
     unsigned threads = (unsigned)twill_min(choose_threads(pool, written, read), most);
-    if (threads < 2)
-        run(job, 0, 1);
-    else if (pool->thread_bytes > 0) /* as the user says */
-        run_shared(pool, threads, run, job);
-    else
-        run_tried(pool, written, read, threads, run, job);
+    double alone_ns = 0;
+    if (threads > 1 && pool->thread_bytes == 0) { /* else the user says how many share it */
+        trial = trial_of(pool, written, read);
+        alone_ns = twill_thread_ns(&pool->rates, 0, written, read, false);
+        if (twill_thread_trial_begin(trial, alone_ns,
+                                     shared_ns(&pool->rates, threads, written, read)))
+            threads = 1;
+    }
+    if (threads < 2) {
+        give_back(pool, cancel); /* for other threads */
+        run_alone(pool, trial, alone_ns, run, job);
+        return;
+    }
+    uint64_t begin = twill_ticks();
+    run_shared(pool, threads, run, job);
+    if (trial != NULL)
+        twill_thread_trial_end(trial, false, twill_ticks() - begin, alone_ns);
     give_back(pool, cancel);
 }
 

@@ -59,8 +59,8 @@ void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t rea
 /* Return how many times threads of the pool have shared work, since twill_thread_pool_use() if that
  * was called. Any thread may call it. */
 uint64_t twill_pool_forks(const struct twill_thread_pool *pool);
-/* Return how many threads finish first with work that writes `written` bytes in all and reads
- * `read` bytes, 1 if more do not pay. At most the size of the pool. */
+/* Return how many threads, if they spin, finish first with work that writes `written` bytes in all
+ * and reads `read` bytes, 1 if more do not pay. At most the size of the pool. */
 unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written, size_t read);
 /* Return whether the first threads of the pool sleep, so that a fork must wake them. */
 bool twill_pool_sleeps(const struct twill_thread_pool *pool);
@@ -83,9 +83,9 @@ bool twill_thread_pool_measure(struct twill_thread_pool *pool, const struct twil
                                enum twill_pool_team *team);
 /* Return whether an OpenMP runtime lends `threads` threads. */
 bool twill_has_openmp(unsigned threads);
-/* Add to the bit set `cpus` those below `cpu_count` on which an OpenMP runtime binds threads. It
- * binds the program's first thread to some of them even before main(). Returns whether it binds
- * any. */
+/* If the caller is the program's first thread, and an OpenMP runtime has bound it to one of its
+ * places, as it does before main(), add all CPUs of its places, below `cpu_count`, to the bit set
+ * `cpus`. Returns whether that is so. */
 bool twill_openmp_cpus(uint64_t *cpus, unsigned cpu_count);
 /* Return the table in use, which is empty without a pool. */
 const struct twill_thread_rates *twill_thread_pool_rates(const struct twill_thread_pool *pool);

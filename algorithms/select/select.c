@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the algorithm of a call, which is that of the user override, else the cheapest candidate.
- * It uses only integers and only what all ranks know, so that all ranks choose alike. There are no
- * thresholds. At every size the curves of all candidates are compared. The curves are continuous,
- * hence so is the least cost, except where a candidate starts or ceases to apply (IMM, MAPPED). */
+ * It uses only what all ranks know, and nothing that they could round differently, so that all
+ * ranks choose alike. There are no thresholds. At every size the curves of all candidates are
+ * compared. The curves are continuous, hence so is the least cost, except where a candidate starts
+ * or ceases to apply (IMM, MAPPED). */
 #include "algorithms/select/candidates.h"
 #include "lib/base/plural.h"
 

@@ -143,7 +143,12 @@ twill_status twill_slot_pays(size_t *bytes, struct twill_chooser *chooser,
         struct twill_select_request slots = request;
         slots.vector = false;
         slots.bytes = slots_tried[i] * world->size;
-        TWILL_TRY(error, twill_cost_of_choice(&part, chooser, world, tuning, &slots, error));
+        twill_status status = twill_cost_of_choice(&part, chooser, world, tuning, &slots, error);
+        if (status == TWILL_ERR_CONFIG) { /* TWILL_ALGORITHM is not for calls without counts */
+            twill_error_clear(error);
+            return TWILL_OK;
+        }
+        TWILL_TRY(error, status);
         TWILL_TRY(error, twill_chooser_candidates(chooser, &request, NULL, &all, error));
         if (part <= least_cost(all, slots.bytes) / SLOT_GAIN &&
             part <= least_cost(all, twill_request_bytes(world, &request)) / SLOT_SHARE)

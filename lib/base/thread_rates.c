@@ -11,7 +11,9 @@
 #define JOBS_LEAST 64u
 #define JOBS_MOST  8192u
 /* Times the usual cost. What takes longer was interrupted. */
-#define OUTLIER 4.0f
+#define OUTLIER 3.0f
+/* Times the cost when the way was decided on. It is exceeded by several slow jobs, not by one. */
+#define SLOWER 1.6f
 
 /* Return the time in ns to write `written` bytes from `sources` times as many, at rates [far]. */
 static double bytes_ns(const struct twill_thread_rate *rate, int far, double written,
@@ -89,18 +91,23 @@ bool twill_thread_trial_begin(struct twill_thread_trial *trial, double alone_ns,
     return trial->alone != (trial->jobs >= trial->between);
 }
 
-void twill_thread_trial_end(struct twill_thread_trial *trial, uint64_t ticks, double alone_ns)
+void twill_thread_trial_end(struct twill_thread_trial *trial, bool alone, uint64_t ticks,
+                            double alone_ns)
 {
-    bool tries = trial->jobs >= trial->between;
-    float *cost = &trial->cost[trial->alone != tries], now = (float)((double)ticks / alone_ns);
+    float *cost = &trial->cost[alone], now = (float)((double)ticks / alone_ns);
     if (trial->jobs != 0 && trial->jobs != trial->between)
         *cost = *cost == 0.0f ? now : *cost + (twill_min(now, OUTLIER * *cost) - *cost) / 4;
-    if (++trial->jobs < trial->between + TRIED)
+    trial->jobs++;
+    if (trial->settled > 0 && trial->jobs < trial->between &&
+        trial->cost[trial->alone] > SLOWER * trial->settled)
+        trial->between = trial->jobs; /* the next job begins a trial */
+    if (trial->jobs < trial->between + TRIED)
         return;
     /* the other way must take less than 15/16 of the time */
     float mine = trial->cost[trial->alone], other = trial->cost[!trial->alone];
     bool changes = other < mine - mine / 16;
     trial->alone = trial->alone != changes;
+    trial->settled = trial->cost[trial->alone];
     trial->between =
         changes ? JOBS_LEAST
                 : (uint32_t)twill_min(twill_max(2 * trial->between, JOBS_LEAST), JOBS_MOST);

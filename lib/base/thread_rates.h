@@ -68,13 +68,16 @@ struct twill_thread_trial {
     uint32_t jobs;    /* since the last decision */
     uint32_t between; /* jobs from a decision to the next trial, 0 before the first job */
     bool alone;       /* the way that was decided on */
+    float settled;    /* its cost when that was decided, or 0 before; much more calls for a trial */
     float cost[2];    /* time over that expected of one thread, shared and alone, or 0 */
 };
 
 /* Return whether the next job is to be done by one thread, for which alone_ns are expected, and
  * shared_ns if it is shared. Both are above 0. */
 bool twill_thread_trial_begin(struct twill_thread_trial *trial, double alone_ns, double shared_ns);
-/* Record that the job was done so, and took `ticks`. */
-void twill_thread_trial_end(struct twill_thread_trial *trial, uint64_t ticks, double alone_ns);
+/* Record that the job was done so, `alone` or shared, and took `ticks`. Other jobs may have begun
+ * and ended meanwhile. */
+void twill_thread_trial_end(struct twill_thread_trial *trial, bool alone, uint64_t ticks,
+                            double alone_ns);
 
 #endif

@@ -76,7 +76,9 @@ twill_status twill_engine_create_chooser(struct twill_chooser **chooser,
     TWILL_TRY(error, twill_chooser_create(chooser, engine->world, engine->context->selection.tuning,
                                           requested, error));
     twill_chooser_crowd(*chooser, engine->tuning.crowded);
-    twill_chooser_threads(*chooser, engine->context->job.rank_threads,
+    /* a stripe of a team call has no pool, on no rank */
+    twill_chooser_threads(*chooser,
+                          engine->tuning.pool != NULL ? engine->context->job.rank_threads : 1,
                           twill_thread_pool_rates(engine->tuning.pool));
     if (engine->node != NULL && engine->node->size > 1)
         twill_chooser_share(

@@ -6,6 +6,7 @@
 #include "lib/engine/trace_calls.h"
 #include "lib/job/operation.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -612,6 +613,13 @@ static uint64_t slot_header(const struct twill_request *run, size_t count)
     return (uint64_t)run->call.type << SLOT_TYPE_SHIFT | count;
 }
 
+/* Return the name of a type, which may have come from another rank. */
+static const char *name_of_type(uint64_t type)
+{
+    const char *name = twill_type_name((twill_type)twill_min(type, (uint64_t)INT_MAX));
+    return name != NULL ? name : "unknown";
+}
+
 /* Return the number of slots of SRC or DST (`space`) on this rank. */
 static uint32_t slots_of(const struct twill_request *run, unsigned space)
 {
@@ -644,10 +652,10 @@ twill_status twill_slots_unpack(const struct twill_slots *slots)
         if (header != expected)
             return TWILL_ENGINE_FAIL(
                 run->engine, TWILL_ERR_MISMATCH,
-                "%s sends a count of %llu of type %u, not %zu of type %u",
+                "%s sends a count of %llu of type %s, where this rank gives %zu of type %s",
                 TWILL_ENGINE_RANK_NAME(run->engine, from),
                 (unsigned long long)(header & ((UINT64_C(1) << SLOT_TYPE_SHIFT) - 1)),
-                (unsigned)(header >> SLOT_TYPE_SHIFT), shard.count, (unsigned)run->call.type);
+                name_of_type(header >> SLOT_TYPE_SHIFT), shard.count, name_of_type(run->call.type));
         if (shard.count > 0 && twill_run_carries(run, shard.count))
             memcpy(shard.start, slot + TWILL_SLOT_HEADER, shard.count * run->layout.element);
     }

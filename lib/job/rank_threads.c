@@ -279,7 +279,9 @@ twill_status twill_threads_agree(struct twill_context *context,
                                  const struct twill_threads_opening *opening, twill_status status)
 {
     struct twill_oob *oob = context->job.oob;
-    struct twill_thread_figures mine = {.team = TWILL_TEAM_OWN}, *all = NULL;
+    struct twill_thread_figures mine, *all = NULL;
+    memset(&mine, 0, sizeof(mine)); /* with the gaps, as it is sent */
+    mine.team = TWILL_TEAM_OWN;
     int measures = opening->any ? rank_that_measures(opening->all, oob->size) : -1;
     if (measures >= 0) {
         struct twill_oob_batch batch = {.oob = oob};

@@ -368,8 +368,9 @@ static void decode_part(void *job, unsigned part, unsigned parts)
                 memcpy(&n, lists, sizeof(n));
             const uint32_t *index = (const void *)(lists + head);
             const float *value = (const void *)(index + entries);
-            twill_scatter_add_part(bucket->memory, first, count, index, value,
-                                   twill_min(n, entries), set->compressor->after);
+            if (n <= entries) /* else the list is damaged */
+                twill_scatter_add_part(bucket->memory, first, count, index, value, n,
+                                       set->compressor->after);
         }
     }
 }

@@ -290,6 +290,13 @@ static void share_inside(void *pool, unsigned part, unsigned parts)
     assert_int_equal(atomic_load(&tally.calls[0]), 1);
 }
 
+/* Run work of two parts, with a pool that is free. */
+static void run_inside(void *pool, unsigned part, unsigned parts)
+{
+    assert_true(part == 0 && parts == 1);
+    assert_true(run_counted(pool, 2, false));
+}
+
 /* Share a job of 300,000 bytes in a pool of four threads that sleep. By the figures it takes 30 us
  * alone, 50 if the threads must be woken, and 13 or less if they are awake. Returns whether several
  * threads had parts. */
@@ -315,6 +322,16 @@ TWILL_TEST(small_gains_add_up_to_a_waking)
     unsigned jobs = 1;
     while (!share_asleep(pool))
         assert_true(++jobs < 10);
+    twill_thread_pool_close(pool);
+}
+
+/* Share a job that one thread does alone, in which another thread finds the pool free. */
+TWILL_TEST(a_job_of_one_thread_leaves_the_pool_free)
+{
+    struct twill_thread_pool *pool = twill_test_pool(4, 0);
+    uint64_t forks = twill_pool_forks(pool);
+    twill_pool_share(pool, 1 << 20, 1 << 20, 1, run_inside, pool);
+    assert_int_equal(twill_pool_forks(pool), forks + 1);
     twill_thread_pool_close(pool);
 }
 
@@ -357,7 +374,7 @@ static unsigned do_jobs(struct twill_thread_trial *trial, unsigned jobs, uint64_
     for (unsigned i = 0; i < jobs; i++) {
         bool is_alone = twill_thread_trial_begin(trial, ALONE_NS, shared_ns);
         uint64_t ticks = (is_alone ? alone : shared) * (interrupted && i % 100 == 99 ? 1000 : 1);
-        twill_thread_trial_end(trial, ticks, ALONE_NS);
+        twill_thread_trial_end(trial, is_alone, ticks, ALONE_NS);
         count += is_alone;
     }
     return count;
@@ -385,6 +402,16 @@ TWILL_TEST(a_change_is_noticed)
     (void)do_jobs(&trial, 20000, 4000, 1000, ALONE_NS / 2, false);
     assert_false(trial.alone);
     (void)do_jobs(&trial, 20000, 4000, 8000, ALONE_NS / 2, false);
+    assert_true(trial.alone);
+}
+
+/* Long after the last trial, another program takes the core of a thread. */
+TWILL_TEST(a_slower_way_is_left_soon)
+{
+    struct twill_thread_trial trial = {0};
+    (void)do_jobs(&trial, 100000, 4000, 2000, ALONE_NS / 2, false);
+    assert_false(trial.alone);
+    assert_true(do_jobs(&trial, 100, 4000, 8000, ALONE_NS / 2, false) > 80);
     assert_true(trial.alone);
 }
 

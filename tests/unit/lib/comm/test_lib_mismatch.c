@@ -250,10 +250,11 @@ static void counts_rank(int rank, int size, twill_bootstrap *bootstrap, void *us
         size_t sent, expected;
         twill_type type;
         const char *words;
-    } cases[] = {{3, 2, TWILL_F32, "a count of 3 "},
-                 {2, 300, TWILL_F32, "a count of 2 "},
-                 {300, 2, TWILL_F32, "a count of 300 "},
-                 {2, 2, TWILL_I32, "a count of 2 "}};
+    } cases[] = {
+        {3, 2, TWILL_F32, "a count of 3 of type f32, where this rank gives 2 of"},
+        {2, 300, TWILL_F32, "a count of 2 of type f32, where this rank gives 300"},
+        {300, 2, TWILL_F32, "a count of 300 of type f32, where this rank gives 2"},
+        {2, 2, TWILL_I32, "a count of 2 of type i32, where this rank gives 2 of type f32"}};
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         const size_t counts[] = {2, 2, 2, cases[i].expected}, offsets[] = {0, 2, 4, 6};
         float from[300] = {0}, to[306];
