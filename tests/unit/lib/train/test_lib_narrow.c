@@ -97,7 +97,7 @@ static bool ask_for(twill_comm *comm, const char *algorithm)
     struct twill_error error = {0};
     twill_chooser_destroy(comm->plan_cache.chooser);
     comm->plan_cache.chooser = NULL;
-    comm->plan_cache.last = NULL;
+    comm->plan_cache.last = comm->plan_cache.before = NULL;
     return twill_chooser_create(&comm->plan_cache.chooser, comm->world,
                                 comm->context->selection.tuning, algorithm, &error) == TWILL_OK;
 }
