@@ -59,8 +59,9 @@ struct twill_thread_pool {
     pid_t process; /* the one that has the threads */
     size_t thread_bytes, pays_from;
     struct twill_thread_rates rates;
-    /* Of the caller that has the pool: the time by which jobs took longer as threads slept, and
-     * trials of jobs of 2^i bytes and more, by their sources: none or one, two, more. */
+    /* These two belong to the caller that has the pool. missed_ns is the time by which jobs took
+     * longer because threads slept. trial[k][i] is of jobs of 2^i bytes or more, from at most one
+     * source, two or more (k is 0, 1 or 2). */
     double missed_ns;
     struct twill_thread_trial trial[3][TRIALS];
     struct worker worker[]; /* [size] by position */
@@ -343,9 +344,9 @@ unsigned twill_pool_threads(const struct twill_thread_pool *pool, size_t written
         .threads;
 }
 
-/* Return the number of threads for a job in a pool that the caller has. Threads that sleep are
- * woken for a job that gains less than that costs, when earlier ones have missed as much. Otherwise
- * a stream of such jobs would never wake them. */
+/* Return the number of threads for a job in a pool that the caller has. Waking threads that sleep
+ * may cost more than one job gains. So the gains that jobs miss are added up, and when their sum
+ * exceeds that cost, the threads are woken. Otherwise a stream of such jobs would never do so. */
 static unsigned choose_threads(struct twill_thread_pool *pool, size_t written, size_t read)
 {
     const struct twill_thread_rates *rates = &pool->rates;
@@ -369,8 +370,7 @@ static unsigned choose_threads(struct twill_thread_pool *pool, size_t written, s
     return rates->step[step].threads;
 }
 
-/* Return the trials of jobs like this one: as many bytes, and as many sources for what is
- * written. */
+/* Return the trials of jobs that have about as many bytes as this one, and as many sources. */
 static struct twill_thread_trial *trial_of(struct twill_thread_pool *pool, size_t written,
                                            size_t read)
 {
