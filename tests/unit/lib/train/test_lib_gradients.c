@@ -288,7 +288,7 @@ static void cut_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
 {
     const struct cut_case *c = user;
     const char *const settings[] = {TWILL_TEST_PATIENT, c->settings, "TWILL_REPRODUCIBLE=1", NULL};
-    struct twill_test_set s = {NULL};
+    struct twill_test_set s = {.comm = NULL};
     float *own = calloc(2 * (size_t)CUT_COUNT, sizeof(*own));
     bool late = strstr(c->settings, "late") != NULL;
     bool good = twill_test_begin(&s.comm, bootstrap, "", settings);
