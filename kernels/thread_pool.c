@@ -359,12 +359,11 @@ static unsigned choose_threads(struct twill_thread_pool *pool, size_t written, s
     }
     uint32_t step = twill_thread_step(rates, pool->size, written, read, true);
     if (step == 0) {
-        uint32_t awake = twill_thread_step(rates, pool->size, written, read, false);
+        step = twill_thread_last_step(rates, threads);
         pool->missed_ns += twill_thread_ns(rates, 0, written, read, false) -
-                           twill_thread_ns(rates, awake, written, read, false);
-        if (pool->missed_ns < rates->step[awake].wake_ns)
+                           twill_thread_ns(rates, step, written, read, false);
+        if (pool->missed_ns < rates->step[step].wake_ns)
             return 1;
-        step = awake;
     }
     pool->missed_ns = 0;
     return rates->step[step].threads;
@@ -377,16 +376,6 @@ static struct twill_thread_trial *trial_of(struct twill_thread_pool *pool, size_
     unsigned class = 63 - (unsigned)__builtin_clzll(twill_max(written, read) | 1);
     unsigned kind = written == 0 || read <= written ? 0 : read <= 2 * written ? 1 : 2;
     return &pool->trial[kind][twill_min(class, TRIALS - 1)];
-}
-
-/* Return the time expected of a job in at most `threads` threads that spin. */
-static double shared_ns(const struct twill_thread_rates *rates, unsigned threads, size_t written,
-                        size_t read)
-{
-    uint32_t step = 0;
-    while (step + 1 < rates->steps && rates->step[step + 1].threads <= threads)
-        step++;
-    return twill_thread_ns(rates, step, written, read, false);
 }
 
 /* Do a job alone, without the pool, and record it in its trials if that is not NULL. */
@@ -415,9 +404,10 @@ void twill_pool_share(struct twill_thread_pool *pool, size_t written, size_t rea
     double alone_ns = 0;
     if (threads > 1 && pool->thread_bytes == 0) { /* else the user says how many share it */
         trial = trial_of(pool, written, read);
+        uint32_t step = twill_thread_last_step(&pool->rates, threads);
         alone_ns = twill_thread_ns(&pool->rates, 0, written, read, false);
         if (twill_thread_trial_begin(trial, alone_ns,
-                                     shared_ns(&pool->rates, threads, written, read)))
+                                     twill_thread_ns(&pool->rates, step, written, read, false)))
             threads = 1;
     }
     if (threads < 2) {

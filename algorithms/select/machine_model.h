@@ -73,8 +73,8 @@ struct twill_machine_model {
     uint64_t convert;   /* f32 to a float of 8 or 16 bits and back, per KiB of f32 */
     uint64_t interface; /* the network interface of a node, for all its ranks together */
     uint64_t reduce[TWILL_TYPE_COUNT]; /* of an operand that is reduced into another */
-    /* What each doubling of the ranks of a unit above 2 adds to the time of what passes between its
-     * cores through memory of the library, SHARED and slots of messages, in 256ths. */
+    /* Data that pass between the cores of a unit through memory of the library (SHARED and slots of
+     * messages) take this much longer, in 256ths, with every doubling of its ranks above 2. */
     uint64_t contention;
     uint64_t moves; /* 1 if the cores move messages between nodes, as with TCP, else 0 */
     /* The segments of the executor, in bytes. Through SHARED on one node they have at most

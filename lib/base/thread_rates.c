@@ -50,6 +50,14 @@ uint32_t twill_thread_step(const struct twill_thread_rates *rates, unsigned most
     return best;
 }
 
+uint32_t twill_thread_last_step(const struct twill_thread_rates *rates, unsigned most)
+{
+    uint32_t step = 0;
+    while (step + 1 < rates->steps && rates->step[step + 1].threads <= most)
+        step++;
+    return step;
+}
+
 size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned most)
 {
     for (size_t bytes = 1024; bytes <= (size_t)1 << 40; bytes += bytes / 8)

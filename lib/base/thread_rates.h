@@ -40,6 +40,8 @@ double twill_thread_ns(const struct twill_thread_rates *rates, uint32_t step, si
  * 0 (one thread) if no other one pays, or the table is empty. */
 uint32_t twill_thread_step(const struct twill_thread_rates *rates, unsigned most, size_t written,
                            size_t read, bool asleep);
+/* Return the last step with at most `most` threads, 0 if the table is empty. */
+uint32_t twill_thread_last_step(const struct twill_thread_rates *rates, unsigned most);
 /* Return the least number of bytes of a copy from which more than one of at most `most` threads
  * that spin pay, or SIZE_MAX if they never do. */
 size_t twill_thread_pays_from(const struct twill_thread_rates *rates, unsigned most);

@@ -250,10 +250,7 @@ static size_t piece_of(const struct twill_thread_figures *figures,
     if (of->thread_bytes > 0 || rates->steps == 0)
         return twill_min(most, of->threads * (of->thread_bytes > 0 ? (size_t)of->thread_bytes
                                                                    : TWILL_THREAD_BYTES));
-    uint32_t step = 0;
-    while (step + 1 < rates->steps && rates->step[step + 1].threads <= of->threads)
-        step++;
-    return twill_min((size_t)figures->piece[step], most);
+    return twill_min((size_t)figures->piece[twill_thread_last_step(rates, of->threads)], most);
 }
 
 /* Use the figures, and set job.piece and job.rank_threads. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks that have shown the key say of themselves in all-gathers at the start of a job: a rank
+/* At the start of a job, ranks that have shown the key describe themselves in all-gathers. A rank
  * whose memory is damaged, or of another version, may be refused, but must not crash this one. The
  * first byte selects this rank and what is opened: the job, with its heap, levels and failure
  * detector; the memory of a node; or the transport between nodes with its rails. */

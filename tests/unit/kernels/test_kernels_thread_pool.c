@@ -258,6 +258,9 @@ TWILL_TEST(figures_choose_the_number_of_threads)
     size_t from = twill_thread_pays_from(&example, 4);
     assert_true(from > 13000 && from < 16000);
     assert_int_equal(twill_thread_pays_from(&example, 1), SIZE_MAX);
+    assert_int_equal(twill_thread_last_step(&example, 1), 0);
+    assert_int_equal(twill_thread_last_step(&example, 3), 1);
+    assert_int_equal(twill_thread_last_step(&example, 64), 2);
 }
 
 TWILL_TEST(times_follow_the_figures)
