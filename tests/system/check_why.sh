@@ -126,9 +126,10 @@ gathered() # THREADS
     sed -n 's/^factors, set without an optimizer: gathered \([0-9]*\) us.*/\1/p' "$scratch/out"
 }
 [ "$(gathered 64)" -lt "$(gathered 1)" ] || fail "factors with threads"
+# Whether they share a copy is this machine's own measurement, so it is not asked here.
 # shellcheck disable=SC2016 # of the job's shell
 job='TWILL_THREADS=$((RANK + FEWEST)) exec '"$info --why allreduce 64M mapped"
-expect 0 "threads: 2 a rank, up to 2 share" env FEWEST=2 "$bin/twillrun" -n 2 sh -c "$job"
+expect 0 "threads: 2 a rank" env FEWEST=2 "$bin/twillrun" -n 2 sh -c "$job"
 expect 0 "is chosen" env FEWEST=1 "$bin/twillrun" -n 2 sh -c "$job"
 ! grep -q '^threads:' "$scratch/out" || fail "one rank has one thread"
 
