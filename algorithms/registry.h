@@ -32,6 +32,7 @@
     X(hierarchical_tree)                                                                           \
     X(hierarchical_pairwise)                                                                       \
     X(hierarchical_circulant)                                                                      \
+    X(groups)                                                                                      \
     X(levels)
 
 #define TWILL_ALGORITHM_DECLARE(noun) extern const struct twill_algorithm twill_algorithm_##noun;

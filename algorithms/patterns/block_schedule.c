@@ -170,7 +170,7 @@ void twill_emit_block_broadcast(struct twill_emitter *e, const struct twill_bloc
         if (sends)
             twill_emit_send(e, peer_of(&v, &out), block_in(&v, root ? f->from : to, out.block),
                             v.each, 0);
-        if (pending)
+        if (pending && done != NULL)
             done(e, f->group->first + block * v.each, v.each, user);
         if (receives || sends)
             twill_emit_wait(e);
@@ -178,7 +178,7 @@ void twill_emit_block_broadcast(struct twill_emitter *e, const struct twill_bloc
         pending = root ? i + 1 < f->blocks || i + 1 == v.rounds : receives;
         block = root ? (uint32_t)twill_min((size_t)i, f->blocks - 1) : in.block;
     }
-    if (pending)
+    if (pending && done != NULL)
         done(e, f->group->first + block * v.each, v.each, user);
 }
 
@@ -197,6 +197,15 @@ static bool sends_on(const struct block_view *v, const struct twill_block_messag
     return false;
 }
 
+/* Return whether the operand that a message of a reduction brings is a partial. */
+static bool brings_partial(const struct block_view *v, const struct twill_block_message *message,
+                           uint32_t round)
+{
+    const struct twill_block_flow *f = v->flow;
+    uint32_t member = (message->peer + f->root) % f->group->size;
+    return member - f->partials.first < f->partials.length || sends_on(v, message, round);
+}
+
 /* Append the receive of an operand of a block in a round of a reduction, into `to` if it completes
  * the block. `own` is where this rank has its operand, in TMP if that is a partial. */
 static void receive_operand(struct twill_emitter *e, const struct block_view *v,
@@ -204,8 +213,9 @@ static void receive_operand(struct twill_emitter *e, const struct block_view *v,
                             enum twill_space own, enum twill_space to)
 {
     bool ends = v->position == 0 && round < v->flow->blocks; /* see twill_emit_block_broadcast() */
-    bool partial = v->flow->from == TWILL_TMP || sends_on(v, m, round);
-    unsigned flags = (ends ? TWILL_STEP_FINAL : 0) | (partial ? TWILL_STEP_PARTIAL : 0) |
+    bool final = ends && !v->flow->unfinished;
+    unsigned flags = (final ? TWILL_STEP_FINAL : 0) |
+                     (brings_partial(v, m, round) ? TWILL_STEP_PARTIAL : 0) |
                      (own == TWILL_TMP ? TWILL_STEP_PARTIAL_OWN : 0);
     twill_emit_recv_reduce(e, peer_of(v, m), block_in(v, ends ? to : TWILL_TMP, m->block),
                            block_in(v, own, m->block), v->each, flags);

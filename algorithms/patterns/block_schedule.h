@@ -42,7 +42,11 @@ struct twill_block_flow {
     const struct twill_group *group;
     uint32_t root;         /* position in the group */
     uint32_t blocks;       /* into which those of the group are divided, each of as many of them */
-    enum twill_space from; /* that of the root in a broadcast, or of all members in a reduction */
+    enum twill_space from; /* that of the root in a broadcast, of this rank in a reduction */
+    /* In a reduction, the positions of members whose operands are partials, and whether the result
+     * is one, too. */
+    struct twill_range partials;
+    bool unfinished;
 };
 /* Append what a rank does with `count` blocks of the message from `block` on, which it has now. It
  * is called while further messages are posted, but no longer any of these blocks at the root. */
@@ -50,12 +54,12 @@ typedef void (*twill_block_done_fn)(struct twill_emitter *e, uint32_t block, uin
                                     void *user);
 /* Broadcast from the space `from` of the root into the space `to` of the other members, from which
  * they also send. All members call `done` with `user` for all blocks, the root in order, the others
- * in the order of their receives. Ends with nothing posted. */
+ * in the order of their receives. It may be NULL. Ends with nothing posted. */
 void twill_emit_block_broadcast(struct twill_emitter *e, const struct twill_block_flow *f,
                                 enum twill_space to, twill_block_done_fn done, void *user);
 /* Reduce the operands in `from`, SRC (raw) or TMP (partials), of several members, in any order,
- * into the space `to` of the root, FINAL. Uses one copy of the blocks in TMP if there are more than
- * two members. Ends with nothing posted. */
+ * into the space `to` of the root, FINAL or, if the flow says so, a partial. Uses one copy of the
+ * blocks in TMP if there are more than two members. Ends with nothing posted. */
 void twill_emit_block_reduce(struct twill_emitter *e, const struct twill_block_flow *f,
                              enum twill_space to);
 

@@ -38,6 +38,12 @@ void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal)
     twill_emit_await(e, &g, ordinal, 0);
 }
 
+/* Return the first block of shard s, counted from the first shard. */
+static uint32_t block_of(struct twill_shards shards, uint32_t s)
+{
+    return (shards.first + s) * shards.each;
+}
+
 /* Copy blocks from one space to another, except those of shards that this rank reduces. */
 static void copy_others(struct twill_emitter *e, const struct twill_group *g,
                         struct twill_shards shards, enum twill_space to, enum twill_space from)
@@ -47,8 +53,9 @@ static void copy_others(struct twill_emitter *e, const struct twill_group *g,
         if (s < shards.count && s % g->size != g->me)
             continue;
         if (s > first)
-            twill_emit_copy(e, data_at(to, first * shards.each), data_at(from, first * shards.each),
-                            0, (s - first) * shards.each, 0);
+            twill_emit_copy(e, data_at(to, block_of(shards, first)),
+                            data_at(from, block_of(shards, first)), 0, (s - first) * shards.each,
+                            0);
         first = s + 1;
     }
 }
@@ -72,8 +79,9 @@ void twill_emit_node_reduce_scatter(struct twill_emitter *e, enum twill_protocol
         copy_others(e, &g, shards, TWILL_SHARED, TWILL_SRC);
     twill_emit_node_barrier(e, 1);
     for (uint32_t s = g.me; s < shards.count; s += g.size)
-        twill_emit_reduce(e, &g, data_at(to, s * shards.each), data_at(source, s * shards.each),
-                          shards.each, flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
+        twill_emit_reduce(e, &g, data_at(to, block_of(shards, s)),
+                          data_at(source, block_of(shards, s)), shards.each,
+                          flags | (mapped ? 0 : TWILL_STEP_OWN_SRC));
 }
 
 /* Copy the shards of this rank, while in the cache, from the space `from` to the space `to` of all
@@ -85,8 +93,8 @@ static void distribute_result(struct twill_emitter *e, const struct twill_group 
     for (uint32_t i = from == TWILL_DST; i < g->size; i++)
         for (uint32_t s = g->me; s < shards.count; s += g->size)
             twill_emit_copy(
-                e, data_at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, s * shards.each),
-                data_at(from, s * shards.each), g->rank[(g->me + i) % g->size], shards.each, 0);
+                e, data_at(i == 0 ? TWILL_DST : (unsigned)to | TWILL_PEER, block_of(shards, s)),
+                data_at(from, block_of(shards, s)), g->rank[(g->me + i) % g->size], shards.each, 0);
 }
 
 void twill_emit_node_allgather(struct twill_emitter *e, enum twill_protocol protocol,
@@ -188,8 +196,8 @@ void twill_emit_node_reduce(struct twill_emitter *e, enum twill_protocol protoco
     for (uint32_t i = 1; i < g.size && gets; i++) {
         uint32_t peer = (g.me + i) % g.size;
         for (uint32_t s = peer; s < shards.count; s += g.size)
-            twill_emit_copy(e, data_at(TWILL_TMP, s * shards.each),
-                            data_at(TWILL_SHARED | TWILL_PEER, s * shards.each), g.rank[peer],
+            twill_emit_copy(e, data_at(TWILL_TMP, block_of(shards, s)),
+                            data_at(TWILL_SHARED | TWILL_PEER, block_of(shards, s)), g.rank[peer],
                             shards.each, TWILL_STEP_PARTIAL);
     }
 }

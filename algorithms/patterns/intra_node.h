@@ -9,10 +9,10 @@
  * one. */
 void twill_emit_node_barrier(struct twill_emitter *e, uint32_t ordinal);
 
-/* The division of the blocks among the ranks of a node. Shard s has the `each` blocks from s * each
- * on, and local rank s % size owns it. */
+/* The division of blocks among the ranks of a node. Shard s, of `count`, has the `each` blocks from
+ * (`first` + s) * `each` on, and local rank s % size owns it. */
 struct twill_shards {
-    uint32_t count, each;
+    uint32_t count, each, first;
 };
 /* Reduce SRC of all ranks of the node into `to` of the owners of the shards. With FINAL in `flags`
  * the values are final, and `to` is twill_node_final_space(), or TMP or SHARED. With 0 they are

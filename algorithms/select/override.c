@@ -104,7 +104,7 @@ static twill_status refuse_name(struct twill_error *error, const struct twill_ov
                                 const char *(*name)(unsigned), unsigned count)
 {
     /* With the rest and a rank's name it fits a message, so that the end is not cut off. */
-    char names[sizeof(error->message) - 116] = "";
+    char names[sizeof(error->message) - 110] = "";
     const char *nearest = nearest_name(text.at, text.length, name, count);
     const int length = (int)twill_min(text.length, SHOWN);
     bool few = name == algorithm_name && override->collective >= 0;

@@ -17,6 +17,8 @@
 /* So many ranks of a group are asked at most how much they send out of it, besides those of its
  * first and last node, through which a ring enters and leaves. */
 #define CROSSING_RANKS 16u
+/* So many steps are looked at before that limit holds for the first ranks of nodes. */
+#define CROSSING_STEPS 4096u
 
 /* Free the schedules that are simulated, and forget the call and the hash of the schedules. */
 static void drop_unit(struct twill_pricing *p)
@@ -349,8 +351,9 @@ static void link_flags(struct twill_pricing *p)
     }
 }
 
-/* Add to *blocks the number of blocks that a rank sends out of its group. */
-static twill_status add_crossing(uint64_t *blocks, const struct twill_world *w,
+/* Add to *blocks the number of blocks that a rank sends out of its group, and to *steps that of its
+ * steps. */
+static twill_status add_crossing(uint64_t *blocks, uint64_t *steps, const struct twill_world *w,
                                  const struct twill_price_query *q, uint32_t rank)
 {
     const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
@@ -360,27 +363,42 @@ static twill_status add_crossing(uint64_t *blocks, const struct twill_world *w,
     for (uint32_t i = 0; i < s.count; i++)
         if (s.steps[i].op == TWILL_STEP_SEND && group[s.steps[i].peer[0]] != group[rank])
             *blocks += s.steps[i].blocks > 0 ? s.steps[i].blocks : 1;
+    *steps += s.count;
     twill_schedule_destroy(&s);
     return TWILL_OK;
 }
 
 /* Set *blocks to the blocks that the ranks of a group send out of it. The ranks at the places
  * `first` to `last` of world->order are the group. What those between its first and its last node
- * send is estimated from CROSSING_RANKS of them. */
+ * send is estimated from some first ranks of nodes, which may send for these, and some others. */
 static twill_status group_crossing(uint64_t *blocks, const struct twill_world *w,
                                    const struct twill_price_query *q, uint32_t first, uint32_t last)
 {
-    uint64_t ends = 0, inner = 0;
-    uint32_t from = w->node[w->order[first]], to = w->node[w->order[last]], taken = 0;
-    uint32_t inside = last + 1 - first - w->node_size[from] - (from != to ? w->node_size[to] : 0);
-    for (uint32_t at = first, seen = 0; at <= last; at++) {
-        bool end = w->node[w->order[at]] == from || w->node[w->order[at]] == to;
-        if (!end && seen++ % (inside / CROSSING_RANKS + 1) != 0)
-            continue;
-        taken += !end;
-        TWILL_TRY(q->error, add_crossing(end ? &ends : &inner, w, q, w->order[at]));
+    struct {
+        uint64_t sent;
+        uint32_t all, seen, taken;
+    } of[2] = {{.sent = 0}};
+    uint32_t from = w->node[w->order[first]], to = w->node[w->order[last]];
+    uint64_t steps = 0;
+    *blocks = 0;
+    for (uint32_t at = first; at <= last; at++) {
+        uint32_t rank = w->order[at];
+        if (w->node[rank] == from || w->node[rank] == to)
+            TWILL_TRY(q->error, add_crossing(blocks, &steps, w, q, rank));
+        else
+            of[w->local[rank] > 0].all++;
     }
-    *blocks = ends + (taken > 0 ? inner * inside / taken : 0);
+    for (uint32_t at = first; at <= last; at++) {
+        uint32_t rank = w->order[at], i = w->local[rank] > 0;
+        bool all = i == 0 && steps < CROSSING_STEPS;
+        if (w->node[rank] == from || w->node[rank] == to ||
+            (of[i].seen++ % (of[i].all / CROSSING_RANKS + 1) != 0 && !all))
+            continue;
+        of[i].taken++;
+        TWILL_TRY(q->error, add_crossing(&of[i].sent, &steps, w, q, rank));
+    }
+    for (unsigned i = 0; i < TWILL_ARRAY_LENGTH(of); i++)
+        *blocks += of[i].taken > 0 ? of[i].sent * of[i].all / of[i].taken : 0;
     return TWILL_OK;
 }
 
@@ -392,13 +410,13 @@ static twill_status find_crossing(struct twill_pricing *p, const struct twill_pr
     const struct twill_world *w = p->world;
     const uint32_t *group = w->unit[TWILL_LEVEL_GROUP];
     uint32_t rank = p->rank[first].rank, from = w->position[rank], to = from;
-    uint64_t own = 0, all = 0;
+    uint64_t own = 0, all = 0, steps = 0;
     while (from > 0 && group[w->order[from - 1]] == group[rank])
         from--;
     while (to + 1 < w->size && group[w->order[to + 1]] == group[rank])
         to++;
     for (uint32_t i = first; i <= last; i++)
-        TWILL_TRY(q->error, add_crossing(&own, w, q, p->rank[i].rank));
+        TWILL_TRY(q->error, add_crossing(&own, &steps, w, q, p->rank[i].rank));
     if (own > 0)
         TWILL_TRY(q->error, group_crossing(&all, w, q, from, to));
     for (uint32_t i = first; i <= last && own > 0; i++)

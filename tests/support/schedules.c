@@ -35,6 +35,10 @@ static uint32_t label_of(uint32_t r, uint32_t size, unsigned placement, uint32_t
         return r % 3;
     case TEST_LONE_AND_MANY:
         return r > 0;
+    case TEST_GROUPS:
+        if (size % 2 != 0)
+            return r;
+        /* fall through */
     case TEST_RANDOM:
         *state = *state * 1664525u + 1013904223u;
         return (*state >> 16) % (size / 2 + 1) * 1000003u;
@@ -45,7 +49,7 @@ static uint32_t label_of(uint32_t r, uint32_t size, unsigned placement, uint32_t
 
 bool test_world(struct twill_world *world, uint32_t size, unsigned placement, uint32_t seed)
 {
-    static const uint32_t least[TEST_PLACEMENT_COUNT] = {1, 2, 3, 4, 9, 3, 4, 3, 4};
+    static const uint32_t least[TEST_PLACEMENT_COUNT] = {1, 2, 3, 4, 9, 3, 4, 3, 4, 3};
     if (size < least[placement])
         return false;
     uint32_t *label = calloc(size, sizeof(*label));
@@ -54,6 +58,10 @@ bool test_world(struct twill_world *world, uint32_t size, unsigned placement, ui
     for (uint32_t r = 0; r < size; r++)
         label[r] = label_of(r, size, placement, &state);
     assert_int_equal(twill_world_create(world, size, label, NULL), TWILL_OK);
+    for (uint32_t r = 0; r < size && placement == TEST_GROUPS; r++)
+        label[r] = label_of(r, size, TEST_RANDOM, &state) % 3;
+    if (placement == TEST_GROUPS)
+        assert_int_equal(twill_world_set_level(world, TWILL_LEVEL_GROUP, label, NULL), TWILL_OK);
     free(label);
     return true;
 }

@@ -36,6 +36,7 @@ enum test_placement {
     TEST_ROUND_ROBIN,   /* over three nodes */
     TEST_LONE_AND_MANY, /* rank 0 alone, all others on one node */
     TEST_RANDOM,        /* random, by seed */
+    TEST_GROUPS, /* random groups of nodes of one rank, or of random nodes if `size` is even */
     TEST_PLACEMENT_COUNT
 };
 

@@ -90,7 +90,7 @@ static const struct {
     {"4", A, 8, false,
      "a_name_that_is_longer_than_any_of_the_algorithms_has_and_would_leave_no_place_in_the_message_"
      "for_the_names_of_all_of_them_if_it_were_shown_there_as_a_whole_and_even_twice",
-     "!, hierarchical:circulant, levels"},
+     "!, groups, levels"},
     {"4", A, 8, false, "Ring", "!not the name"},
     {"4", A, 8, false, "allreduce:", "!not the name"},
     {"4", A, 8, false, "allredcue:ring",

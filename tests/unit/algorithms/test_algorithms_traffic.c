@@ -249,54 +249,71 @@ TWILL_TEST(test_chosen)
     test_each_node(check_node_chosen, NULL);
 }
 
-/* --- groups of nodes ---------------------------------------------------------------------------
- */
+/* --- groups of nodes -------------------------------------------------------------------------- */
 
-/* Return the bytes of f32 that cross the links between groups in an allreduce as it is chosen. */
+/* Return the bytes of f32 that cross the links between groups in a call as it is chosen, or by the
+ * algorithm that `requested` names. */
 static uint64_t crossing_of_chosen(const struct twill_world *world, const char *machine,
-                                   size_t bytes)
+                                   const struct twill_select_request *request,
+                                   const char *requested)
 {
     uint64_t by_class[TWILL_LINK_COUNT] = {0};
     struct twill_tuning tuning = {.model = *twill_machine_model_find(machine)};
-    struct twill_select_request request = {
-        .collective = TWILL_ALLREDUCE, .bytes = bytes, .type = TWILL_F32};
     struct twill_chooser *chooser;
     struct twill_choice choice;
-    assert_int_equal(twill_chooser_create(&chooser, world, &tuning, NULL, NULL), TWILL_OK);
-    assert_int_equal(twill_select(&choice, chooser, &request, NULL), TWILL_OK);
+    assert_int_equal(twill_chooser_create(&chooser, world, &tuning, requested, NULL), TWILL_OK);
+    assert_int_equal(twill_select(&choice, chooser, request, NULL), TWILL_OK);
     for (uint32_t r = 0; r < world->size; r++) {
         struct twill_schedule s;
         assert_int_equal(twill_schedule_emit(&s, choice.algorithm, world, r, &choice.shape, NULL),
                          TWILL_OK);
-        twill_traffic_by_class(by_class, &s, world, r, bytes / 4, twill_wide_elements(TWILL_F32));
+        twill_traffic_by_class(by_class, &s, world, r, request->bytes / 4,
+                               twill_wide_elements(TWILL_F32));
         twill_schedule_destroy(&s);
     }
     twill_chooser_destroy(chooser);
     return by_class[TWILL_LINK_GROUP];
 }
 
-/* With G groups, 2(G-1) n cross at least, as with any other units. A hierarchy does so at a price
- * that is near to the best one, whose crossings the toll of these links counts. */
+/* Check that what crosses is the least possible, (G-1) n with G groups in a broadcast or a reduce
+ * and twice that in an allreduce, as with any other units, or at most a twentieth more. */
+static void check_groups(const char *text, uint32_t groups, const char *machine,
+                         const struct twill_select_request *request, const char *requested)
+{
+    struct twill_world world;
+    unsigned times = request->collective == TWILL_ALLREDUCE ? 2 : 1;
+    uint64_t least = (uint64_t)times * (groups - 1) * request->bytes;
+    assert_int_equal(twill_world_declare(&world, text, NULL), TWILL_OK);
+    uint64_t crossing = crossing_of_chosen(&world, machine, request, requested);
+    if (crossing < least || crossing > (requested != NULL ? least : least / 20 * 21))
+        fail_msg("%s on %s, %s: %llu bytes cross, at least %llu", machine, text,
+                 twill_collective_name(request->collective), (unsigned long long)crossing,
+                 (unsigned long long)least);
+    twill_world_destroy(&world);
+}
+
+/* A hierarchy crosses least at a price that is near to the best one, whose crossings the toll of
+ * these links counts. A broadcast or a reduce does so where they are fewer than the nodes. */
 TWILL_TEST(test_groups)
 {
-    static const char *const machines[] = {"auto", "theta", "fattree", "fattree4"};
+    static const char *const machines[] = {"fattree4", "auto", "theta", "fattree"};
     static const struct {
         const char *text;
-        uint32_t groups;
-    } worlds[] = {{"groups=4,nodes=4,ranks=1", 4},
-                  {"groups=8,nodes=8,ranks=1", 8},
-                  {"groups=3,nodes=8,ranks=1", 3},
-                  {"groups=2,nodes=16,ranks=2", 2},
-                  {"groups=4,nodes=4,ranks=8", 4}};
-    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++)
-        for (size_t m = 0; m < TWILL_ARRAY_LENGTH(machines); m++) {
-            struct twill_world world;
-            assert_int_equal(twill_world_declare(&world, worlds[w].text, NULL), TWILL_OK);
-            uint64_t least = UINT64_C(2) * (worlds[w].groups - 1) * 64 * MIB;
-            uint64_t crossing = crossing_of_chosen(&world, machines[m], 64 * MIB);
-            if (crossing < least || crossing > least / 20 * 21)
-                fail_msg("%s on %s: %llu bytes cross, at least %llu", machines[m], worlds[w].text,
-                         (unsigned long long)crossing, (unsigned long long)least);
-            twill_world_destroy(&world);
+        uint32_t groups, ranks;
+    } worlds[] = {{"groups=4,nodes=4,ranks=1", 4, 16},  {"groups=8,nodes=8,ranks=1", 8, 64},
+                  {"groups=3,nodes=8,ranks=1", 3, 24},  {"groups=2,nodes=16,ranks=2", 2, 64},
+                  {"groups=8,nodes=8,ranks=4", 8, 256}, {"groups=4,nodes=4,ranks=8", 4, 128}};
+    for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
+        struct twill_select_request request = {
+            .collective = TWILL_ALLREDUCE, .bytes = 64 * MIB, .type = TWILL_F32};
+        for (size_t m = 0; m < TWILL_ARRAY_LENGTH(machines) && worlds[w].ranks < 256; m++)
+            check_groups(worlds[w].text, worlds[w].groups, machines[m], &request, NULL);
+        for (unsigned reduces = 0; reduces < 2; reduces++) {
+            request.collective = reduces != 0 ? TWILL_REDUCE : TWILL_BROADCAST;
+            request.root = 0;
+            check_groups(worlds[w].text, worlds[w].groups, machines[0], &request, NULL);
+            for (; request.root < worlds[w].ranks; request.root += 1 + worlds[w].ranks / 3)
+                check_groups(worlds[w].text, worlds[w].groups, machines[0], &request, "groups");
         }
+    }
 }

@@ -134,7 +134,7 @@ TWILL_TEST(test_levels)
         for (unsigned round = 0; round < 64; round++) {
             struct twill_world w;
             labels label = {{0}};
-            if (!test_world(&w, size, round % TEST_PLACEMENT_COUNT, round))
+            if (!test_world(&w, size, round % TEST_GROUPS, round))
                 continue;
             set_levels(&w, label, round);
             check_levels(&w);
