@@ -564,6 +564,27 @@ TWILL_API twill_status twill_register(twill_context *context, void *memory, size
 /** \brief Undo twill_register() before the memory is unmapped, when no call uses it. \return
  * ::TWILL_OK, ::TWILL_ERR_FORKED, or ::TWILL_ERR_ARGUMENT if nothing was registered there. */
 TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
+/** \brief Let the other ranks of the node access \p bytes bytes of malloc() or mmap() without a
+ * copy, as they access memory of twill_alloc(). The whole pages inside move into memory that these
+ * ranks map. Addresses and contents stay. No thread may write to the memory during the call, and no
+ * other call may use it. Calls of 64 KiB or more then run without a copy if the buffers of all
+ * ranks allow it. Undo it with twill_demote() before the memory is freed, unmapped or resized.
+ *
+ * A child process has no mapping of the moved pages and must not access them (fork()). The pages
+ * lose mlock(), madvise() and mbind(), and registrations by other libraries. They are 4 KiB pages
+ * unless the system has huge pages for shared memory. After twill_comm_grow() or
+ * twill_comm_shrink(), promote memory again. One rank on a node, or memory of twill_alloc(), gets
+ * ::TWILL_OK and stays as it is.
+ * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT if the process cannot read the memory or \p bytes is 0,
+ * ::TWILL_ERR_UNSUPPORTED for a stack, a file, memory that is shared or read-only, or less than 64
+ * KiB, ::TWILL_ERR_MEMORY, ::TWILL_ERR_FORKED. After an error the memory is as before. */
+TWILL_API twill_status twill_promote(twill_context *context, void *memory, size_t bytes);
+/** \brief Undo twill_promote() of the buffer at \p memory, whose pages become private again and
+ * keep their contents. No thread may write to it during the call. Free persistent requests that use
+ * it first. The end of the context does the same with all its promoted memory.
+ * \return ::TWILL_OK, ::TWILL_ERR_FORKED, ::TWILL_ERR_MEMORY (it stays promoted), or
+ * ::TWILL_ERR_ARGUMENT if nothing was promoted there, or if it was freed while it was promoted. */
+TWILL_API twill_status twill_demote(twill_context *context, void *memory);
 /** @} */
 
 /** \defgroup twill_info Messages, names and counters

@@ -96,6 +96,7 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
     struct twill_comm *comm = twill_comm_of(r->engine);
     twill_status status = r->status;
     if (status == TWILL_OK) {
+        twill_run_end_promoted(r);
         status = twill_request_bounce_out(r);
         if (status != TWILL_OK)
             (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
@@ -125,6 +126,7 @@ static twill_status restart_request(struct twill_request *request)
     twill_status status = twill_request_bounce_in(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
+    twill_run_enter_promoted(request);
     twill_request_begin(request, 0);
     (void)twill_request_launch(request);
     twill_request_count_start(request);

@@ -18,8 +18,11 @@
 #include "kernels/kernels.h"
 #include "lib/base/lists.h"
 #include "lib/engine/engine_internal.h"
+#include "lib/job/context.h"
+#include "lib/job/heap.h"
 #include "lib/job/operation.h"
 
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -408,4 +411,73 @@ void twill_run_populate(const struct twill_request *run)
     if (dst->base != NULL && dst->bytes >= TWILL_POPULATE_FROM && !gaps &&
         !lies_in_src(&run->buffers) && run->engine->tuning.pool == NULL && is_untouched(dst))
         populate(dst, run->engine->tuning.timeout_ns);
+}
+
+/* --- buffers of twill_promote() --------------------------------------------------------------- */
+/* Use another address of the same memory for a side of a call that has a plan or not. */
+static void move_side(struct twill_request *run, struct twill_side *side, unsigned char *base)
+{
+    side->base = base;
+    run->fast_path.from = run->buffers.side[run->fast_path.side].base + run->fast_path.at;
+}
+
+void twill_run_find_promoted(struct twill_request *run)
+{
+    struct twill_context *context = run->engine->context;
+    if (atomic_load_explicit(&context->memory->promoted, memory_order_relaxed) == 0)
+        return;
+    const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
+    size_t all = (facts->sharded ? run->engine->world->size : 1) * run->call.count; /* elements */
+    if (run->call.vector || all * run->layout.element < TWILL_PROMOTED_LEAST)
+        return;
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        struct twill_side *side = &run->buffers.side[i];
+        struct twill_promoted found;
+        if (side->base == NULL || !twill_promoted_find(context, side->base, side->bytes, &found))
+            continue;
+        side->given = side->base;
+        side->head = found.head;
+        side->tail = found.tail;
+        move_side(run, side, found.at);
+    }
+    twill_run_enter_promoted(run);
+}
+
+/* Copy a side's partial pages between two addresses of its memory. */
+static void copy_ends(struct twill_request *run, const struct twill_side *side, unsigned char *to,
+                      const unsigned char *from)
+{
+    const size_t end = side->bytes - side->tail;
+    twill_counter_add(&run->engine->usage.counters.bytes_copied, side->head + side->tail);
+    memcpy(to, from, side->head);
+    memcpy(to + end, from + end, side->tail);
+}
+
+void twill_run_enter_promoted(struct twill_request *run)
+{
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->buffers.side[i];
+        if (side->given != NULL)
+            copy_ends(run, side, side->base, side->given);
+    }
+}
+
+void twill_run_drop_promoted(struct twill_request *run)
+{
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        struct twill_side *side = &run->buffers.side[i];
+        if (side->given != NULL)
+            move_side(run, side, side->given);
+        side->given = NULL;
+    }
+}
+
+void twill_run_leave_promoted(struct twill_request *run)
+{
+    const struct twill_side *dst = &run->buffers.side[TWILL_DST];
+    bool root = run->call.collective == TWILL_BROADCAST && run->engine->rank == run->call.root;
+    if (dst->given != NULL && !(root && run->call.src == run->call.dst))
+        copy_ends(run, dst, dst->given, dst->base);
+    if (!run->persistent)
+        twill_run_drop_promoted(run);
 }

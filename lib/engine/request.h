@@ -49,6 +49,10 @@ struct twill_side {
     bool has;             /* this rank has this buffer */
     bool own;             /* it holds this rank's shard only */
     bool bounced;         /* each segment is copied through scratch */
+    /* The caller's buffer while `base` is where the heap has it (twill_promote()), else NULL. The
+     * first `head` and last `tail` bytes are copied between both. */
+    unsigned char *given;
+    size_t head, tail;
 };
 enum { TWILL_SIDES = 2 }; /* TWILL_SRC, TWILL_DST */
 
@@ -362,6 +366,23 @@ void twill_run_populate(const struct twill_request *run);
  * that itself. Call this for a refused call or an exchange of buffer addresses, which take a number
  * but are not begun. */
 void twill_run_number(struct twill_request *run);
+/* lib/engine/layout.c. Use promoted buffers of a large call where the heap has them, until
+ * twill_run_leave_promoted(). Copies their partial pages there. */
+void twill_run_find_promoted(struct twill_request *run);
+/* Copy the partial pages of promoted buffers to the heap, before a persistent call starts. */
+void twill_run_enter_promoted(struct twill_request *run);
+/* Use the caller's buffers again, without copying. */
+void twill_run_drop_promoted(struct twill_request *run);
+/* Copy the result's partial pages to the caller's buffer, and use that again unless the call is
+ * persistent. */
+void twill_run_leave_promoted(struct twill_request *run);
+/* Do that at the end of a call, if it has such buffers. */
+static inline void twill_run_end_promoted(struct twill_request *run)
+{
+    const struct twill_side *side = run->buffers.side;
+    if (TWILL_UNLIKELY(side[TWILL_SRC].given != NULL || side[TWILL_DST].given != NULL))
+        twill_run_leave_promoted(run);
+}
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,
  * on one node only after the fast path has sent what peers wait for. */

@@ -505,6 +505,7 @@ struct twill_request *twill_request_take(struct twill_engine *engine)
 void twill_request_give(struct twill_request *request)
 {
     twill_run_detach_peers(request);
+    twill_run_drop_promoted(request);
     request->next = request->engine->issue.spare;
     request->persistent = request->refused_alike = false;
     request->timeout_ns = 0;

@@ -443,6 +443,7 @@ void twill_context_destroy(twill_context *context)
             context->transports.common[t]->close(context->transports.common[t]);
     twill_thread_pool_close(context->machine.pool);
     free(context->machine.threads->cpus);
+    twill_promoted_clear(context);
     struct twill_shm_region *region = context->memory->heap.region;
     if (context->memory->user != NULL)
         twill_heap_destroy(&context->memory->heap);

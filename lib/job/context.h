@@ -275,6 +275,7 @@ void twill_context_give_shared(struct twill_context *context, void *memory, size
 void twill_context_set_pinned(struct twill_context *context, const void *memory);
 /* Return whether the first and last byte can be read, also true if the system call cannot tell. */
 bool twill_memory_is_readable(const void *memory, size_t bytes);
+#define TWILL_PROMOTED_LEAST ((size_t)64 << 10) /* bytes of a promoted buffer, and of its calls */
 /* Return functions that place memory which communicators share, for twill_shm_region. They place it
  * as TWILL_MEMORY says for the library's memory, after the comma. The result is a value, valid
  * while the context exists. */

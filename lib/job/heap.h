@@ -9,10 +9,14 @@
 #include "fabric/transport.h"
 #include "numa/memory.h"
 
+#include <stdatomic.h>
+
 #define TWILL_HEAP_NOWHERE UINT64_MAX
 
+struct twill_context;
 struct twill_preload;
-struct twill_extent; /* lib/job/heap.c */
+struct twill_promotion; /* lib/job/promotion.c */
+struct twill_extent;    /* lib/job/heap.c */
 
 /* The heap of a context, whose lock protects it. */
 struct twill_heap {
@@ -62,6 +66,21 @@ void twill_heap_view_close(struct twill_heap_view *view);
 void twill_heap_view_touch(struct twill_heap_view *view, uint64_t offset, size_t bytes);
 /* Return a range's offset in this rank's region, or TWILL_HEAP_NOWHERE if peers do not map it. */
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes);
+
+/* A range in a buffer of twill_promote(), a value. The heap has a copy of its partial pages. */
+struct twill_promoted {
+    unsigned char *at; /* where this process has it in its heap */
+    size_t head, tail; /* its first and last bytes that a call must copy to and from there */
+};
+/* Set *found to where peers map a range, if all of it is in a promoted buffer that is still mapped.
+ * Returns whether it is. Costs two system calls then. Takes the context's lock. */
+bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
+                         struct twill_promoted *found);
+/* Make all promoted memory private, as twill_heap_fence() does with the heap. The caller holds the
+ * context's lock. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error);
+/* Make all promoted memory private, and free the list. Called when the context ends. */
+void twill_promoted_clear(struct twill_context *context);
 
 /* With TWILL_HEAP=shared a context's heap is the region from which libtwill-heap.so allocates. */
 
@@ -120,7 +139,9 @@ struct twill_context_memory {
     bool spilled; /* has warned that the heap is full and memory private */
     struct twill_persistent_region *regions; /* lib/job/registration.c */
     struct twill_persistent persistent;
-    size_t pinned; /* bytes locked by all transports outside of `regions` */
+    struct twill_promotion *promotions; /* lib/job/promotion.c */
+    _Atomic uint32_t promoted;          /* those that have moved into the heap */
+    size_t pinned;                      /* bytes locked by all transports outside of `regions` */
 };
 
 #endif

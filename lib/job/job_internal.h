@@ -58,6 +58,14 @@ static inline twill_status twill_context_check_host(struct twill_context *contex
 /* lib/job/registration.c. Make the transports of all communicators drop their registrations of this
  * memory, which is about to be freed. The caller must not hold the context's lock. */
 void twill_context_forget_memory(struct twill_context *context, const void *start, size_t bytes);
+/* Return TWILL_ERR_FORKED, with a message that names `call`, in a forked process, or TWILL_OK. */
+twill_status twill_context_check_use(const struct twill_context *context, const char *call,
+                                     struct twill_error *error);
+/* Return TWILL_OK if `call` may use this memory, or an error if the process is forked, or if the
+ * memory is empty, cannot be read, or is on a device. */
+twill_status twill_context_check_memory(struct twill_context *context, const char *call,
+                                        const void *memory, size_t bytes,
+                                        struct twill_error *error);
 /* Initialise the list of regions as empty, and give transports the function that searches it. */
 void twill_persistent_init(struct twill_context *context);
 /* Free the list of regions, but not their memory. */

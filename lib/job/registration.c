@@ -163,7 +163,9 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
             twill_context_unpin(context, p->start);
         p->pinned = false;
     }
-    twill_status status = twill_heap_fence(heap, error);
+    twill_status status = twill_promoted_fence(context, error);
+    if (status == TWILL_OK)
+        status = twill_heap_fence(heap, error);
     twill_context_unlock(context);
     if (heap->fenced)
         twill_context_forget_memory(context, heap->base, heap->bytes);
@@ -301,9 +303,8 @@ size_t twill_context_shared_bytes(const struct twill_context *context)
     return twill_round_up(twill_max((size_t)most, threaded), 4096);
 }
 
-/* Return TWILL_ERR_FORKED, with a message that names `call`, in a forked process, or TWILL_OK. */
-static twill_status check_use(const struct twill_context *context, const char *call,
-                              struct twill_error *error)
+twill_status twill_context_check_use(const struct twill_context *context, const char *call,
+                                     struct twill_error *error)
 {
     if (twill_context_is_forked(context)) /* the region and its data belong to the parent */
         return TWILL_FAIL(error, TWILL_ERR_FORKED,
@@ -345,7 +346,7 @@ twill_status twill_alloc(twill_context *context, void **memory, size_t bytes)
     struct twill_error error = {0};
     if (context == NULL || memory == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_alloc", &error);
+    twill_status status = twill_context_check_use(context, "twill_alloc", &error);
     if (status == TWILL_OK) {
         twill_context_lock(context);
         status = alloc(context, memory, bytes, &error);
@@ -378,7 +379,7 @@ twill_status twill_free(twill_context *context, void *memory)
         return TWILL_OK;
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_free", &error);
+    twill_status status = twill_context_check_use(context, "twill_free", &error);
     if (status == TWILL_OK)
         status = free_memory(context, memory, &error);
     return twill_context_outcome(context, status, &error);
@@ -396,22 +397,27 @@ bool twill_memory_is_readable(const void *memory, size_t bytes)
     return true;
 }
 
+twill_status twill_context_check_memory(struct twill_context *context, const char *call,
+                                        const void *memory, size_t bytes, struct twill_error *error)
+{
+    TWILL_TRY(error, twill_context_check_use(context, call, error));
+    if (memory == NULL || bytes == 0)
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT, "%s: %zu bytes at %p", call, bytes, memory);
+    if (!twill_memory_is_readable(memory, bytes))
+        return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                          "%s: %zu bytes at %p are not memory that this process can read (memory "
+                          "of a device?)",
+                          call, bytes, memory);
+    return twill_context_check_host(context, call, memory, error);
+}
+
 twill_status twill_register(twill_context *context, void *memory, size_t bytes)
 {
     struct twill_error error = {0};
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_register", &error);
-    if (status == TWILL_OK && (memory == NULL || bytes == 0))
-        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT, "twill_register: %zu bytes at %p", bytes,
-                            memory);
-    if (status == TWILL_OK && !twill_memory_is_readable(memory, bytes))
-        status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
-                            "twill_register: %zu bytes at %p are not memory that this process can "
-                            "read (memory of a device?)",
-                            bytes, memory);
-    if (status == TWILL_OK)
-        status = twill_context_check_host(context, "twill_register", memory, &error);
+    twill_status status =
+        twill_context_check_memory(context, "twill_register", memory, bytes, &error);
     if (status == TWILL_OK) {
         twill_context_lock(context);
         status = persistent_add(context, memory, bytes, true, &error);
@@ -425,7 +431,7 @@ twill_status twill_deregister(twill_context *context, void *memory)
     struct twill_error error = {0};
     if (context == NULL || !context->ready)
         return TWILL_ERR_ARGUMENT;
-    twill_status status = check_use(context, "twill_deregister", &error);
+    twill_status status = twill_context_check_use(context, "twill_deregister", &error);
     if (status == TWILL_OK && !persistent_remove(context, memory, true))
         status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
                             "twill_deregister: nothing was registered at %p", memory);

@@ -42,6 +42,8 @@ static twill_status allocate_buffers(struct twill_bench_run *run)
         run->memory.buffers[i] =
             (char *)((base + options->calls.align - 1) & ~(uintptr_t)(options->calls.align - 1));
         memset(run->memory.buffers[i], 0, bytes - options->calls.align);
+        if (strcmp(options->calls.memory, "promoted") == 0)
+            TWILL_BENCH_TRY(twill_promote(run->context, run->memory.allocated[i], bytes));
     }
     run->memory.samples = calloc(options->repeats.iterations, sizeof(*run->memory.samples));
     size_t *vectors = calloc((size_t)run->size * 4, sizeof(*vectors));
@@ -59,8 +61,11 @@ static void release_buffers(struct twill_bench_run *run)
     for (int i = 0; i < 2; i++)
         if (run->options.calls.placed && run->context != NULL)
             twill_free(run->context, run->memory.allocated[i]);
-        else if (!run->options.calls.placed)
+        else if (!run->options.calls.placed) {
+            if (run->context != NULL && strcmp(run->options.calls.memory, "promoted") == 0)
+                (void)twill_demote(run->context, run->memory.allocated[i]);
             free(run->memory.allocated[i]);
+        }
     free(run->memory.samples);
     free(run->memory.vectors.src_count);
     free(run->step);
@@ -111,7 +116,7 @@ static void print_start(struct twill_bench_run *run)
                factor ? "factor" : "bytes");
     printf(" warmup iters: %zu iters: %zu agg iters: %zu validation: %zu memory: %s\n#\n",
            options->repeats.warmups, options->repeats.iterations, options->repeats.aggregate,
-           options->repeats.checks, options->calls.placed ? "twill" : "malloc");
+           options->repeats.checks, options->calls.memory);
     twill_bench_print_places(stdout, run);
     const char *line;
     for (size_t i = 0; (line = twill_context_describe(run->context, i)) != NULL; i++)

@@ -66,7 +66,8 @@ static const char usage[] =
     "  -K, --per_iter_skip N     leave the first N iterations out of those (0)\n"
     "      --list FILE           sizes from a gradient list, reduced last to first as\n"
     "                            one step\n"
-    "      --memory malloc|twill where buffers come from (twill)\n"
+    "      --memory malloc|twill|promoted\n"
+    "                            where buffers come from (twill)\n"
     "      --align BYTES         alignment of the buffers, a power of two (64)\n"
     "      --form FORM           calls: blocking, nonblocking or persistent\n"
     "                            (blocking)\n"
@@ -141,12 +142,13 @@ static bool read_root(void *member, const char *text)
     return good;
 }
 
-/* Set a bool to whether --memory is "twill". Returns false unless it is that or "malloc". */
+/* Parse --memory into a struct twill_bench_calls. Returns false if there is no such memory. */
 static bool read_memory(void *member, const char *text)
 {
-    bool *placed = member;
-    *placed = strcmp(text, "twill") == 0;
-    return *placed || strcmp(text, "malloc") == 0;
+    struct twill_bench_calls *calls = member;
+    calls->memory = text;
+    calls->placed = strcmp(text, "twill") == 0;
+    return calls->placed || strcmp(text, "malloc") == 0 || strcmp(text, "promoted") == 0;
 }
 
 /* Parse --align into a size_t. Returns false if it is no power of two from 8 to 1G. */
@@ -247,7 +249,7 @@ static const struct twill_option table[] = {
     {'I', "per_iter_timing", OPTION_TRUTH, BENCH_AT(report.each), 0, 0, NULL, NULL, 0},
     {'K', "per_iter_skip", OPTION_COUNT, BENCH_AT(report.each_skip), 0, BENCH_MANY, "a number from 0 to 100000000", NULL, 0},
     {0, "list", OPTION_TEXT, BENCH_AT(list), 0, 0, NULL, NULL, 0},
-    {0, "memory", OPTION_OWN, BENCH_AT(calls.placed), 0, 0, "malloc or twill", read_memory, 0},
+    {0, "memory", OPTION_OWN, BENCH_AT(calls), 0, 0, "malloc, twill or promoted", read_memory, 0},
     {0, "align", OPTION_OWN, BENCH_AT(calls.align), 0, 0, "a power of two from 8 to 1G", read_align, 0},
     {0, "form", OPTION_OWN, BENCH_AT(calls.form), 0, 0, "blocking, nonblocking or persistent", read_form, 0},
     {0, "verify", OPTION_SWITCH, BENCH_AT(measures.verify), 0, 0, NULL, NULL, 0},
@@ -378,7 +380,7 @@ enum twill_parsed twill_bench_parse(struct twill_bench_options *options, int arg
         .type = TWILL_F32,
         .sizes = {.min_bytes = 32 << 20, .max_bytes = 32 << 20, .step_bytes = 1 << 20},
         .repeats = {.iterations = 20, .warmups = 1, .aggregate = 1, .cycles = 1, .checks = 1},
-        .calls = {.placed = true, .align = 64},
+        .calls = {.memory = "twill", .placed = true, .align = 64},
         .measures = {.narrow = -1},
         .report = {.average = TWILL_BENCH_AVERAGE},
         .played = {.batch = 32, .gflops = 10000, .buckets = {SIZE_MAX}, .n_buckets = 1},

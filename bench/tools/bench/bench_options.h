@@ -46,10 +46,11 @@ struct twill_bench_repeats {
 /* How the timed calls are made, and on which memory. */
 struct twill_bench_calls {
     enum twill_bench_form form;
-    bool blocking;  /* a barrier after every call */
-    bool placed;    /* --memory twill */
-    size_t align;   /* bytes, of which the address of each buffer is a multiple */
-    size_t unalign; /* elements left out at the start of each buffer */
+    bool blocking;      /* a barrier after every call */
+    const char *memory; /* --memory: malloc, twill or promoted */
+    bool placed;        /* --memory twill */
+    size_t align;       /* bytes, of which the address of each buffer is a multiple */
+    size_t unalign;     /* elements left out at the start of each buffer */
 };
 
 /* What is measured besides the time of the calls. */

@@ -147,7 +147,7 @@ static struct json_object *config(const struct twill_bench_run *run)
     twill_json_count(object, "average", options->report.average);
     twill_json_count(object, "unalign", options->calls.unalign);
     put(object, "blocking_collectives", truth(options->calls.blocking));
-    twill_json_text(object, "memory", options->calls.placed ? "twill" : "malloc");
+    twill_json_text(object, "memory", options->calls.memory);
     if (options->measures.energy)
         put(object, "energy", run->meters.own == NULL ? NULL : string(run->meters.says));
     put(object, "devices", devices(run));

@@ -193,6 +193,7 @@ static void set_run_options(struct twill_study *study)
     struct twill_bench_options *options = &study->run.options;
     options->collective = TWILL_BENCH_ALLREDUCE;
     options->list = study->options.list;
+    options->calls.memory = "twill";
     options->calls.placed = true;
     options->measures.overlap = study->options.compute_us.n == 0; /* needs multiply-adds */
     options->measures.tests = !study->options.core; /* a set's counters do not include tests */

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* twill_promote() and twill_demote(): contents, neighbours on the same page, what is refused,
+ * forked children, and memory that is freed while it is promoted. test_lib_mapped.c has all
+ * collectives on promoted memory. */
+#include "tests/support/unit.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096, PAGES = 64, BYTES = PAGES * PAGE };
+#define SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M"
+
+/* Return new private memory of one page more than BYTES. */
+static unsigned char *new_pages(void)
+{
+    unsigned char *pages =
+        mmap(NULL, BYTES + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (size_t i = 0; pages != MAP_FAILED && i < BYTES + PAGE; i++)
+        pages[i] = (unsigned char)(i % 251);
+    return pages;
+}
+
+/* Return whether new_pages() has its first contents, where `added` is added between two offsets. */
+static bool has_contents(const unsigned char *pages, size_t from, size_t to, unsigned added)
+{
+    for (size_t i = 0; i < BYTES + PAGE; i++)
+        if (pages[i] != (unsigned char)(i % 251 + (i >= from && i < to ? added : 0)))
+            return TWILL_NOTE(false, "byte %zu is %u", i, pages[i]);
+    return true;
+}
+
+/* The page of address `at` is shared memory, as /proc/self/maps says. */
+static bool is_shared(const void *at)
+{
+    char line[600], access[5];
+    unsigned long begin, end;
+    bool is = false;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        if (sscanf(line, "%lx-%lx %4s", &begin, &end, access) == 3 && (uintptr_t)at >= begin &&
+            (uintptr_t)at < end)
+            is = access[3] == 's';
+    if (maps != NULL)
+        fclose(maps);
+    return is;
+}
+
+/* Sum bytes of all ranks, which have the same, in place. */
+static bool double_bytes(twill_comm *comm, unsigned char *at, size_t bytes)
+{
+    return TWILL_NOTE(twill_allreduce(comm, at, at, bytes, TWILL_U8, TWILL_SUM) == TWILL_OK, "%s",
+                      twill_comm_message(comm));
+}
+
+static const struct {
+    size_t skip, bytes;
+} buffers[] = {{0, BYTES}, {8, BYTES}, {4000, BYTES - 5000}, {1, BYTES + PAGE - 2}};
+
+/* Only whole pages move. A call on the buffer, or on a part, changes nothing else on its pages. */
+TWILL_TEST_CASES(keeps_contents, ranks, buffers, "2", SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages(), *at = pages + c->skip;
+    size_t end = c->skip + c->bytes;
+    TWILL_CHECK(pages != MAP_FAILED && twill_promote(context, at, c->bytes) == TWILL_OK, "%s",
+                twill_context_message(context));
+    TWILL_CHECK(has_contents(pages, 0, 0, 0));
+    TWILL_CHECK(is_shared(pages) == (c->skip == 0) && is_shared(pages + PAGE) &&
+                is_shared(pages + end - 1) == (end % PAGE == 0) && !is_shared(pages + BYTES));
+    for (size_t i = 0; i < c->bytes; i++)
+        at[i] = (unsigned char)(rank == 0 ? 5 : (c->skip + i) % 251);
+    TWILL_CHECK(double_bytes(comm, at, c->bytes));
+    TWILL_CHECK(has_contents(pages, c->skip, end, 5));
+    for (size_t i = 0; i < c->bytes; i++)
+        at[i] = (unsigned char)((rank == 0 ? 0 : (c->skip + i) % 251));
+    TWILL_CHECK(double_bytes(comm, at, 70001) && double_bytes(comm, at + 70001, c->bytes - 70001));
+    TWILL_CHECK(has_contents(pages, 0, 0, 0));
+    TWILL_CHECK(twill_demote(context, at) == TWILL_OK && !is_shared(pages + PAGE));
+    TWILL_CHECK(has_contents(pages, 0, 0, 0));
+    TWILL_CHECK(twill_demote(context, at) == TWILL_ERR_ARGUMENT &&
+                TWILL_SAYS(twill_context_message(context), "nothing was promoted"));
+    munmap(pages, BYTES + PAGE);
+}
+
+/* Two buffers that meet within a page, by requests of each form, and one that its context ends. */
+TWILL_TEST_ON(several_buffers, ranks, TWILL_LAYOUTS("2", "2x1"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages();
+    const size_t middle = 100000;
+    twill_request *request[2];
+    TWILL_CHECK(twill_promote(context, pages, middle) == TWILL_OK &&
+                twill_promote(context, pages + middle, BYTES - middle) == TWILL_OK);
+    for (size_t i = 0; rank == 0 && i < BYTES; i++)
+        pages[i] = 1;
+    TWILL_CHECK(twill_allreduce_start(comm, pages, pages, middle, TWILL_U8, TWILL_SUM,
+                                      &request[0]) == TWILL_OK &&
+                twill_allreduce_start(comm, pages + middle, pages + middle, BYTES - middle,
+                                      TWILL_U8, TWILL_SUM, &request[1]) == TWILL_OK &&
+                twill_wait_all(2, request) == TWILL_OK);
+    TWILL_CHECK(has_contents(pages, 0, BYTES, 1));
+    for (size_t i = 0; i < BYTES; i++)
+        pages[i] = (unsigned char)(rank == 0 ? 0 : pages[i] - 1);
+    TWILL_CHECK(twill_group_start(comm) == TWILL_OK && double_bytes(comm, pages, middle) &&
+                double_bytes(comm, pages + middle, BYTES - middle) &&
+                twill_group_end(comm) == TWILL_OK);
+    TWILL_CHECK(has_contents(pages, 0, 0, 0));
+    TWILL_CHECK(twill_demote(context, pages) == TWILL_OK && has_contents(pages, 0, 0, 0));
+}
+
+/* A child has the ends, and its access to a moved page ends it. The parent's memory stays. */
+TWILL_TEST_ON(child, processes, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages();
+    int status[2] = {0};
+    TWILL_CHECK(twill_promote(context, pages + 8, BYTES) == TWILL_OK);
+    for (int moved = 0; moved < 2; moved++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            signal(SIGSEGV, SIG_DFL);
+            if (twill_demote(context, pages + 8) != TWILL_ERR_FORKED)
+                _exit(2);
+            ((volatile unsigned char *)pages)[moved * PAGE] = 77;
+            _exit(0);
+        }
+        TWILL_CHECK(pid > 0 && waitpid(pid, &status[moved], 0) == pid);
+    }
+    TWILL_CHECK(WIFEXITED(status[0]) && WEXITSTATUS(status[0]) == 0);
+    TWILL_CHECK(TEST_ASAN || TEST_TSAN ? !WIFEXITED(status[1]) || WEXITSTATUS(status[1]) != 0
+                                       : WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGSEGV);
+    TWILL_CHECK(has_contents(pages, 0, 0, 0));
+    TWILL_CHECK(twill_demote(context, pages + 8) == TWILL_OK && has_contents(pages, 0, 0, 0));
+    munmap(pages, BYTES + PAGE);
+}
+
+/* Memory that is freed while it is promoted. New memory there is not taken for it. */
+TWILL_TEST_ON(freed, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    for (int kept = 0; kept < 2; kept++) {
+        unsigned char *pages = new_pages();
+        TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK);
+        if (!kept || rank == 0)
+            TWILL_CHECK(mmap(pages, BYTES, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == pages);
+        memset(pages, rank + 1, BYTES);
+        TWILL_CHECK(double_bytes(comm, pages, BYTES));
+        for (size_t i = 0; i < BYTES; i++)
+            TWILL_CHECK(pages[i] == 3, "byte %zu is %u", i, pages[i]);
+        twill_status status = twill_demote(context, pages);
+        TWILL_CHECK(status == (kept && rank == 1 ? TWILL_OK : TWILL_ERR_ARGUMENT));
+        TWILL_CHECK(status == TWILL_OK ||
+                    TWILL_SAYS(twill_context_message(context), "while it was promoted"));
+        for (size_t i = 0; i < BYTES; i++)
+            TWILL_CHECK(pages[i] == 3, "byte %zu is %u", i, pages[i]);
+        munmap(pages, BYTES + PAGE);
+    }
+}
+
+/* Return whether memory is refused with this text. */
+static bool is_refused(twill_context *context, void *memory, size_t bytes, const char *says)
+{
+    TWILL_REQUIRE(twill_promote(context, memory, bytes) == TWILL_ERR_UNSUPPORTED, "%s", says);
+    return TWILL_SAYS(twill_context_message(context), says);
+}
+
+TWILL_TEST_ON(refused, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char stack[2 * (64 << 10)], *pages = new_pages();
+    stack[0] = stack[sizeof(stack) - 1] = 0;
+    TWILL_CHECK(is_refused(context, pages, (64 << 10) - 1, "less than 64 KiB"));
+    TWILL_CHECK(is_refused(context, stack, sizeof(stack), "a stack"));
+    TWILL_CHECK(twill_promote(context, NULL, BYTES) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_promote(context, pages, 0) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_promote(NULL, pages, BYTES) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK);
+    TWILL_CHECK(is_refused(context, pages, BYTES, "shared memory already"));
+    TWILL_CHECK(twill_demote(context, pages) == TWILL_OK);
+    TWILL_CHECK(mprotect(pages + 5 * PAGE, PAGE, PROT_READ) == 0);
+    TWILL_CHECK(is_refused(context, pages, BYTES, "cannot be read and written"));
+    munmap(pages + 5 * PAGE, PAGE);
+    TWILL_CHECK(is_refused(context, pages, BYTES, "not mapped"));
+    munmap(pages, BYTES + PAGE);
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    void *mapped = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    TWILL_CHECK(mapped != MAP_FAILED && is_refused(context, mapped, BYTES, "mapping of a file"));
+    munmap(mapped, BYTES);
+    close(file);
+    void *own = NULL; /* peers map it already, and it stays as it is */
+    TWILL_CHECK(twill_alloc(context, &own, BYTES) == TWILL_OK &&
+                twill_promote(context, own, BYTES) == TWILL_OK &&
+                twill_demote(context, own) == TWILL_OK && twill_free(context, own) == TWILL_OK);
+    unsigned char *large = calloc(1, (size_t)32 << 20);
+    TWILL_CHECK(twill_promote(context, large, (size_t)32 << 20) == TWILL_ERR_MEMORY &&
+                TWILL_SAYS(twill_context_message(context), "TWILL_TUNE=heap_limit"));
+    large[0] = 1;
+    free(large);
+}
+
+TWILL_TEST_ON(alone, ranks, TWILL_LAYOUTS("1", "1x1"), SETTINGS)
+{
+    unsigned char *pages = new_pages();
+    TWILL_CHECK(twill_promote(twill_comm_context(comm), pages, BYTES) == TWILL_OK);
+    TWILL_CHECK(!is_shared(pages) && double_bytes(comm, pages, BYTES / (size_t)size));
+    TWILL_CHECK(twill_demote(twill_comm_context(comm), pages) == TWILL_OK);
+    munmap(pages, BYTES + PAGE);
+}
