@@ -23,7 +23,7 @@ static size_t page_round(size_t bytes)
 /* Return the bytes of all copies of small SHARED of one rank, in whole pages. */
 static size_t small_bytes(void)
 {
-    return page_round(TWILL_LINES * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
+    return page_round(TWILL_SMALLS * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
 /* Return this build's layout of a region for these sizes. */

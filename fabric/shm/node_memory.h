@@ -16,6 +16,7 @@
 #include "fabric/entry_times.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 struct twill_oob_batch;
@@ -23,12 +24,15 @@ struct twill_oob;
 struct twill_shm_region;
 struct twill_shm_region_placer;
 
-#define TWILL_COPIES       (2 * TWILL_WINDOW)     /* copies of SHARED */
-#define TWILL_LINES        32u                    /* copies of immediates and of small SHARED */
-#define TWILL_SMALL_BYTES  ((size_t)4096)         /* SHARED up to this size is small */
-#define TWILL_NODE_LANES   (TWILL_WINDOW * 4)     /* physical lanes */
-#define TWILL_POINT_LANE   TWILL_NODE_LANES       /* lane of point-to-point messages */
-#define TWILL_LANES        (TWILL_NODE_LANES + 1) /* lanes of messages */
+#define TWILL_COPIES       (2 * TWILL_WINDOW) /* copies of SHARED */
+#define TWILL_LINES        64u                /* copies of immediates */
+#define TWILL_SMALLS       32u                /* copies of small SHARED */
+#define TWILL_SMALL_BYTES  ((size_t)4096)     /* SHARED up to this size is small */
+#define TWILL_REACHED      16u                /* instances between stores to a reached line */
+#define TWILL_SLOT_LANES   4u                 /* lanes of a slot */
+#define TWILL_NODE_LANES   (TWILL_WINDOW * TWILL_SLOT_LANES) /* physical lanes */
+#define TWILL_POINT_LANE   TWILL_NODE_LANES                  /* lane of point-to-point messages */
+#define TWILL_LANES        (TWILL_NODE_LANES + 1)            /* lanes of messages */
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
@@ -74,7 +78,14 @@ struct twill_started_line {
     _Atomic uint32_t signature[TWILL_LINES];
 } TWILL_ALIGNED(64);
 
-#define TWILL_PAST 32u
+/* The last instance of a rank whose epoch is a multiple of TWILL_REACHED. A rank that is ahead
+ * reads this line, which changes rarely, so that neither waits for a cache line in every instance.
+ */
+struct twill_reached_line {
+    _Atomic uint64_t epoch;
+} TWILL_ALIGNED(128);
+
+#define TWILL_PAST 64u
 /* One of a rank's last TWILL_PAST calls, including the current one. Its owner alone writes it. */
 struct twill_past {
     _Atomic uint64_t sequence, count; /* call number, 0 while being written; elements */
@@ -123,7 +134,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c00000d)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c00000e)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
@@ -141,6 +152,7 @@ struct twill_node_area {
     struct twill_node_owner owner;
     struct twill_call_line call;
     struct twill_started_line started;
+    struct twill_reached_line reached;
     struct twill_past past[TWILL_PAST];     /* by sequence % TWILL_PAST */
     struct twill_entry entry[TWILL_PAST];   /* by sequence % TWILL_PAST */
     struct twill_address_line addresses[2]; /* by parity of the sequence */
@@ -148,7 +160,7 @@ struct twill_node_area {
     struct twill_staging_line staging;
     struct twill_abort_line abort;
     struct twill_flag flag[TWILL_NODE_LANES];
-    struct twill_immediate imm[TWILL_NODE_LANES][TWILL_LINES];
+    struct twill_immediate imm[TWILL_SLOT_LANES][TWILL_LINES]; /* of all slots */
 };
 
 /* This rank's view of the node memory of a communicator. Arrays are indexed by local rank. Created
@@ -277,7 +289,7 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
 static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
                                                uint64_t epoch, bool alternates, bool small)
 {
-    uint64_t copies = small ? TWILL_LINES : TWILL_COPIES;
+    uint64_t copies = small ? TWILL_SMALLS : TWILL_COPIES;
     uint32_t area = alternates ? twill_node_area_index(node, l, epoch / copies) : l;
     return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
                  : node->shared[area] + epoch % copies * node->shared_bytes;
@@ -305,7 +317,35 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
                                                         uint32_t lane, uint64_t epoch)
 {
     struct twill_node_area *area = node->area[twill_node_area_index(node, l, epoch / TWILL_LINES)];
-    return &area->imm[lane][epoch % TWILL_LINES];
+    return &area->imm[lane % TWILL_SLOT_LANES][epoch % TWILL_LINES];
+}
+/* The lines of an immediate are fetched this many instances early, a multiple of TWILL_WINDOW. */
+#define TWILL_FETCH_AHEAD 4u
+/* Begin to fetch the lines for this rank's immediate of `bytes` bytes TWILL_FETCH_AHEAD instances
+ * after `epoch`, to write there without delay. Older x86 processors ignore this. */
+static inline void twill_node_fetch_own(const struct twill_node *node, uint32_t lane,
+                                        uint64_t epoch, size_t bytes)
+{
+    const struct twill_immediate *imm =
+        twill_node_imm_at(node, node->me, lane, epoch + TWILL_FETCH_AHEAD);
+    const unsigned char *at = (const unsigned char *)imm;
+    for (size_t end = bytes + offsetof(struct twill_immediate, payload), i = 0; i < end; i += 64)
+#ifdef __x86_64__
+        __asm__ volatile("prefetchw %0" : : "m"(at[i]));
+#else
+        __builtin_prefetch(at + i, 1);
+#endif
+}
+/* Begin to fetch local rank l's immediate TWILL_FETCH_AHEAD instances after `epoch`. It is there
+ * already if that rank is ahead. */
+static inline void twill_node_fetch_imm(const struct twill_node *node, uint32_t l, uint32_t lane,
+                                        uint64_t epoch)
+{
+    size_t bytes = twill_node_imm_at(node, l, lane, epoch)->bytes;
+    const unsigned char *at =
+        (const void *)twill_node_imm_at(node, l, lane, epoch + TWILL_FETCH_AHEAD);
+    for (size_t end = bytes + offsetof(struct twill_immediate, payload), i = 0; i < end; i += 64)
+        __builtin_prefetch(at + i);
 }
 /* Publish an immediate whose payload of `bytes` has been written. Rings no doorbells. */
 static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,
@@ -350,6 +390,14 @@ static inline void twill_node_start(struct twill_node *node, uint64_t epoch, uin
     atomic_store_explicit(&started->signature[epoch % TWILL_LINES], signature,
                           memory_order_relaxed);
     atomic_store_explicit(&started->epoch, epoch, memory_order_release);
+    if (epoch % TWILL_REACHED == 0)
+        atomic_store_explicit(&node->area[node->me]->reached.epoch, epoch, memory_order_release);
+}
+/* Return an epoch that local rank l has started, which is at most TWILL_REACHED - 1 instances
+ * before its last one, or 0. */
+static inline uint64_t twill_node_reached(const struct twill_node *node, uint32_t l)
+{
+    return atomic_load_explicit(&node->area[l]->reached.epoch, memory_order_acquire);
 }
 /* Return the epoch of the last instance that local rank l has started, or 0 if it started none. */
 static inline uint64_t twill_node_started(const struct twill_node *node, uint32_t l)

@@ -169,7 +169,9 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
     status = begin_request(request, call, ticks);
-    if (TWILL_LIKELY(status == TWILL_OK))
+    if (status == TWILL_OK && twill_request_done(request))
+        twill_comm_pass(comm);
+    else if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_comm_wait(comm, twill_request_done, request);
     if (TWILL_LIKELY(status == TWILL_OK))
         status = request->status;

@@ -232,6 +232,9 @@ static inline twill_status twill_comm_usable(struct twill_comm *comm)
  * true. Returns TWILL_OK, or the error that ended the wait, such as a failed rank or
  * TWILL_ERR_TIMEOUT. The caller then breaks the communicator. */
 twill_status twill_comm_wait(struct twill_comm *comm, bool (*done)(const void *of), const void *of);
+/* After a call that has ended without a wait, do what a wait does besides: advance the other
+ * communicators of the context that have requests pending. */
+void twill_comm_pass(struct twill_comm *comm);
 /* Reduce the timeout of a communicator that is about to be destroyed to at most TWILL_LEAVE_NS, if
  * a wait for one of its ranks has just timed out and that rank has done nothing since. Otherwise
  * several destructions, one after the other, would each wait for the full timeout. */

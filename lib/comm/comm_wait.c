@@ -241,6 +241,12 @@ int twill_comm_advance_others(struct twill_comm *self)
     return twill_context_advance(self->context, self);
 }
 
+void twill_comm_pass(struct twill_comm *comm)
+{
+    comm->waits.wait_since = 0;
+    (void)twill_comm_advance_others(comm);
+}
+
 /* Advance this communicator and, if nothing moves, the others of its context. Returns the steps
  * made on this one alone, or its error, which is negative. */
 static int advance_comms(struct twill_comm *comm)

@@ -56,6 +56,7 @@ struct twill_issue_queue {
     uint64_t chain_hash;    /* hash of all calls so far, for the next call's signature */
     uint64_t epoch;         /* epoch of the next instance */
     uint64_t arrived;       /* last instance that all ranks of the node are known to have begun */
+    uint32_t looks;         /* for such arrivals, all in vain so far */
     uint32_t differs;       /* 1 + the rank whose message belonged to an unknown other call, or 0 */
 };
 

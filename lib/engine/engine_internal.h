@@ -26,6 +26,9 @@ static inline bool twill_engine_has_arrived(struct twill_engine *engine, uint64_
 /* lib/engine/trace_calls.c. Log the end of a request. Call it only if engine->traced. */
 void twill_log_end(const struct twill_request *request, twill_status status);
 
+/* lib/engine/request_queue.c. Complete a collective that has ended and was never in the queue. */
+void twill_request_end(struct twill_request *request);
+
 /* --- lib/engine/buffer_addresses.c --- */
 /* Without waiting, publish where this rank's buffers are, once, and collect where those of the
  * ranks of the node are. Returns 1 once the exchange is over, 0 before, or an error below 0. It is
@@ -161,6 +164,10 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
  * for an instance whose plan has no messages. A step that fails is left to twill_run_advance(),
  * which issues it again and reports the error. */
 void twill_run_advance_ready(struct twill_slot *slot);
+/* If a run has fast_path.at_once and all that its steps await has arrived, execute those that
+ * post_stores() has not done, as instance `epoch` in its free slot, and return true. Else return
+ * false. The steps may then be issued again. */
+bool twill_run_at_once(struct twill_request *run, struct twill_slot *slot, uint64_t epoch);
 /* Issue all steps that do not block. When the last lane ends, end the instance and free its slot.
  * Returns a number above 0 if a step was issued or a lane has ended, 0 if all are blocked, or an
  * error below 0. */

@@ -7,6 +7,7 @@
 #include "lib/job/operation.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 _Static_assert(TWILL_IMM_BYTES == TWILL_NODE_PAYLOAD,
                "immediates have the size that schedules assume");
@@ -463,6 +464,78 @@ void twill_run_advance_ready(struct twill_slot *slot)
     struct twill_request *run = slot->instance.run;
     for (unsigned lane = 0; lane < run->plan->schedule.lanes; lane++)
         (void)advance_lane(run, &slot->instance, lane, true);
+}
+
+/* Begin to fetch what an AWAIT of IMM awaits some instances later, as its peers are ahead. */
+static void fetch_later(const struct twill_request *run, const struct twill_instance *instance,
+                        const struct twill_step *step)
+{
+    for (unsigned i = 0; i < step->nsrc && (step->flags & TWILL_STEP_IMM) != 0; i++)
+        if (step->peer[i] != run->engine->rank)
+            twill_node_fetch_imm(run->engine->node, run->engine->world->local[step->peer[i]],
+                                 physical_lane(instance, step->lane), instance->epoch);
+}
+
+/* Make the copies of the fast path in instance `epoch`. */
+static void make_copies(struct twill_request *run, uint64_t epoch)
+{
+    struct twill_engine *engine = run->engine;
+    for (unsigned i = 0; i < run->fast_path.copies; i++) {
+        const struct twill_fast_copy *copy = &run->fast_path.copy[i];
+        const unsigned char *src = run->buffers.side[TWILL_SRC].base;
+        unsigned char *dst = run->buffers.side[TWILL_DST].base + copy->to;
+        if (copy->space == TWILL_IMM) {
+            unsigned lane = (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
+            src = twill_node_imm_at(engine->node, copy->local, lane, epoch)->payload;
+        } else if (copy->space == TWILL_SHARED) {
+            src = twill_node_shared(engine->node, copy->local, epoch, run->plan->alternates,
+                                    run->layout.small);
+            twill_counter_add(&engine->usage.counters.bytes_copied, copy->bytes);
+        }
+        if (dst != src + copy->at && copy->bytes > 0)
+            memcpy(dst, src + copy->at, copy->bytes);
+    }
+}
+
+/* Issue the COPYs and REDUCEs of the only lane from step `first` on. */
+static void issue_at_once(struct twill_request *run, struct twill_instance *instance,
+                          const struct twill_step *first)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    instance->skip = 0;
+    instance->length = run->layout.most;
+    instance->streams = instance->is_measured = false;
+    for (unsigned i = 0; i < TWILL_SIDES; i++)
+        instance->base[i] = run->buffers.side[i].base;
+    for (const struct twill_step *step = first, *end = s->steps + s->count; step < end; step++) {
+        uint32_t copies = 0;
+        if (step->op == TWILL_STEP_COPY)
+            (void)twill_run_copy(run, instance, step);
+        else if (step->op == TWILL_STEP_REDUCE)
+            (void)twill_run_reduce_and_copy(run, instance, step, end, &copies);
+        step += copies;
+    }
+}
+
+bool twill_run_at_once(struct twill_request *run, struct twill_slot *slot, uint64_t epoch)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    const struct twill_step *first = s->steps + run->fast_path.steps, *end = s->steps + s->count;
+    struct twill_instance *instance = &slot->instance;
+    instance->epoch = epoch;
+    for (const struct twill_step *step = first; step < end; step++)
+        if (step->op == TWILL_STEP_AWAIT && flags_await(run, instance, step) != ADVANCED)
+            return false;
+    for (const struct twill_step *step = first; step < end && s->eager; step++)
+        if (step->op == TWILL_STEP_AWAIT)
+            fetch_later(run, instance, step);
+    if (run->fast_path.copies > 0)
+        make_copies(run, epoch);
+    else
+        issue_at_once(run, instance, first);
+    if (!s->eager)
+        run->engine->issue.arrived = epoch;
+    return true;
 }
 
 int twill_run_advance(struct twill_slot *slot)

@@ -5,9 +5,11 @@
  * is laid out.
  *
  * twill_request_begin() gets a request whose arguments have been checked. It computes the
- * signature and calls post_stores(). Then enter_call() begins the segment, issues the steps that
- * cannot wait, and numbers, enqueues and publishes the call. So a peer may see the signature of a
- * call before it can read which call that is (twill_run_is_written_down()).
+ * signature and calls post_stores(). If all that a blocking call awaits is there, end_at_once()
+ * issues the other steps and records the call, which was never in the queue. Else enter_call()
+ * begins the segment, issues the steps that cannot wait, and numbers, enqueues and publishes the
+ * call. So a peer may see the signature of a call before it can read which call that is
+ * (twill_run_is_written_down()).
  *
  * Invariants:
  * - The fast path is taken only under three conditions. The queue is empty, so no instance is in
@@ -67,6 +69,74 @@ static bool is_copy_in(const struct twill_request *run, const struct twill_step 
            twill_run_together(run, step->dst, 0, step->blocks) == step->blocks;
 }
 
+/* Set *copy to a COPY of at most TWILL_SMALL_BYTES from SRC, IMM or SHARED to this rank's DST.
+ * Returns false if the step is another one, or its blocks are not adjacent. */
+static bool find_copy(const struct twill_request *run, const struct twill_step *step,
+                      struct twill_fast_copy *copy)
+{
+    const struct twill_engine *engine = run->engine;
+    const struct twill_instance first = {
+        .length = run->layout.most,
+        .base = {run->buffers.side[TWILL_SRC].base, run->buffers.side[TWILL_DST].base}};
+    struct twill_operand_place from = {step->src,     0,          step->blocks,
+                                       step->peer[0], step->lane, false};
+    struct twill_operand_place to = {.operand = step->dst, .blocks = step->blocks};
+    unsigned space = twill_operand_space(step->src);
+    if (step->op != TWILL_STEP_COPY || step->flags != 0 || step->blocks == 0 ||
+        step->dst >> TWILL_BLOCK_BITS != TWILL_DST || space == TWILL_DST || space == TWILL_TMP ||
+        run->layout.after != NULL || run->layout.joined == TWILL_JOINED_IN_SCRATCH ||
+        twill_run_together(run, step->dst, 0, step->blocks) != step->blocks)
+        return false;
+    bool is_peer = twill_operand_is_peer(step->src);
+    copy->space = (uint8_t)space;
+    copy->local = is_peer ? engine->world->local[step->peer[0]] : engine->local;
+    struct twill_elements dst = twill_run_locate(run, &first, &to);
+    const unsigned char *src = twill_run_locate(run, &first, &from).start;
+    const unsigned char *base = run->buffers.side[TWILL_SRC].base;
+    if (space == TWILL_SHARED)
+        base = twill_node_shared(engine->node, copy->local, 0, run->plan->alternates,
+                                 run->layout.small);
+    copy->at = space == TWILL_IMM ? 0 : (size_t)(src - base);
+    copy->to = (size_t)(dst.start - run->buffers.side[TWILL_DST].base);
+    copy->bytes = dst.count * run->layout.element;
+    return copy->bytes <= TWILL_SMALL_BYTES;
+}
+
+/* Set copy[] and `copies` of *fast_path, if all steps from number `from` on are AWAITs or COPYs
+ * that find_copy() accepts, and not too many. */
+static void find_copies(const struct twill_request *run, unsigned from,
+                        struct twill_fast_path *fast_path)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    unsigned n = 0;
+    for (unsigned i = from; i < s->count; i++) {
+        if (s->steps[i].op == TWILL_STEP_AWAIT)
+            continue;
+        if (n == TWILL_FAST_COPIES || !find_copy(run, &s->steps[i], &fast_path->copy[n]))
+            return;
+        n++;
+    }
+    fast_path->copies = (uint8_t)n;
+}
+
+/* Return whether a blocking call can issue all steps from number `from` on outside the queue, once
+ * all arrivals that they await are there. They only await, copy and reduce, in one segment, with
+ * the caller's own buffers. */
+static bool ends_at_once(const struct twill_request *run, unsigned from)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    bool bounced = run->buffers.side[TWILL_SRC].bounced || run->buffers.side[TWILL_DST].bounced;
+    if (run->engine->world->nodes > 1 || bounced || s->uses_peer_src || s->uses_peer_dst ||
+        s->tmp_blocks > 0 || run->buffers.slots != NULL ||
+        twill_staging_applies(run, run->layout.most))
+        return false;
+    for (unsigned i = from; i < s->count; i++)
+        if (s->steps[i].op != TWILL_STEP_AWAIT && s->steps[i].op != TWILL_STEP_COPY &&
+            s->steps[i].op != TWILL_STEP_REDUCE)
+            return false;
+    return true;
+}
+
 void twill_run_find_fast_path(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -86,10 +156,12 @@ void twill_run_find_fast_path(struct twill_request *run)
                !twill_staging_applies(run, run->layout.most) && find_source(run, step, &found)) {
         found.kind = TWILL_FAST_COPY;
         found.to = place_in_shared(run, step);
-    } else {
-        return;
     }
-    found.steps = found.kind == TWILL_FAST_COPY ? 2 : 1;
+    found.runs_ahead = s->eager;
+    found.steps = found.kind == TWILL_FAST_COPY ? 2 : found.kind != TWILL_FAST_NONE;
+    found.at_once = ends_at_once(run, found.steps);
+    if (found.at_once)
+        find_copies(run, found.steps, &found);
     found.signals = found.kind == TWILL_FAST_COPY || found.kind == TWILL_FAST_SIGNAL;
     run->fast_path = found;
 }
@@ -144,6 +216,8 @@ static __attribute__((noinline)) void post_others(struct twill_engine *engine,
     unsigned lane = epoch_lane(epoch);
     if (fast_path->kind == TWILL_FAST_IMM) {
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
+        if (fast_path->runs_ahead)
+            twill_node_fetch_own(node, lane, epoch, fast_path->bytes);
         return;
     }
     if (fast_path->kind == TWILL_FAST_COPY)
@@ -168,7 +242,8 @@ static inline void post_stores(struct twill_engine *engine, const struct twill_r
         uint64_t epoch = engine->issue.epoch;
         twill_node_put_words(node, epoch_lane(epoch), epoch, run->signature, fast_path->from,
                              fast_path->bytes);
-        ring_doorbells(node);
+        if (fast_path->runs_ahead)
+            twill_node_fetch_own(node, epoch_lane(epoch), epoch, fast_path->bytes);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
         post_others(engine, run);
     }
@@ -231,6 +306,27 @@ static __attribute__((noinline)) uint64_t begin_carrier(struct twill_request *re
     return note_entry(engine, entered);
 }
 
+/* Run a blocking call at once, whose first steps post_stores() has done, if all that it awaits has
+ * arrived. Returns whether it did, and so the call is complete. */
+static __attribute__((noinline)) bool end_at_once(struct twill_request *request, uint64_t entered)
+{
+    struct twill_engine *engine = request->engine;
+    uint64_t epoch = engine->issue.epoch;
+    if (TWILL_UNLIKELY(engine->traced) || twill_trace_is_detailed(&engine->trace) ||
+        !twill_run_at_once(request, &engine->issue.slot[epoch % TWILL_WINDOW], epoch))
+        return false;
+    engine->issue.epoch++;
+    twill_node_start(engine->node, epoch, request->signature);
+    ring_doorbells(engine->node);
+    number_call(engine, request);
+    request->last.ticks = 0;
+    request->ticks = entered;
+    twill_trace_call_begin(request);
+    twill_engine_show(engine, &request->summary, request->sequence, entered);
+    twill_request_end(request);
+    return true;
+}
+
 void twill_request_begin(struct twill_request *request, uint64_t entered)
 {
     struct twill_engine *engine = request->engine;
@@ -240,9 +336,14 @@ void twill_request_begin(struct twill_request *request, uint64_t entered)
     bool is_fast =
         engine->issue.queue == NULL && request->plan != NULL &&
         twill_engine_has_arrived(engine, engine->issue.epoch - request->layout.max_ahead);
-    if (TWILL_LIKELY(is_fast))
+    if (TWILL_LIKELY(is_fast)) {
         post_stores(engine, request);
-    else if (twill_run_slot(request) > 0)
+        if (entered != 0 && request->fast_path.at_once && end_at_once(request, entered))
+            return;
+        if (request->fast_path.kind == TWILL_FAST_IMM16)
+            ring_doorbells(engine->node);
+    } else if (twill_run_slot(request) > 0) {
         entered = begin_carrier(request, entered);
+    }
     enter_call(request, entered, is_fast);
 }

@@ -257,8 +257,8 @@ twill_status twill_run_lay_out(struct twill_request *run)
     }
     size_t shared = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
     run->layout.small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
-    run->layout.max_ahead =
-        (s->shared_blocks > 0 && !run->layout.small ? TWILL_COPIES : TWILL_LINES) - TWILL_WINDOW;
+    uint32_t copies = run->layout.small ? TWILL_SMALLS : TWILL_COPIES;
+    run->layout.max_ahead = (s->shared_blocks > 0 ? copies : TWILL_LINES) - TWILL_WINDOW;
     run->layout.late =
         run->layout.element > 8 || (run->layout.element & (run->layout.element - 1)) != 0;
     size_scratch(run);

@@ -91,7 +91,17 @@ struct twill_slot {
     size_t posted_count;         /* number of entries of posted[] */
 };
 
-/* The first steps of a run that can be done before any bookkeeping. Set by twill_run_lay_out(). */
+/* A COPY to this rank's DST, with offsets and length in bytes, and the space that it reads, of
+ * local rank `local`. */
+struct twill_fast_copy {
+    size_t at, to, bytes;
+    uint32_t local;
+    uint8_t space; /* TWILL_SRC, TWILL_SHARED or TWILL_IMM */
+};
+#define TWILL_FAST_COPIES 2u
+
+/* The first steps of a run that can be done before any bookkeeping, and the others if a blocking
+ * call may issue them at once, outside the queue. Set by twill_run_lay_out(). */
 struct twill_fast_path {
     enum {
         TWILL_FAST_NONE,
@@ -100,7 +110,11 @@ struct twill_fast_path {
         TWILL_FAST_COPY,  /* COPY to SHARED, then SIGNAL */
         TWILL_FAST_SIGNAL /* SIGNAL alone */
     } kind;
-    uint8_t steps, signals;    /* number of steps covered, and of SIGNALs among them */
+    uint8_t steps, signals; /* number of steps covered, and of SIGNALs among them */
+    bool runs_ahead;        /* the rank may be ahead of those that read its stores */
+    bool at_once;           /* the steps after these can be issued outside the queue */
+    uint8_t copies;         /* they are AWAITs and these COPYs; 0 if they are others */
+    struct twill_fast_copy copy[TWILL_FAST_COPIES];
     uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
     size_t at, to, bytes;      /* offsets in that side and in the copy of SHARED, and length */
     const unsigned char *from; /* base of that side + at */

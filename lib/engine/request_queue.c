@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define RARE_LOOKS 128u /* vain looks at what others publish rarely, fewer than before a sleep */
+
 static void set_state(struct twill_request *request, enum twill_request_state state)
 {
     atomic_store_explicit(&request->state, state, memory_order_release);
@@ -88,6 +90,26 @@ static void dequeue(struct twill_request *request)
         engine->issue.queue_tail = before;
 }
 
+/* Record and publish that a collective, which is not in the queue, has ended. */
+static void record_end(struct twill_request *request, twill_status status)
+{
+    struct twill_engine *engine = request->engine;
+    twill_trace_call_end(request, status);
+    if (TWILL_UNLIKELY(request->layout.account != NULL))
+        engine->observer->ended(request);
+    twill_node_leave_call(engine->node, request->sequence);
+    engine->usage.ended = request->sequence;
+    engine->usage.last = request->last;
+    twill_counter_add(&engine->usage.counters.calls, 1);
+}
+
+void twill_request_end(struct twill_request *request)
+{
+    record_end(request, TWILL_OK);
+    request->status = TWILL_OK;
+    set_state(request, TWILL_REQUEST_COMPLETE);
+}
+
 /* Complete a request with `status`, and log and trace its end. A collective is also removed from
  * the queue and counted, and the next one is published. The caller has unlinked a point-to-point
  * request. The waiter may reuse the request at once. */
@@ -98,13 +120,7 @@ static void complete_request(struct twill_request *request, twill_status status)
         twill_log_end(request, status);
     if (!request->is_point) {
         dequeue(request);
-        twill_trace_call_end(request, status);
-        if (TWILL_UNLIKELY(request->layout.account != NULL))
-            engine->observer->ended(request);
-        twill_node_leave_call(engine->node, request->sequence);
-        engine->usage.ended = request->sequence;
-        engine->usage.last = request->last;
-        twill_counter_add(&engine->usage.counters.calls, 1);
+        record_end(request, status);
         publish_first(engine);
     } else {
         twill_trace_point_end(request, status);
@@ -201,11 +217,15 @@ int twill_points_sweep(struct twill_engine *engine)
 
 bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
 {
+    const struct twill_node *node = engine->node;
     uint64_t all = engine->issue.epoch - 1;
+    /* If the others may be many instances behind, look first at what they publish rarely. */
+    bool rare = all >= epoch + TWILL_REACHED * 3 / 2 && engine->issue.looks < RARE_LOOKS;
     for (uint32_t l = 0; l < engine->local_size; l++)
         if (l != engine->local)
-            all = twill_min(all, twill_node_started(engine->node, l));
-    engine->issue.arrived = all > engine->issue.arrived ? all : engine->issue.arrived;
+            all = twill_min(all, rare ? twill_node_reached(node, l) : twill_node_started(node, l));
+    engine->issue.arrived = twill_max(all, engine->issue.arrived);
+    engine->issue.looks = engine->issue.arrived >= epoch ? 0 : engine->issue.looks + 1;
     return engine->issue.arrived >= epoch;
 }
 
