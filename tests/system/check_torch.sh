@@ -63,21 +63,26 @@ for name in ["gloo", "twill"] + ["cpu:twill"] * hasattr(dist.distributed_c10d, "
     print(f"{name}: sum {tensor[99999]:g} {'by twill' if served else ''} in {where} memory\n", end="", flush=True)
     dist.destroy_process_group()
 END
-    for how in private shared preloaded; do
-        memory=shared option=--shared
+    for how in private shared preloaded entry; do
+        memory=shared option="-m twill.torch --shared"
         case $how in
-        private) memory=private option= ;;
+        private) memory=private option="-m twill.torch" ;;
+        entry) # nothing of twill is named but in the environment
+            "$python" -c 'import torch; torch._import_device_backends' 2>"$scratch/err" || continue # before 2.5
+            memory=private option=
+            export TORCH_TWILL_GLOO=1
+            ;;
         preloaded) export LD_PRELOAD="$build/lib/libtwill-heap.so" ;; # by hand, but TWILL_HEAP is not set
         esac
         # shellcheck disable=SC2086 # no option
         timeout -k 10 "$patience" "$python" -m torch.distributed.run --master_addr 127.0.0.1 --master_port "$(free_port)" --nproc_per_node 2 \
-            -m twill.torch $option "$scratch/written.py" >"$scratch/out" 2>"$scratch/err" || fail "torchrun -m twill.torch $option, $how"
-        unset LD_PRELOAD
+            $option "$scratch/written.py" >"$scratch/out" 2>"$scratch/err" || fail "torchrun $option, $how"
+        unset LD_PRELOAD TORCH_TWILL_GLOO
         for name in gloo twill cpu:twill; do
             [ "$(grep -c "^$name: sum 3 by twill in $memory memory$" "$scratch/out")" -eq 2 ] || fail "torchrun: not the sum of two ranks by $name in $memory memory ($how)"
         done
         [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
-        echo "ok: torchrun -m twill.torch $option ($how)"
+        echo "ok: torchrun $option ($how)"
     done
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """twill as a backend of torch.distributed (see docs/guides/pytorch.md).
 
-    import twill.torch
+    import twill.torch # not needed from PyTorch 2.5 on, if twill is installed
     torch.distributed.init_process_group("twill")       # or "cpu:twill", "cpu:twill,cuda:nccl"
 """
 from __future__ import annotations
@@ -17,11 +17,17 @@ import torch
 import torch.distributed as dist
 
 import twill
+import twill_entry
 
 __all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook"]
 
 
-def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+    """Return the backend of a group, as torch.distributed expects it."""
+    if getattr(dist.distributed_c10d, "_twill_answers_for_gloo", "") == "unsaid":
+        dist.distributed_c10d._twill_answers_for_gloo = "said"
+        if rank == 0:
+            print('twill.torch: "gloo" means twill in this job (TORCH_TWILL_GLOO)', file=sys.stderr, flush=True)
     from . import build  # only when it is needed, as it imports the build tools
     if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
         try:
@@ -36,15 +42,6 @@ def _create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta
             os.environ["TORCH_TWILL_PYTHON"] = "1"  # decide and report this only once
     from .python_group import Group
     return Group(store, rank, size, timeout)
-
-
-def _register() -> None:
-    if hasattr(dist.Backend, "TWILL"):
-        return
-    if "devices" in inspect.signature(dist.Backend.register_backend).parameters:
-        dist.Backend.register_backend("twill", _create, devices=["cpu"])
-    else:  # before 2.1
-        dist.Backend.register_backend("twill", _create)
 
 
 def _set_timeout(of_others: Any, timeout: datetime.timedelta, group: dist.ProcessGroup | None = None) -> None:
@@ -102,11 +99,11 @@ def _agree_on_groups(c10d: Any) -> None:
 
 
 def answer_for_gloo() -> None:
-    """Make the name "gloo" mean twill on CPUs in this process, as TORCH_TWILL_GLOO=1 does at import."""
+    """Make the name "gloo" mean twill on CPUs in this process, as TORCH_TWILL_GLOO=1 does when torch is imported."""
     c10d = dist.distributed_c10d
     if getattr(c10d, "_twill_answers_for_gloo", False):
         return
-    c10d._twill_answers_for_gloo = True
+    c10d._twill_answers_for_gloo = "unsaid"  # until the first group is made
     os.environ["TORCH_TWILL_GLOO"] = "1"  # names of calls in profiles then begin with gloo
     if hasattr(c10d, "BackendConfig"):
         of_config = c10d.BackendConfig.get_device_backend_map
@@ -126,9 +123,7 @@ def answer_for_gloo() -> None:
         if hasattr(c10d, "_set_pg_timeout"):
             c10d._set_pg_timeout = functools.partial(_set_timeout, c10d._set_pg_timeout)
     else:
-        c10d.ProcessGroupGloo = lambda store, rank, size, timeout: _create(store, rank, size, timeout)
-    if os.environ.get("RANK", "0") == "0":
-        print('twill.torch: "gloo" means twill in this job (TORCH_TWILL_GLOO)', file=sys.stderr, flush=True)
+        c10d.ProcessGroupGloo = lambda store, rank, size, timeout: create(store, rank, size, timeout)
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:
@@ -171,6 +166,6 @@ def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks 
     return work.get_future().then(widen)
 
 
-_register()
+twill_entry.name_backend()
 if os.environ.get("TORCH_TWILL_GLOO", "0") not in ("", "0"):
     answer_for_gloo()
