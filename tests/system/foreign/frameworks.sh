@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# frameworks.sh FOLDER [NAME...]: examples/frameworks over twill and over Gloo, in turns, with the newest packages that pip finds. Prints a row
-# for each framework: version, whether both give the same result, and the medians of three runs in steps a second. FOLDER keeps the environment
-# (gigabytes). By hand: some minutes. PYTHON: one that has PyTorch 2.5 or later. TEST_BUILD: twill's build folder.
+# frameworks.sh FOLDER [NAME...] runs the programs of examples/frameworks over twill and over Gloo in turns. A row for each
+# says its version, whether the results are the same, and the median of three speeds. FOLDER keeps gigabytes of packages, the
+# newest that pip finds. TEST_BUILD is twill's build folder, and PYTHON a Python that has PyTorch 2.5 or later.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 build=$(cd "${TEST_BUILD:-$here/../../../build}" && pwd) examples=$(cd "$here/../../../examples/frameworks" && pwd)
@@ -22,7 +22,7 @@ python -m twill.torch.build >/dev/null 2>&1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-# once NAME WORD: print what rank 0 of the example printed
+# once NAME WORD prints what rank 0 has printed.
 once()
 {
     program=$scratch/$1_job.py starts="python -m torch.distributed.run --standalone --nproc-per-node 2"
@@ -54,12 +54,10 @@ for name in "$@"; do
         : >"$scratch/$word"
         : >"$scratch/$word.results"
     done
-    for turn in 1 2 3; do
-        for word in twill gloo; do
-            once "$name" $word >"$scratch/line"
-            awk '{ print $4 }' "$scratch/line" >>"$scratch/$word"
-            awk '{ print $2 }' "$scratch/line" >>"$scratch/$word.results"
-        done
+    for word in twill gloo twill gloo twill gloo; do
+        once "$name" $word >"$scratch/line"
+        awk '{ print $4 }' "$scratch/line" >>"$scratch/$word"
+        awk '{ print $2 }' "$scratch/line" >>"$scratch/$word.results"
     done
     same=$(sort -u "$scratch/twill.results" "$scratch/gloo.results" | wc -l)
     [ "$same" -eq 1 ] && same=same || same=differs
