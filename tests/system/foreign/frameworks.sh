@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# frameworks.sh FOLDER [NAME...] runs the programs of examples/frameworks over twill and over Gloo in turns. A row for each
+# frameworks.sh FOLDER [NAME...] runs the programs of examples/frameworks over twill, then over Gloo. A row for each
 # says its version, whether the results are the same, and the median of three speeds. FOLDER keeps gigabytes of packages, the
 # newest that pip finds. TEST_BUILD is twill's build folder, and PYTHON a Python that has PyTorch 2.5 or later.
 set -eu
