@@ -149,31 +149,33 @@ def condense(name, raw_path, command):
     with open(raw_path, encoding="utf-8") as file:
         raw = json.load(file)
     study = head(name, command)
+    study["date"] = raw["date"][:10]  # a run may have been continued
     lines = sorted(row["line_ns"] for row in raw["results"] if row.get("line_ns"))
     study["machine"]["line_ns"] = f"{lines[0]:.0f} to {lines[-1]:.0f}" if lines else None
-    there = [one for one in raw["contenders"] if not one["left_out"]]
+    there = [one for one in raw["contenders"] if any(cell["name"] == one["name"] for row in raw["results"] for cell in row["times"])]
     columns = {"collective": "", "bytes": "B", **{one["name"]: "us" for one in there}}
-    medians, apart = [], []
-    for row in raw["results"]:
-        cells = {one["name"]: one for one in row["times"]}
-        rounds = {key: one["rounds"] for key, one in cells.items()}
-        medians.append(
-            [row["collective"], row["bytes"]]
-            + [cells[key]["median"] if key in cells else None for key in list(columns)[2:]]
-        )
-        apart.append([row["collective"], row["bytes"]] + [
-            round(100 * (max(rounds[key]) - min(rounds[key])) / cells[key]["median"]) if key in cells else None
-            for key in list(columns)[2:]])  # fmt: skip
-    kinds = [[one["name"], one["kind"], one["memory"], one["tuned"]] for one in there]
-    study["ranks"], study["rounds"] = raw["ranks"], raw["rounds"]
-    study["tables"] = {
-        "contenders": {"units": {"name": "", "kind": "", "memory": "", "tuned": ""}, "rows": kinds},
-        "times": {"units": columns, "rows": medians},
-        "apart": {
-            "units": {key: unit and (unit if unit == "B" else "%") for key, unit in columns.items()},
-            "rows": apart,
-        },
-    }
+    tables = {"contenders": {"units": {"name": "", "kind": "", "memory": "", "tuned": ""},
+                             "rows": [[one["name"], one["kind"], one["memory"], False] for one in there]}}  # fmt: skip
+    for timing, table in (("fresh", "times"), ("again", "again")):
+        tables[table] = {"units": columns, "rows": [
+            [row["collective"], row["bytes"]] + [{cell["name"]: cell[timing] for cell in row["times"]}.get(key) for key in list(columns)[2:]]
+            for row in raw["results"]]}  # fmt: skip
+    ratios = [
+        [row["collective"], row["bytes"], timing, key, x["to"], x["x"], x["low"], x["high"], several[timing]["share_of_bound"]]
+        for row in raw["results"] for key, several in row["twill"].items() for timing in ("fresh", "again")
+        for x in [several[timing]["below"] or several[timing]["peer"]] if x and not key.endswith("+off")]  # fmt: skip
+    if ratios:
+        tables["ratios"] = {"units": {"collective": "", "bytes": "B", "timing": "", "name": "", "to": "", "x": "x", "low": "x",
+                                      "high": "x", "share": ""}, "rows": ratios}  # fmt: skip
+    limits = [[row["collective"], row["bytes"], cell["name"], cell["over"]] for row in raw["results"] for cell in row["times"] if cell["over"]]
+    if limits:
+        tables["limits"] = {"units": {"collective": "", "bytes": "B", "name": "", "over": ""}, "rows": limits}
+    found = {}  # several versions of an MPI may have taken part
+    for one in there:
+        for peer, version in re.findall(r"(Open MPI|Intel\(R\) MPI|MPICH|oneCCL)(?: Library| Version:)? *v?([0-9.]*[0-9])", one["library"]):
+            found.setdefault(peer.replace("(R)", ""), set()).add(version)
+    os.environ["STUDY_VERSIONS"] = ",".join(f"{peer}={' and '.join(sorted(several))}" for peer, several in found.items())
+    study["ranks"], study["rounds"], study["tables"] = raw["ranks"], raw["rounds"], tables
     save(study)
 
 

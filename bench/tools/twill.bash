@@ -149,15 +149,16 @@ _twill_trace()
 
 _twill_compare()
 {
-    local options="-n --ranks --max --sizes --rounds --mpi --only --peers --bind --persistent --turn --details --quick
-        --list --timeout --json --csv --plot --work --ucc --oneccl --hosts --agent --congestion --address --steps --batch
-        --device-gflops --device -h --help -V --version"
+    local options="-n --ranks --max --sizes --rounds --mpi --only --peers --fetch --cache --source --bind --persistent --turn --details
+        --quick --list --timeout --cell --json --resume --csv --plot --work --ucc --oneccl --hosts --agent --congestion --address
+        --steps --batch --device-gflops --device -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --bind) _twill_words "core none shared" "$word" ;;
     --only) _twill_words "allreduce allreduce_in allreduce_out broadcast allgather reduce_scatter barrier reduce gather
         scatter alltoall self" "$word" ;;
-    --json | --csv | --plot | --work | --ucc | --oneccl | --steps) _twill_files "$word" ;;
+    --json | --csv | --plot | --work | --cache | --ucc | --oneccl | --steps) _twill_files "$word" ;;
+    --source) _twill_words "deepspeed= vllm=" "$word" ;;
     --hosts) COMPREPLY=($(compgen -A hostname -- "$word")) ;;
     *) _twill_words "$options" "$word" ;;
     esac

@@ -10,87 +10,63 @@ command -v python3 >/dev/null || skip "no python3"
 doubles=$scratch/doubles
 mkdir "$doubles"
 
-# numbers ROWS ROUNDS: the JSON is good, each row has times, and ratios are those of the times.
+# numbers [ROWS ROUNDS]: check the JSON.
 numbers()
 {
-    cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" \
-        >"$scratch/err" 2>&1 || fail "the JSON"
-    # shellcheck disable=SC2016 # awk's dollars
-    awk -v rows="$1" -v rounds="$2" '
-        function bad(why) { print why ": " $0; failures++ }
-        function near(a, b) { return a - b <= 0.001 * b && b - a <= 0.001 * b }
-        function check(what, ratio, name) {
-            if (name == "-" ? ratio != "-" : !near(ratio, median[$2, $3, name] / median[$2, $3, $4]))
-                bad(what)
-        }
-        $1 == "contender" { kind[$2] = $3; tuned[$2] = $4 == "ON" || $4 == "true" }
-        $1 == "row" { n++; bound = $4; installed = $5; tuned_best = $6; least[0] = least[1] = "" }
-        $1 == "time" {
-            times++
-            median[$2, $3, $4] = $6
-            if (!(0 < $5 && $5 <= $6 && $6 <= $7)) bad("min, median, p99")
-            if ($9 != rounds && kind[$4] != "peer") bad("rounds")
-            right = $8 == "ON" || $8 == "true"
-            t = tuned[$4]
-            if (kind[$4] == "peer" && right && (least[t] == "" || $6 < least[t]))
-                least[t] = $6
-        }
-        $1 == "ratio" {
-            ratios++
-            if (least[0] == "" ? installed != "-" : median[$2, $3, installed] != least[0]) bad("best as installed")
-            if (least[1] == "" ? tuned_best != "-" : median[$2, $3, tuned_best] != least[1]) bad("best tuned")
-            if (kind[bound] != "bound") bad("bound")
-            check("to the best as installed", $5, installed)
-            check("to the best tuned", $6, tuned_best)
-            check("share of the bound", $7, bound)
-        }
-        END {
-            if (n != rows || times < 4 * rows || ratios < 2 * rows || ratios % rows)
-                bad(n " rows, " times " times, " ratios " ratios")
-            exit failures > 0
-        }' "$scratch/err" >"$scratch/out" || fail "the numbers"
-}
-
-# pairs: the JSON of --mpi is good, and each ratio is that of a time without twill over the one with it.
-pairs()
-{
-    cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" \
-        >"$scratch/err" 2>&1 || fail "the JSON"
-    # shellcheck disable=SC2016 # awk's dollars
-    awk '
-        function bad(why) { print why ": " $0; failures++ }
-        $1 == "contender" { below[$2] = $6 }
-        $1 == "time" {
-            median[$2, $3, $4] = $6
-            if ($8 != "ON" && $8 != "true") bad("values")
-        }
-        $1 == "ratio" {
-            n++
-            if (below[$4] != substr($4, 1, index($4, "+") - 1)) bad("beside whom")
-            ratio = median[$2, $3, below[$4]] / median[$2, $3, $4]
-            if ($8 - ratio > 0.001 * ratio || ratio - $8 > 0.001 * ratio) bad("ratio")
-        }
-        END { if (n == 0) bad("no pair"); exit failures > 0 }
-        ' "$scratch/err" >"$scratch/out" || fail "the numbers of pairs"
+    python3 "$(dirname "$0")/../support/check_compare.py" "$scratch/c.json" "$@" >"$scratch/err" 2>&1 || fail "the JSON"
 }
 
 # No peer is installed, which is reported and not an error. Every size is reported, no time is missing.
 none=$scratch/alone
 mkdir "$none"
 ln -s "$(python3 -c 'import os, sys; print(os.path.realpath(sys.executable))')" "$none/python3" # of the driver itself
-expect 0 "ompi-cma-tuned       left out: not installed: no mpicc.openmpi" env PATH="$none" "$compare" --quick \
-    --sizes 8,1K,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --csv "$scratch/c.csv" --plot "$scratch/p"
+alone=$scratch/bare # twill-compare without peers
+printf '#!/bin/sh\nPATH=%s XDG_CACHE_HOME=%s exec %s "$@"\n' "$none" "$scratch/cache" "$compare" >"$alone"
+chmod +x "$alone"
+expect 0 "ompi-cma             left out: not installed: no mpicc.openmpi" "$alone" --quick \
+    --sizes 8,16K --only broadcast,reduce_scatter,alltoall,barrier --rounds 1 --timeout 300 --json "$scratch/c.json" --csv "$scratch/c.csv" --plot "$scratch/p"
 grep -q '^# gloo  *left out: not installed, or its program does not compile: c++: No such file' \
     "$scratch/out" || fail "gloo is not missing"
 grep -q '^# ucc  *left out: its path was not given: --ucc PREFIX' "$scratch/out" || fail "ucc is not missing"
+grep -q "^# impi  *left out: not in $scratch/cache/twill/peers: --fetch takes it from PyPI" "$scratch/out" || fail "impi is not missing"
+grep -q '^# vllm  *left out: no --source vllm=DIR' "$scratch/out" || fail "vllm is not missing"
 grep -q 'no plot: gnuplot: No such file' "$scratch/out" || fail "gnuplot is not missing"
 # reported before the measurement
 sed '/^#/q' "$scratch/out" | grep -q "^twill-compare: --plot $scratch/p: gnuplot is not in PATH" || fail "the missing gnuplot is reported late"
-[ "$(grep -c '^[a-z_]*,[0-9]*,"[^"]*",2,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,true$' "$scratch/c.csv")" -eq \
+[ "$(grep -c '^[a-z_]*,[0-9]*,"[^"]*",2,\(fresh\|again\),[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,true$' "$scratch/c.csv")" -eq \
     "$(($(wc -l <"$scratch/c.csv") - 1))" ] || fail "a line of the CSV"
-[ "$(cut -d, -f1,2 "$scratch/c.csv" | tail -n +2 | sort -u | wc -l)" -eq 16 ] || fail "rows of the CSV"
+[ "$(cut -d, -f1,2 "$scratch/c.csv" | tail -n +2 | sort -u | wc -l)" -eq 7 ] || fail "rows of the CSV"
+grep -q '^# slower than the best peer, or than the MPI below, by more than the spread: none$' "$scratch/out" || fail "no last list"
 grep -q '^# [0-9]* s, 0 wrong$' "$scratch/out" || fail "no good end"
-numbers 16 1 # five with sizes and the barrier
+numbers 7 1
+
+# --resume measures what the file lacks, and nothing else.
+expect 0 "" "$alone" --quick --sizes 8 --rounds 1 --only allreduce_in,reduce --timeout 300 --json "$scratch/c.json"
+numbers 2 1
+first() { python3 -c 'import json, sys; print([one["turns"][0]["fresh"] for one in json.load(open(sys.argv[1]))["results"][0]["times"]])' "$scratch/c.json"; }
+first >"$scratch/first"
+expect 0 "0 wrong" "$alone" --quick --sizes 8,4K --rounds 1 --only allreduce,allgather,reduce,gather,scatter --timeout 300 \
+    --json "$scratch/c.json" --resume
+numbers 12 1
+first | cmp -s - "$scratch/first" || fail "a cell is measured again"
+expect 1 "has another rounds: 1, not 2" "$alone" --quick --json "$scratch/c.json" --resume
+
+# --fetch, with a double of pip that has only one of the packages.
+mkdir -p "$scratch/pip/pip"
+: >"$scratch/pip/pip/__init__.py"
+cat >"$scratch/pip/pip/__main__.py" <<'END'
+import sys, zipfile
+if not sys.argv[-1].startswith("mpich"):
+    sys.exit("no net today")
+with zipfile.ZipFile(sys.argv[sys.argv.index("-d") + 1] + "/mpich-5.whl", "w") as wheel:
+    for name in ("data/include/mpi.h", "scripts/mpiexec"):
+        wheel.writestr("mpich-5.data/" + name, "#error fetched\n")
+END
+expect 0 "its program does not compile" env PYTHONPATH="$scratch/pip" "$compare" --fetch --cache "$scratch/fetched" --list --peers mpich5,impi
+grep -q "^twill-compare: --fetch: impi: no net today" "$scratch/out" || fail "a package that cannot be had is not reported"
+grep -q "^mpich5: $scratch/fetched/mpich5/bin/mpiexec -n 2 " "$scratch/out" || fail "the launcher that was fetched"
+[ -x "$scratch/fetched/mpich5/bin/mpiexec" ] || fail "its launcher cannot be run"
+expect 0 "left out: --source vllm=$scratch: there is no csrc/cpu/shm.cpp" "$compare" --list --peers vllm --source "vllm=$scratch"
 
 # A peer: an allreduce through the driver. Its launcher takes the last three words: program, link, memory.
 cat >"$scratch/peer.c" <<'END'
@@ -116,6 +92,8 @@ static int run(struct peer *peer, const struct peer_call *call)
     size_t bytes = call->count * sizeof(float);
     if (call->collective == TWILL_COMPARE_BARRIER)
         return WRONG == 2 ? 0 : barrier(peer);
+    if (WRONG == 3 && call->collective == TWILL_COMPARE_ALLREDUCE_OUT)
+        sleep(30);
     int answer = 0;
     if (peer_exchange_post(peer, call->src, bytes) != 0)
         return 1;
@@ -134,7 +112,7 @@ static int can(struct peer *peer, enum twill_compare_collective collective)
 }
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end, run, barrier, NULL, NULL, NULL, NULL, can};
+    static const struct peer_program program = {begin, end, run, barrier, NULL, NULL, NULL, NULL, can, NULL, 0, NULL, NULL};
     return peer_main(argc, argv, &program);
 }
 END
@@ -164,19 +142,29 @@ run_with_doubles() # status text argument...
     run_status=$1 run_text=$2
     shift 2
     expect "$run_status" "$run_text" env PATH="$doubles:$PATH" "$compare" "$@" --json "$scratch/c.json" \
-        --timeout 300
+        --timeout 300 --cache "$scratch/cache"
 }
-run_with_doubles 0 "0 wrong" --quick --peers ompi-cma,mpich-tuned --sizes 8,16K \
+run_with_doubles 0 "0 wrong" --quick --peers ompi-cma,mpich-copy --sizes 8,16K \
     --only allreduce,broadcast,barrier --rounds 2 --details
 for form in in out; do
     for bytes in 8 16384; do
-        grep -q "mpich-tuned: [0-9]* wrong values in allreduce_$form of $bytes bytes" "$scratch/out" ||
+        grep -q "mpich-copy: [0-9]* wrong values in allreduce_$form of $bytes bytes" "$scratch/out" ||
             fail "values of allreduce_$form"
     done
 done
 numbers 7 2
-grep -q '^row broadcast 8 [a-z-]* - -$' "$scratch/err" || fail "a peer that has no broadcast"
-grep -q '^row allreduce_in 8 [a-z-]* ompi-cma ompi-cma-tuned$' "$scratch/err" || fail "the best peers"
+grep -q '^row broadcast 8 fresh [a-z-]* -$' "$scratch/err" || fail "a peer that has no broadcast"
+grep -q '^row allreduce_in 8 again [a-z-]* ompi-cma$' "$scratch/err" || fail "the best peer"
+
+# A peer that exceeds the limit of a cell is left out there, and started again for the next row.
+compiler 3 mpicc.openmpi
+run_with_doubles 0 "0 wrong" --quick --peers ompi-cma --sizes 8 --only allreduce,barrier --rounds 1 --cell 3
+numbers 3 1
+grep -q '^time allreduce_out 8 ompi-cma 0 more than 3 s$' "$scratch/err" || fail "no limit of a cell"
+grep -q '^row allreduce_out 8 fresh [a-z-]* -$' "$scratch/err" || fail "a cell beyond its limit is the best"
+grep -q '^row barrier 0 fresh [a-z-]* ompi-cma$' "$scratch/err" || fail "it does not come back"
+grep -q ' >3s' "$scratch/out" || fail "the limit is not printed"
+compiler 0 mpicc.openmpi
 
 # Too much for that peer: it fails in the middle, and the others go on.
 run_with_doubles 0 "ompi-cma was left out: a call failed: more to exchange than the driver takes" --quick \
@@ -186,14 +174,14 @@ numbers 2 2
 # A launcher that fails, one that hangs and has children, a compiler that cannot.
 double mpirun.openmpi 'echo "====="' 'echo "no fabric today" >&2' 'exit 3'
 run_with_doubles 0 "left out: it ended during its start with status 3: no fabric today" --quick --sizes 8 \
-    --peers ompi-cma-tuned --only allreduce_in
+    --peers ompi-cma --only allreduce_in
 double mpirun.openmpi 'sleep 600 &' "echo \$! >$scratch/pid" 'sleep 600'
 expect 0 "left out: it hangs: its start took more than 8 s" env PATH="$doubles:$PATH" "$compare" --quick \
-    --sizes 8 --peers ompi-cma-tuned --only allreduce_in --timeout 8
+    --sizes 8 --peers ompi-cma --only allreduce_in --timeout 8
 wait_for has_ended "$(cat "$scratch/pid")" # the child of the launcher that hung
 double mpicc.openmpi 'echo "peer_mpi.c:7:10: fatal error: mpi.h: no" >&2' 'exit 1'
 run_with_doubles 0 "its program does not compile: peer_mpi.c:7:10: fatal error: mpi.h: no" --quick \
-    --sizes 8 --peers ompi-cma-tuned --only allreduce_in
+    --sizes 8 --peers ompi-cma --only allreduce_in
 
 # An MPI under the common names is identified by its launcher.
 rm "$doubles"/*
@@ -225,28 +213,27 @@ grep -q "^twill-compare: interrupted" "$scratch/err" || fail "it was interrupted
 # Installed peers: times are not judged, but twill's and the bound's values are right.
 if [ -z "$sanitize" ]; then
     timeout -k 10 "$patience" "$compare" --quick --sizes 8,64K --rounds 1 --timeout 300 --json "$scratch/c.json" --plot "$scratch/p" \
-        --work "$scratch/work" >"$scratch/out" 2>"$scratch/err" || fail "with the peers that are here"
+        --only allreduce_in,barrier --cache "$scratch/cache" --work "$scratch/work" >"$scratch/out" 2>"$scratch/err" || fail "with the peers that are here"
     [ -x "$scratch/work/compare-openmpi" ] || echo "no Open MPI here"
     command -v gnuplot >"$scratch/err" || echo "no gnuplot here"
     [ ! -s "$scratch/err" ] || [ -s "$scratch/p-allreduce_in.svg" ] || fail "no plot"
-    numbers 11 1
+    numbers 3 1
 fi
 
 # MPI programs with and without twill; without an MPI, and with installed ones.
-expect 0 "# ompi+twill           left out: not installed: no mpicc.openmpi" env PATH="$none" "$compare" --mpi --quick
+expect 0 "# ompi+twill           left out: not installed: no mpicc.openmpi" "$alone" --mpi --quick
 for variant in openmpi mpich; do
     if [ ! -e "$bin/../lib/libtwill-mpi-$variant.so" ] || [ -n "$sanitize" ]; then
         continue
     fi
     name=$variant
     [ $name = mpich ] || name=ompi
-    expect 0 "0 wrong" "$compare" --mpi --quick --rounds 1 --sizes 8,4K --timeout 300 --peers $name \
-        --only allreduce_out,reduce,gather,scatter,alltoall,barrier,self --json "$scratch/c.json"
-    grep -q "^# smallest ratio: [0-9]*\.[0-9][0-9] ($name.* bytes); below 1: [0-9]* of 33$" "$scratch/out" ||
-        fail "the smallest ratio"
+    expect 0 "0 wrong" "$compare" --mpi --quick --rounds 1 --sizes 4K --timeout 300 --peers $name \
+        --only reduce,gather,scatter,alltoall,self --json "$scratch/c.json" --cache "$scratch/cache"
+    grep -q "^# alltoall.*, again, us; x: time of the MPI alone over the same with twill" "$scratch/out" || fail "no pairs"
     grep -q "^# a call that is passed on takes -*[0-9]* ns more at most: .*, self_" "$scratch/out" ||
         fail "what is passed on"
-    pairs
+    numbers 7 1
 done
 
 # Between hosts of this machine, if possible; and with unreachable hosts.
@@ -273,8 +260,8 @@ else
         --only allreduce_in,barrier --timeout 300 --bind shared --json "$scratch/c.json" >"$scratch/out" 2>&1 ||
         fail "status $? with a peer that is faster than the wire"
     grep -q '^# ompi[a-z-]*: 1 of its results (!) is faster than the wire' "$scratch/out" || fail "a result off the wire is not marked"
-    cmake -DFILE="$scratch/c.json" -P "$(dirname "$0")/../support/check_compare.cmake" >"$scratch/err" 2>&1 || fail "the JSON"
-    grep -q '^row barrier 0 [a-z-]* - -$' "$scratch/err" || fail "a result off the wire is the best"
+    numbers
+    grep -q '^row barrier 0 fresh [a-z-]* -$' "$scratch/err" || fail "a result off the wire is the best"
 fi
 expect 1 "twill is left out: it ended during its start with status" "$compare" --hosts nowhere:1,there:1 \
     --agent false --quick --peers none --sizes 8 --only allreduce_in
@@ -295,6 +282,8 @@ done <<'END'
 --bind: 'socket' is not core, none or shared|--bind socket
 --hosts: 'a:1' is not a list of two hosts or more|--hosts a:1
 --hosts: 'a:1,b:65' is not a list|--hosts a:1,b:65
+--source: 'horovod=x' is not deepspeed=DIR|--source horovod=x
+--resume needs --json FILE|--resume
 --congestion: 'Cubic' is not the name of a congestion control|--congestion Cubic
 --rounds: '0' is not 1 to 100|--rounds 0
 --turn: 'x' is not 1 to 10000 ms|--turn x
@@ -306,7 +295,7 @@ expect 0 "Usage: twill-compare" "$compare" --help
 
 # Training steps: both ways of both contenders, right sums, exposed = step - compute, the JSON.
 printf '30000 20000000\n70\n' >"$scratch/model"
-expect 0 "# exposed: step - compute" env PATH="$none" "$compare" --quick --rounds 1 --timeout 300 --steps "$scratch/model" \
+expect 0 "# exposed: step - compute" "$alone" --quick --rounds 1 --timeout 300 --steps "$scratch/model" \
     --json "$scratch/steps.json"
 # shellcheck disable=SC2016 # awk's dollars
 awk '/^  / { n++; off = $(NF - 2) - $(NF - 3) - $(NF - 1); if (off < 0) off = -off
@@ -320,9 +309,9 @@ if [ -z "$sanitize" ]; then # MPIs that are here
     ! grep ' wrong' "$scratch/out" "$scratch/err" | grep -v ', 0 wrong' || fail "wrong values in steps"
     grep -q 'by tensor' "$scratch/out" || grep -q 'left out: not installed' "$scratch/out" || fail "no step of an MPI"
 fi
-expect 1 "--steps: $scratch/none: No such file" env PATH="$none" "$compare" --quick --steps "$scratch/none"
+expect 1 "--steps: $scratch/none: No such file" "$alone" --quick --steps "$scratch/none"
 echo 12 >"$scratch/idle"
-expect 1 "--steps: $scratch/idle: no layer has multiply-adds" env PATH="$none" "$compare" --quick --steps "$scratch/idle"
+expect 1 "--steps: $scratch/idle: no layer has multiply-adds" "$alone" --quick --steps "$scratch/idle"
 expect 2 "--steps cannot be combined" "$compare" --steps "$scratch/model" --mpi
 expect 0 "twill-compare 0." "$compare" -V
 expect 1 "twill-compare: --work: /nonexistent/work:" "$compare" --work /nonexistent/work

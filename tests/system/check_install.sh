@@ -32,6 +32,8 @@ libexec/twill/compare-twill
 libexec/twill/simulate-run
 libexec/twill/twill-check
 share/twill/compare/peer.h
+share/twill/compare/peer_call.h
+share/twill/compare/peer_timing.h
 share/twill/compare/peer_link.h
 share/twill/tools/tool.py
 share/twill/tools/compare.py

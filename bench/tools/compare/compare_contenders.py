@@ -6,6 +6,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import compare_fetch
 import compare_links
 import tool
 
@@ -17,7 +18,7 @@ class Entry:
     options: str = ""  # of the launcher
     arguments: str = ""  # of the program
     setting: str = ""
-    tunes: bool = False  # allocates in calls, so that a tuned variant makes sense
+    component: str = ""  # that an Open MPI must have
     rare: bool = False  # only if --persistent or --peers asks for it
     memory: str = "plain"  # see peer.h
 
@@ -27,7 +28,6 @@ class Contender:
     name: str
     kind: str  # bound, twill, peer, or trip (one-way messages, next to the first collective)
     entry: Entry
-    tuned: bool
     memory: str
     below: "Contender" = None  # the same program without twill
     command: list = field(default_factory=list)
@@ -37,11 +37,17 @@ class Contender:
     library: str = ""
     log: str = ""
     ranks: "compare_links.Ranks" = None  # while it runs
+    over: list = field(default_factory=list)  # collectives of its last rows that took too long
 
     @property
     def self_only(self):
         """Return whether it only makes calls of one rank with itself."""
         return "+off" in self.entry.name
+
+    @property
+    def pauses(self):
+        """Return whether it must be stopped while others are measured, because its threads compute all the time."""
+        return self.entry.program == "oneccl"
 
 
 CMA = "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism cma"
@@ -54,21 +60,31 @@ GLOOS = GLOO + [Entry("gloo-bcube", "gloo", arguments="bcube", rare=True), Entry
 ON_ONE_HOST = [
     Entry("bound", "bound", memory="own"),
     Entry("bound-stream", "bound", arguments="stream", memory="own"),
+    Entry("bound-copy", "bound", arguments="copy", memory="own"),
     Entry("twill", "twill"),
-    Entry("twill-huge", "twill", memory="huge"),
     Entry("twill-alloc", "twill", memory="own"),
+    Entry("twill-registered", "twill", memory="registered"),
     Entry("twill-heap", "twill", setting="TWILL_HEAP=shared", memory="heap"),
     Entry("twill-persistent", "twill", arguments="persistent", rare=True),
     Entry("twill-alloc-persistent", "twill", arguments="persistent", rare=True, memory="own"),
-    Entry("ompi-cma", "openmpi", CMA, tunes=True),
-    Entry("ompi-copy", "openmpi", COPY, tunes=True),
-    Entry("ompi-ucx", "openmpi", UCX, tunes=True),
-    Entry("mpich", "mpich", tunes=True),
+    Entry("ompi-cma", "openmpi", CMA),
+    Entry("ompi-copy", "openmpi", COPY),
+    Entry("ompi-ucx", "openmpi", UCX),
+    Entry("mpich", "mpich"),
     Entry("mpich-copy", "mpich", setting="UCX_TLS=^cma"),
+    Entry("ompi5", "openmpi5"),
+    *[Entry("ompi5-" + name, "openmpi5", f"--mca coll_{name}_priority 100", component=name) for name in ("xhc", "acoll", "han")],
+    Entry("mpich5", "mpich5"),
+    Entry("impi", "impi"),
+    Entry("oneccl", "oneccl"),
     *GLOOS,
-    Entry("ucc", "ucc", tunes=True),
-    Entry("oneccl", "oneccl", setting="CCL_ATL_TRANSPORT=ofi", tunes=True),
-]
+    Entry("ucc", "ucc"),
+    Entry("deepspeed", "deepspeed"),
+    Entry("vllm", "vllm"),
+    Entry("ompi-cma+twill", "openmpi", CMA),
+    *[Entry(name + "+twill", program) for name, program in
+      (("mpich", "mpich"), ("ompi5", "openmpi5"), ("mpich5", "mpich5"), ("impi", "impi"))],
+]  # fmt: skip
 # Within a host, each library uses its own choice.
 BETWEEN_HOSTS = [
     Entry("raw", "raw", arguments="exchange"),
@@ -80,11 +96,13 @@ BETWEEN_HOSTS = [
     Entry("twill-alloc", "twill", memory="own"),
     Entry("twill-persistent", "twill", arguments="persistent", rare=True),
     Entry("twill-ofi", "twill", setting="TWILL_PROVIDER=ofi:tcp"),
-    Entry("ompi-tcp", "openmpi", TCP, tunes=True),
+    Entry("ompi-tcp", "openmpi", TCP),
     Entry("ompi-tcp2", "openmpi", TCP + " --mca btl_tcp_links 2"),
-    Entry("ompi-ucx", "openmpi", UCX, setting=UCX_TCP, tunes=True),
-    Entry("mpich", "mpich", setting=UCX_TCP, tunes=True),
+    Entry("ompi-ucx", "openmpi", UCX, setting=UCX_TCP),
+    Entry("mpich", "mpich", setting=UCX_TCP),
     *GLOOS,
+    Entry("ompi-tcp+twill", "openmpi", TCP),
+    Entry("mpich+twill", "mpich", setting=UCX_TCP),
 ]
 STEPS_OF_TWILL = [Entry("twill", "twill"), Entry("twill-thread", "twill", setting="TWILL_PROGRESS=thread")]
 STEPS_ON_ONE_HOST = [*STEPS_OF_TWILL, Entry("ompi-cma", "openmpi", CMA), Entry("ompi-ucx", "openmpi", UCX),
@@ -93,7 +111,7 @@ STEPS_BETWEEN_HOSTS = [*STEPS_OF_TWILL, Entry("ompi-tcp", "openmpi", TCP), Entry
                        Entry("mpich", "mpich", setting=UCX_TCP), *GLOO]  # fmt: skip
 WITH_MPI = [
     entry
-    for name, program in (("ompi", "openmpi"), ("mpich", "mpich"))
+    for name, program in (("ompi", "openmpi"), ("mpich", "mpich"), ("ompi5", "openmpi5"), ("mpich5", "mpich5"), ("impi", "impi"))
     for entry in [
         Entry(name + variant + twill, program, arguments=arguments, memory=memory)
         for variant, arguments, memory in (("", "", "plain"), ("-alloc", "", "own"), ("-nonblocking", "nonblocking", "plain"))
@@ -101,18 +119,12 @@ WITH_MPI = [
     ]
     + [Entry(name + "+off", program, setting="TWILL_MPI=0")]
 ]
-# Tuned by an expert. Freed memory is kept and comes in huge pages, in both ways that glibc can be configured.
-TUNED = [
-    "GLIBC_TUNABLES=glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:"
-    "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1",
-    "MALLOC_MMAP_MAX_=0",
-    "MALLOC_TRIM_THRESHOLD_=1099511627776",
-    "MALLOC_TOP_PAD_=67108864",
-]
-MPIS = {  # its own compiler and launcher, the common launcher, a word of its version, and words for a report
+MPIS = {  # of the system: its own compiler and launcher, the common launcher, a word of its version, and words for a report
     "openmpi": ("mpicc.openmpi", "mpirun.openmpi", "mpirun", "Open MPI", "an mpirun of Open MPI"),
     "mpich": ("mpicc.mpich", "mpiexec.mpich", "mpiexec", "HYDRA", "an mpiexec of MPICH"),
 }
+OPEN_MPIS = ("openmpi", "openmpi5")
+HYDRAS = ("mpich", "mpich5", "impi", "oneccl")
 
 
 def entries_of(options):
@@ -129,7 +141,8 @@ class Program:
     path: str = ""
     launcher: str = ""
     why: str = ""  # why it is missing
-    preload: str = ""  # library to load before the MPI
+    components: str = ""  # of an Open MPI, as ompi_info lists them
+    settings: list = field(default_factory=list)
 
 
 def find_library(run, name):
@@ -150,22 +163,21 @@ def find_mpi(run, own_compiler, own_launcher, launcher, says, _):
     return (which("mpicc"), which(launcher)) if says in compare_links.first_line(log, says) else None
 
 
-def compile_peer(run, program, name, compiler, source, libraries, prefix=None):
+def compile_peer(run, program, name, compiler, source, words, prefix=None):
     """Compile a program of another library when a comparison runs, so that building twill needs none of them."""
     program.path = os.path.join(run.folders.work, "compare-" + name)
     log = os.path.join(run.folders.work, name + "-compile.log")
-    line = [compiler, "-O3", "-D_GNU_SOURCE", "-o", program.path, os.path.join(run.folders.sources, source)]
+    line = [compiler, "-O3", "-pthread", "-D_GNU_SOURCE", "-o", program.path, os.path.join(run.folders.sources, source)]
     if prefix:
-        line += [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib"]
-    if compare_links.command(run, line + libraries, log) != 0 or not os.access(program.path, os.X_OK):
+        line += [f"-I{prefix}/include", f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", "-Wl,--allow-shlib-undefined"]
+    if compare_links.command(run, line + words, log) != 0 or not os.access(program.path, os.X_OK):
         said = compare_links.first_line(log, "rror")
         program.why = f"not installed, or its program does not compile: {said}"
 
 
-def build(run, name):
-    program = Program(launcher=os.path.join(run.folders.bin, "twillrun"))
+def build_mpi(run, program, name):
+    """Build the program of an MPI of the system, or of a fetched one."""
     if name in MPIS:
-        program.preload = find_library(run, f"libtwill-mpi-{name}.so")
         found = find_mpi(run, *MPIS[name])
         if found:
             program.launcher = found[1]
@@ -173,15 +185,45 @@ def build(run, name):
         else:
             compiler, launcher, _, _, one = MPIS[name]
             program.why = f"not installed: no {compiler} with {launcher}, and no mpicc with {one}"
+        return
+    prefix = compare_fetch.prefix_of(run.options, name)
+    if not prefix:
+        program.why = f"not in {compare_fetch.cache_of(run.options)}: --fetch takes it from PyPI"
+        return
+    program.launcher = os.path.join(prefix, "bin", "mpirun" if name in OPEN_MPIS else "mpiexec")
+    compile_peer(run, program, name, "cc", "peer_mpi.c", ["-lmpi", "-ldl"], prefix)
+    if name in OPEN_MPIS:
+        log = os.path.join(run.folders.work, name + "-info.log")
+        compare_links.command(run, [os.path.join(prefix, "bin/ompi_info")], log)
+        with open(log, encoding="utf-8", errors="replace") as file:
+            program.components = file.read()
+
+
+def build(run, name):
+    program = Program(launcher=os.path.join(run.folders.bin, "twillrun"))
+    if name in MPIS or name in ("openmpi5", "mpich5", "impi"):
+        build_mpi(run, program, name)
     elif name == "gloo":
         compile_peer(run, program, name, "c++", "peer_gloo.cpp", ["-lgloo", "-lpthread"])
-    elif name in ("ucc", "oneccl"):
-        prefix = getattr(run.options, name)
-        compiler, source, library = {"ucc": ("cc", "peer_ucc.c", "-lucc"), "oneccl": ("c++", "peer_oneccl.cpp", "-lccl")}[name]
-        if prefix:
-            compile_peer(run, program, name, compiler, source, [library], prefix)
+    elif name == "ucc":
+        if run.options.ucc:
+            compile_peer(run, program, name, "cc", "peer_ucc.c", ["-lucc"], run.options.ucc)
         else:
-            program.why = f"its path was not given: --{name} PREFIX"
+            program.why = "its path was not given: --ucc PREFIX"
+    elif name == "oneccl":
+        prefix = run.options.oneccl or compare_fetch.prefix_of(run.options, name)
+        if prefix:
+            hydra = os.path.join(prefix, "bin/mpiexec")
+            program.launcher = hydra if os.access(hydra, os.X_OK) else program.launcher
+            program.settings = [f"LD_LIBRARY_PATH={prefix}/lib"]
+            compile_peer(run, program, name, "c++", "peer_oneccl.cpp", ["-std=c++17", "-lccl"], prefix)
+        else:
+            program.why = f"not in {compare_fetch.cache_of(run.options)}: --fetch takes it from PyPI, or give --oneccl PREFIX"
+    elif name in compare_fetch.SOURCES:
+        source = run.options.source.get(name)
+        words, program.why = compare_fetch.words_of_source(run, name, source) if source else ([], f"no --source {name}=DIR")
+        if not program.why:
+            compile_peer(run, program, name, "c++", "peer_source.cpp", words)
     elif name == "fi_pingpong":
         program.path = shutil.which(name) or ""
         program.why = "" if program.path else "not installed: no fi_pingpong"
@@ -194,14 +236,15 @@ def build(run, name):
 # --- command lines -------------------------------------------------------------------------------
 
 
-def preloads(entry, program):
+def preloads(run, entry):
     """Return the options that load the library before the MPI in the ranks only, not in launchers."""
+    library = find_library(run, "libtwill-mpi.so")
     if "+" not in entry.name:
         return []
-    return ["-x", f"LD_PRELOAD={program.preload}"] if entry.program == "openmpi" else ["-genv", "LD_PRELOAD", program.preload]
+    return ["-x", f"LD_PRELOAD={library}"] if entry.program in OPEN_MPIS else ["-genv", "LD_PRELOAD", library]
 
 
-def by_launcher(run, one, program):
+def by_launcher(run, one):
     """Let the launcher start its daemons by the agent. Hydra passes all variables on, but needs the address at which its
     daemons reach it."""
     agent, entry, ranks = run.links.agent, one.entry, str(run.options.ranks)
@@ -229,25 +272,40 @@ def by_agent(run, one, words):
     return ["sh", "-c", script + "wait"]
 
 
+def settings_of(run, one, program):
+    """Return the environment of a contender. Libraries with threads or ranks that spin are told if cores are shared. What twill
+    remembers of earlier runs is not used: the home directory of its contenders is empty."""
+    entry, shared = one.entry, run.options.ranks > run.cores
+    settings = ([entry.setting] if entry.setting else []) + program.settings
+    if one.kind == "twill":
+        settings.append("HOME=" + os.path.join(run.folders.work, "home"))
+    if entry.program in OPEN_MPIS and os.geteuid() == 0:
+        settings += ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                     "PRTE_ALLOW_RUN_AS_ROOT=1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1"]  # fmt: skip
+    if entry.program in OPEN_MPIS and shared:
+        settings += ["OMPI_MCA_mpi_yield_when_idle=1"]
+    if entry.program in ("impi", "oneccl") and shared:
+        settings += ["I_MPI_THREAD_YIELD=2", "I_MPI_PIN=0"]
+    return settings
+
+
 def set_command(run, one, program, link):
     """Set the command line. Ranks bind themselves, so that all contenders use the same cores."""
     entry, options = one.entry, run.options
     words = [program.path, link, one.memory, *entry.arguments.split()]
-    one.settings = ([entry.setting] if entry.setting else []) + (TUNED if one.tuned else [])
+    one.settings = settings_of(run, one, program)
     if options.hosts and entry.program not in ("openmpi", "mpich", "twill"):
         one.command = by_agent(run, one, words)
+        return
+    if options.hosts:
+        line = by_launcher(run, one)
+    elif entry.program == "openmpi":
+        line = ["--oversubscribe", "--bind-to", "none", "-np", str(options.ranks)]
+    elif entry.program == "openmpi5":
+        line = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "-n", str(options.ranks)]
     else:
-        if options.hosts:
-            line = by_launcher(run, one, program)
-        elif entry.program == "openmpi":
-            line = ["--oversubscribe", "--bind-to", "none", "-np", str(options.ranks)]
-        else:
-            line = ["-n", str(options.ranks)]
-        one.command = [program.launcher, *line, *entry.options.split(), *preloads(entry, program), *words]
-    if entry.program == "openmpi" and os.geteuid() == 0:
-        one.settings += ["OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
-    if entry.program == "openmpi" and options.ranks > run.cores:
-        one.settings += ["OMPI_MCA_mpi_yield_when_idle=1"]
+        line = ["-n", str(options.ranks)]
+    one.command = [program.launcher, *line, *entry.options.split(), *preloads(run, entry), *words]
 
 
 # --- the contenders ------------------------------------------------------------------------------
@@ -261,33 +319,43 @@ def kind_of(entry):
     return "peer"
 
 
-def takes_part(run, entry, tuned):
-    options, name = run.options, entry.name + ("-tuned" if tuned else "")
+def takes_part(run, entry):
+    options = run.options
     if entry.memory == "heap" and not find_library(run, "libtwill-heap.so"):
         return False
     if entry.rare and not (options.persistent if entry.program == "twill" else options.peers):
         return False
-    chosen = options.peers is None or any(word in name for word in tool.words(options.peers))
-    return (not tuned or entry.tunes) and (entry.program in ("bound", "twill", "raw") or chosen)
+    chosen = options.peers is None or any(word in entry.name for word in tool.words(options.peers))
+    return entry.program in ("bound", "twill", "raw") or chosen
+
+
+def why_absent(run, entry, program):
+    """Return why a contender cannot take part, or ""."""
+    if program.why:
+        return program.why
+    if "+" in entry.name and not find_library(run, "libtwill-mpi.so"):
+        return "libtwill-mpi is missing: twill was built without an MPI"
+    if entry.component and f"MCA coll: {entry.component} " not in program.components:
+        return f"this Open MPI has no coll/{entry.component}"
+    return ""
 
 
 def gather(run):
     """Fill in the contenders. Missing ones stay in the table, with the reason."""
-    chosen = [(entry, tuned) for tuned in (False, True) for entry in entries_of(run.options) if takes_part(run, entry, tuned)]
-    names = list(dict.fromkeys(entry.program for entry, _ in chosen))
+    chosen = [entry for entry in entries_of(run.options) if takes_part(run, entry)]
+    names = list(dict.fromkeys(entry.program for entry in chosen))
+    os.makedirs(os.path.join(run.folders.work, "home"), exist_ok=True)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # compilers run in parallel
         programs = dict(zip(names, pool.map(lambda name: build(run, name), names)))
     if run.interrupted:
         raise tool.Failure("interrupted before it began")
-    for entry, tuned in chosen:
-        program, base = programs[entry.program], entry.name.split("+")[0]
-        one = Contender(entry.name + ("-tuned" if tuned else ""), kind_of(entry), entry, tuned, "huge" if tuned else entry.memory)
+    for entry in chosen:
+        base = entry.name.split("+")[0]
+        one = Contender(entry.name, kind_of(entry), entry, entry.memory)
         if base != entry.name:
             one.below = next((other for other in run.contenders if other.name == base), None)
-        one.absent = program.why
-        if base != entry.name and not one.absent and not program.preload:
-            one.absent = "libtwill-mpi is missing: twill was built without this MPI"
+        one.absent = why_absent(run, entry, programs[entry.program])
         one.found = not one.absent
         one.log = os.path.join(run.folders.work, one.name + ".log")
-        set_command(run, one, program, run.links.text(len(run.contenders)))
+        set_command(run, one, programs[entry.program], run.links.text(len(run.contenders)))
         run.contenders.append(one)

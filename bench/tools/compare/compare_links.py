@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Child processes of twill-compare and its connections to the ranks that they start (peers/peer_link.h). Each child is a
 process group and killed as one. Ranks that a launcher put into other groups send their pids."""
+import glob
 import os
 import re
 import secrets
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -13,14 +15,14 @@ import time
 
 import tool
 
-RANKS, BATCHES, TENSORS, EXCHANGE, CPUS = 64, 40, 1024, 1 << 16, 1024
+RANKS, BATCHES, FRESH, TENSORS, EXCHANGE, CPUS = 64, 40, 1000, 1024, 1 << 16, 1024
 HELLO, WELCOME, ORDERED, COUNTS, POSTED, MODEL, RESULT = range(0x7C01, 0x7C08)
 FRAME = struct.Struct("@IIQ")
 SAYS_HELLO = struct.Struct("@40s40s64s16si128sd")
-SAYS_WELCOME = struct.Struct("@iIIIQ")
+SAYS_WELCOME = struct.Struct("@i4IQ200s0Q")
 ORDER = struct.Struct("@7IQdd")
 TENSOR = struct.Struct("@QQd")
-RESULTS = struct.Struct(f"@IQQQd{BATCHES}d200s200s0Q")
+RESULTS = struct.Struct(f"@I4Q2d{BATCHES}d{FRESH}d200s200s0Q")
 
 
 def c_text(data):
@@ -138,7 +140,19 @@ class Links:
                 run.core[rank] = cores[place if len(near) <= len(cores) else place * len(cores) // len(near)]
             enough = enough and len(near) <= len(cores)
         run.bind = enough if run.options.bind in (None, "shared") else run.options.bind == "core"
+        run.alone = enough and run.bind
         self.assigned = True
+
+    def shared(self, index):
+        """Return the start of the names of files that the ranks of a contender share. Hosts that are namespaces have /dev/shm of
+        their own, but the same folder of work."""
+        run = self.run
+        return os.path.join(run.folders.work if run.options.hosts else run.folders.memory, f"ranks-{index}")
+
+    def remove_files(self, index):
+        """Remove the files that an earlier start of a contender has left."""
+        for path in glob.glob(self.shared(index) + ".*"):
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
 
 
 class Hello:
@@ -150,9 +164,9 @@ class Hello:
 
 class Result:
     def __init__(self, data):
-        self.failed, self.wrong, self.calls, self.batches, self.line_seconds, *self.seconds, library, message = RESULTS.unpack(
-            data
-        )
+        self.failed, self.wrong, self.calls, batches, fresh, *rest, library, message = RESULTS.unpack(data)
+        self.lines, self.again = rest[:2], rest[2 : 2 + batches]
+        self.fresh = rest[2 + BATCHES : 2 + BATCHES + fresh]
         self.library, self.message = c_text(library), c_text(message)
 
 
@@ -171,7 +185,8 @@ class Ranks:
 
     def __init__(self, run, contender, process):
         self.run, self.process = run, process
-        self.token = f"{run.links.token}-{run.contenders.index(contender)}"
+        index = run.contenders.index(contender)
+        self.token, self.shared = f"{run.links.token}-{index}", run.links.shared(index) if run.together else ""
         self.links, self.cpus, self.pids, self.results, self.posts = {}, {}, [], {}, {}
         self.message, self.closed, self.failed = "", 0.0, 0.0  # times since which a connection is closed, or a rank has failed
         self.selector = selectors.DefaultSelector()
@@ -214,8 +229,10 @@ class Ranks:
             run.links.assign_cores(self.cpus)
         huge = 2 << 20
         capacity = (max(options.sizes) * options.ranks + huge - 1) // huge * huge
+        patience = max(options.timeout, options.cell)
         for rank in self.links:
-            self.send(rank, WELCOME, SAYS_WELCOME.pack(options.ranks, run.bind, run.core[rank], options.timeout, capacity))
+            numbers = options.ranks, run.bind, run.core[rank], patience, run.alone, capacity
+            self.send(rank, WELCOME, SAYS_WELCOME.pack(*numbers, self.shared.encode()))
 
     def take(self, rank):
         """Process a message of a rank."""
@@ -281,6 +298,12 @@ def kill_one(kill, pid, number):
 
 # --- turns ---------------------------------------------------------------------------------------
 
+STARTS = "its start"
+
+
+class Over(Exception):
+    """A turn took longer than its cell may."""
+
 
 def give_up(contender, what):
     """Exclude a contender, report the reason, and leave no process behind."""
@@ -292,9 +315,16 @@ def give_up(contender, what):
     return False
 
 
-def wait(run, contender, what):
-    """Wait until all ranks are done, the launcher has ended, or the time is over. Time in which this process does not run
-    (stopped, or the machine suspended) does not count, as the ranks did not run either."""
+def pause(contender, number):
+    """Stop the ranks of a contender whose threads compute all the time, or let them continue."""
+    if contender.pauses:
+        for pid in contender.ranks.pids:
+            kill_one(os.kill, pid, number)
+
+
+def wait(run, contender, what, limit):
+    """Wait until all ranks are done, the launcher has ended, or `limit` seconds are over. Time in which this process does not
+    run (stopped, or the machine suspended) does not count, as the ranks did not run either."""
     ranks, waited, step = contender.ranks, 0.0, 0.2
     while len(ranks.results) < run.options.ranks:
         begin = time.monotonic()
@@ -310,8 +340,12 @@ def wait(run, contender, what):
             return give_up(contender, "a rank closed its connection")
         if ranks.failed and time.monotonic() - ranks.failed > 2:  # others may wait for it forever
             break
-        if waited > run.options.timeout:
-            return give_up(contender, f"it hangs: {what} took more than {run.options.timeout:g} s")
+        if waited > limit:
+            if what != STARTS:  # only this cell is lost; the next turn starts it anew
+                ranks.kill()
+                contender.ranks = None
+                raise Over
+            return give_up(contender, f"it hangs: {what} took more than {limit:g} s")
     if any(result.failed for result in ranks.results.values()):
         return give_up(contender, "a call failed")
     return True
@@ -322,31 +356,42 @@ def start(run, contender):
     if contender.entry.program == "fi_pingpong":
         contender.library = f"{contender.entry.arguments}, one way counted, at its own pace"
         return
+    run.links.remove_files(run.contenders.index(contender))
     contender.ranks = Ranks(run, contender, spawn(contender.command, contender.settings, contender.log))
-    if wait(run, contender, "its start"):
+    if wait(run, contender, STARTS, run.options.timeout):
         contender.library = contender.ranks.results[0].library
+        pause(contender, signal.SIGSTOP)
 
 
-def turn(run, contender, what, order, model=None):
-    """Let a contender execute an order, and return the results of its ranks, or None if it failed and is excluded."""
+def turn(run, contender, what, limit, order, model=None):
+    """Let a contender execute an order, and return the results of its ranks, or None if it failed and is excluded. It is started
+    again if it took too long in its last turn."""
+    if contender.ranks is None:
+        start(run, contender)
     ranks = contender.ranks
+    if ranks is None:
+        return None
     ranks.results = {}
+    pause(contender, signal.SIGCONT)
     try:
         ranks.send_all(ORDERED, ORDER.pack(*order))
         if model:
             ranks.send_all(MODEL, model)
     except OSError:
         ranks.closed = ranks.closed or time.monotonic()
-    if not wait(run, contender, what):
+    if not wait(run, contender, what, limit):
         return None
+    pause(contender, signal.SIGSTOP)
     return [ranks.results[rank] for rank in range(run.options.ranks)]
 
 
 def end(run, contender):
     """End a contender, by an order if it is alive."""
-    ranks, contender.ranks = contender.ranks, None
-    if not ranks:
+    if not contender.ranks:
         return
+    pause(contender, signal.SIGCONT)
+    ranks, contender.ranks = contender.ranks, None
+    run.links.remove_files(run.contenders.index(contender))  # the ranks have mapped them
     try:
         ranks.send_all(ORDERED, ORDER.pack(0, 0, 0, 1, 0, 0, 0, 0, 0, 0))
         ranks.process.wait(timeout=5)

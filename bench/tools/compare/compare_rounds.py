@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The turns, in which every contender runs once per round for each collective and size. All are measured within a second or
-two, so that slow changes of the machine affect them equally. This file also computes results from rows of times."""
+two, so that slow changes of the machine affect them equally. A turn has both timings (peers/peer_timing.h) between two
+measurements of the cache line between the cores, and only turns of one placement of the cores are compared. This file also
+computes results from rows of times."""
 import struct
 import time
 
@@ -16,56 +18,102 @@ NAMES = COMMON + ["reduce", "gather", "scatter", "alltoall"] + SELF
 ALL = "all"
 SHARDS = dict(allreduce_in=(1, 0), allreduce_out=(1, 1), broadcast=(1, 0), allgather=(1, ALL), reduce_scatter=(ALL, 1),
               reduce=(1, 1), gather=(1, ALL), scatter=(ALL, 1), alltoall=(ALL, ALL))  # fmt: skip
+TIMINGS = ("fresh", "again")
 OFF_WIRE = 3  # factor over raw TCP, which is more than a better program gains
+APART = 1.8  # factor between cache lines of cores that are near and of cores that are far
 BY_TENSOR, FUSED = 1, 2
 
 
+class Turn:
+    """Seconds of one turn: the least, the median and the 99th percentile of each timing, on the slowest rank, and of a cache
+    line before and after."""
+
+    def __init__(self, lines, **times):
+        self.lines, self.times = [line for line in lines if line > 0], times
+
+    def placement(self, split):
+        """Say where the cores were: near, far, one place as far as is known, or on the move."""
+        if not self.lines or not split:
+            return "one"
+        far = [line > split for line in self.lines]
+        return "far" if all(far) else "moved" if any(far) else "near"
+
+
 class Cell:
-    """The results of a contender in a row, in seconds per call."""
+    """The results of a contender in a row."""
 
     def __init__(self):
-        self.turns = {}  # means of batches on the slowest rank, for each round in which it took part
-        self.calls, self.wrong, self.off_wire = 0, False, False
-        self.median = self.min = self.p99 = 0.0
+        self.turns = []
+        self.calls, self.seconds, self.wrong, self.off_wire = 0, 0.0, False, False
+        self.over = ""  # why it was not measured to the end
+        self.offered = True
 
-    @property
-    def samples(self):
-        return [seconds for turn in self.turns.values() for seconds in turn]
+    def times(self, timing, which=1, placement=None, split=None):
+        return [turn.times[timing][which] for turn in self.turns
+                if timing in turn.times and (placement is None or turn.placement(split) == placement)]  # fmt: skip
 
-    @property
-    def rounds(self):
-        """Return the median of each round."""
-        return [tool.median(turn) for turn in self.turns.values()]
 
-    def conclude(self):
-        if self.turns:
-            self.median, self.min = tool.median(self.samples), min(self.samples)
-            self.p99 = tool.quantile(self.samples, 0.99)
+class Ratio:
+    """How many times as long a takes as b, and how far that spreads: the quartiles of the turns of both."""
+
+    def __init__(self, a, b):
+        low, high = (0.25, 0.75)
+        there = bool(a and b)
+        self.value = tool.median(a) / tool.median(b) if there else 0
+        self.low = tool.quantile(a, low) / tool.quantile(b, high) if there else 0
+        self.high = tool.quantile(a, high) / tool.quantile(b, low) if there else 0
+
+    def __bool__(self):
+        return self.value > 0
 
 
 class Row:
     def __init__(self, run, collective, n):
         self.run, self.collective, self.bytes = run, collective, n
         self.cells = {one.name: Cell() for one in run.contenders}
-        self.lines = []  # latency of a cache line in each round, in seconds
-        self.line = 0.0  # their median, or between hosts one way of raw TCP
         self.seconds = 0.0  # time that measuring it took
+        self.left_out = ""
 
-    def best(self, kind, tuned=False):
-        """Return the fastest contender of a kind, or None. Results that did not use the wire do not count."""
-        cells = [(self.cells[one.name], one) for one in self.run.of_kind(kind) if one.tuned == tuned]
-        good = [(cell.median, one) for cell, one in cells if cell.turns and not cell.wrong and not cell.off_wire]
+    @property
+    def placement(self):
+        """Return the placement in which most contenders had a turn, and of those the one with most turns."""
+        turns = [[turn.placement(self.run.split) for turn in cell.turns] for cell in self.cells.values()]
+        places = {place for cell in turns for place in cell} - {"moved"}
+        return max(sorted(places), key=lambda place: (sum(place in cell for cell in turns), sum(turns, []).count(place)), default="one")
+
+    @property
+    def line(self):
+        """Return the median latency of a cache line in the placement that counts or, between hosts, one way of raw TCP."""
+        if self.run.options.hosts:
+            return self.median(self.best("trip", "fresh"), "fresh")
+        place = self.placement
+        lines = [line for cell in self.cells.values() for turn in cell.turns for line in turn.lines
+                 if turn.placement(self.run.split) == place]  # fmt: skip
+        return tool.median(lines) if lines else 0
+
+    def times(self, contender, timing):
+        """Return the medians of the turns of a contender that are compared."""
+        if not contender or contender.name not in self.cells:
+            return []
+        return self.cells[contender.name].times(timing, 1, None if contender.kind == "trip" else self.placement, self.run.split)
+
+    def median(self, contender, timing):
+        times = self.times(contender, timing)
+        return tool.median(times) if times else 0
+
+    def best(self, kind, timing):
+        """Return the fastest contender of a kind, or None. Results that did not use the wire, that are wrong, or that took too
+        long do not count."""
+        cells = [(self.median(one, timing), self.cells[one.name], one) for one in self.run.of_kind(kind)]
+        good = [(time, one) for time, cell, one in cells if time > 0 and not (cell.wrong or cell.off_wire or cell.over)]
         return min(good, key=lambda pair: pair[0])[1] if good else None
 
-    def median(self, contender):
-        return self.cells[contender.name].median if contender else 0
-
     def of(self, name):
-        return self.cells[name].median if name in self.cells else 0
+        return next((one for one in self.run.contenders if one.name == name), None)
 
-    def over_below(self, contender):
-        """Return the time without twill over the time with it, or 0 if either is missing."""
-        return ratio(self.median(contender.below), self.median(contender))
+    def ratio(self, other, mine, timing):
+        """Return the time of another contender over mine."""
+        return Ratio(self.times(other, timing), self.times(mine, timing))
 
     def bus_bandwidth(self, seconds):
         """Return GB/s over the link of a rank, as nccl-tests defines it."""
@@ -82,6 +130,21 @@ def of_what(row):
     return " (bytes: one rank's shard)" if ALL in SHARDS.get(row.collective, ()) else ""
 
 
+def behind(run):
+    """List where twill is slower than the best peer, or a drop-in than its MPI, by more than the spread: row, timing, contender,
+    the other one, ratio."""
+    found = []
+    for row in run.rows:
+        for timing in TIMINGS:
+            for one in run.of_kind("twill"):
+                other = one.below or row.best("peer", timing)
+                if other and not row.cells[other.name].over and row.collective not in SELF:
+                    x = row.ratio(other, one, timing)
+                    if x and x.high < 1:
+                        found.append((row, timing, one, other, x))
+    return found
+
+
 def wrong_values(run, contender, cell, results, where):
     wrong = sum(result.wrong for result in results)
     if wrong:
@@ -92,40 +155,65 @@ def wrong_values(run, contender, cell, results, where):
 
 
 def is_far_behind(row, contender):
-    """Return whether a peer is slow and far behind others of its kind. It then has only two turns."""
-    run, mine = row.run, row.cells[contender.name].rounds
+    """Return whether a peer is slow and far behind others. It then has only two turns."""
+    run, mine = row.run, row.cells[contender.name].times("fresh")
     if contender.kind != "peer" or run.options.mpi or not mine:
         return False
-    others = [row.cells[one.name].rounds for one in run.of_kind("peer") if one.tuned == contender.tuned]
-    return mine[0] > 2.5 * min(rounds[0] for rounds in others if rounds) and mine[0] > run.options.turn_seconds / 4
+    others = [times[0] for times in (row.cells[one.name].times("fresh") for one in run.of_kind("peer")) if times]
+    return mine[0] > 2.5 * min(others) and mine[0] > run.options.turn_seconds / 4
 
 
-def take_turn(row, contender, round_, keep):
-    run, cell = row.run, row.cells[contender.name]
-    options = run.options
-    if contender.absent or (contender.self_only and row.collective not in SELF) or (round_ > 1 and is_far_behind(row, contender)):
-        return
-    if contender.kind == "trip" and row.collective != run.rows[0].collective:
-        return
+def learn_split(run):
+    """Set the latency that separates cores that are near from cores that are far, if this run has seen both."""
+    lines = [line for row in run.rows for cell in row.cells.values() for turn in cell.turns for line in turn.lines]
+    low, high = (tool.quantile(lines, 0.02), tool.quantile(lines, 0.98)) if lines else (1, 1)
+    run.split = (low * high) ** 0.5 if high > APART * low else None
+
+
+def samples_of(results, timing):
+    """Return the seconds of each call or batch on the slowest rank."""
+    return [max(several) for several in zip(*(getattr(result, timing) for result in results))]
+
+
+def summary_of(samples):
+    return [min(samples), tool.median(samples), tool.quantile(samples, 0.99)]
+
+
+def skips(row, contender):
+    """Return whether a contender has no turn in a row."""
+    cell = row.cells[contender.name]
+    if contender.absent or cell.over or not cell.offered or (contender.self_only and row.collective not in SELF):
+        return True
+    if contender.over[-2:] == [row.collective] * 2:
+        cell.over = "it took too long twice before"
+        return True
+    return contender.kind == "trip" and row.collective != row.run.rows[0].collective
+
+
+def take_turn(row, contender, keep):
+    run, cell, options = row.run, row.cells[contender.name], row.run.options
     if contender.entry.program == "fi_pingpong":  # it reports one mean
         seconds = compare_links.pingpong(run, contender, row.bytes) if row.bytes else 0
-        samples, calls = [seconds] if seconds > 0 else [], 1
-    else:
-        line = not options.hosts and options.ranks <= run.cores and run.bind
-        order = (NAMES.index(row.collective), round_ == 0, keep, 0, 2, 0, line, row.bytes, options.turn_seconds / 15)
-        where = f"{row.collective} of {row.bytes} bytes"
-        results = compare_links.turn(run, contender, where, (*order, options.turn_seconds))
-        if results is None:
-            return  # it is excluded, and the others continue
-        wrong_values(run, contender, cell, results, where)
-        row.lines += [0.0] * (round_ + 1 - len(row.lines))
-        if results[0].line_seconds > 0:  # the last contender of the round counts
-            row.lines[round_] = results[0].line_seconds
-        calls = results[0].calls
-        samples = [max(result.seconds[i] for result in results) for i in range(results[0].batches)]
-    if samples:
-        cell.turns[round_] = samples
-        cell.calls += calls * len(samples)
+        if seconds > 0:
+            cell.turns.append(Turn([], fresh=[seconds] * 3, again=[seconds] * 3))
+        return
+    order = (NAMES.index(row.collective), not cell.turns, keep, 0, 2, 0, run.measures_line, row.bytes, options.turn_seconds / 15)
+    where, begin = f"{row.collective} of {row.bytes} bytes", time.monotonic()
+    try:
+        results = compare_links.turn(run, contender, where, options.cell - cell.seconds, (*order, options.turn_seconds))
+    except compare_links.Over:
+        cell.over = f"more than {options.cell} s"
+        contender.over.append(row.collective)
+        return
+    cell.seconds += time.monotonic() - begin
+    if results is None:
+        return  # it is excluded, and the others continue
+    wrong_values(run, contender, cell, results, where)
+    samples = {timing: samples_of(results, timing) for timing in TIMINGS}
+    cell.offered = bool(samples["fresh"])
+    if cell.offered:
+        cell.turns.append(Turn(results[0].lines, **{timing: summary_of(several) for timing, several in samples.items()}))
+        cell.calls += results[0].calls * len(samples["again"]) + len(samples["fresh"])
 
 
 def free_memory():
@@ -134,15 +222,24 @@ def free_memory():
 
 
 def take_turns(row, keep):
+    """Let all have their turns, those that a resumed run has not had. Then those that have none in the placement of the others
+    have more, as long as the cores may come back there."""
     run, n = row.run, len(row.run.contenders)
-    for round_ in range(run.options.rounds):
+    for round_ in range(2 * run.options.rounds):
+        place = row.placement
         for i in range(n):
             one = run.contenders[(i + round_) % n]  # another contender starts each round
+            turns = row.cells[one.name].turns
+            lacks = turns and all(turn.placement(run.split) != place for turn in turns) and one.kind != "trip"
             if run.interrupted:
                 return
             run.progress.show(run.turns_done, run.turns, f"{row.collective} {row.bytes}, {one.name}")
-            run.turns_done += 1
-            take_turn(row, one, round_, keep)
+            run.turns_done += round_ < run.options.rounds
+            if (round_ > 1 and is_far_behind(row, one)) or skips(row, one):
+                continue
+            if len(turns) <= round_ if round_ < run.options.rounds else lacks:
+                take_turn(row, one, keep)
+        learn_split(run)
 
 
 def measure_row(row):
@@ -154,25 +251,23 @@ def measure_row(row):
     if need * 3 > free:
         run.progress.clear()
         run.turns_done += run.options.rounds * len(run.contenders)
-        tool.say(f"{row.collective} of {row.bytes} bytes is left out: {free >> 20} MiB of memory are free")
+        row.left_out = f"{free >> 20} MiB of memory are free"
+        tool.say(f"{row.collective} of {row.bytes} bytes is left out: {row.left_out}")
         return
     take_turns(row, keep)
-    for cell in row.cells.values():
-        cell.conclude()
-    lines = [line for line in row.lines if line > 0]
-    row.line = row.median(row.best("trip")) if run.options.hosts else tool.median(lines) if lines else 0
-    row.seconds = time.monotonic() - begin
+    row.seconds += time.monotonic() - begin
 
 
-def measure(run):
+def measure(run, save):
+    """Measure all rows, and save after each what there is."""
     sizes = {name: run.options.sizes if name in SHARDS else [0] for name in NAMES if name in run.options.only}
     run.turns = sum(map(len, sizes.values())) * run.options.rounds * len(run.contenders)
-    for name, several in sizes.items():
-        for n in several:
-            if run.interrupted:
-                return
-            run.rows.append(Row(run, name, n))
-            measure_row(run.rows[-1])
+    before = {(row.collective, row.bytes): row for row in run.rows}
+    run.rows = [before.get((name, n)) or Row(run, name, n) for name, several in sizes.items() for n in several]
+    for row in run.rows:
+        if not run.interrupted:
+            measure_row(row)
+            save()
     mark_off_wire(run)
 
 
@@ -190,16 +285,12 @@ def mark_off_wire(run):
     if not run.options.hosts or (run.options.bind != "shared" and len(set(machines)) == len(machines)):
         return
     for row in run.rows:
+        wire = [row.cells[one.name].times("fresh", 0) for one in run.of_kind("bound")]
+        least = min((seconds for several in wire for seconds in several), default=0)
         for one in run.of_kind("peer"):
             cell = row.cells[one.name]
-            faster = sum(tool.median(turn) < wire_of(row, round_) / OFF_WIRE for round_, turn in cell.turns.items())
+            faster = sum(seconds < least / OFF_WIRE for seconds in cell.times("fresh"))
             cell.off_wire = 2 * faster > len(cell.turns)
-
-
-def wire_of(row, round_):
-    """Return the least time of raw TCP in a round. Other rounds may have had less of the machine."""
-    turns = [row.cells[one.name].turns.get(round_, []) for one in row.run.of_kind("bound")]
-    return min((seconds for turn in turns for seconds in turn), default=0)
 
 
 # --- --steps, training steps whose computing is played -------------------------------------------
@@ -257,12 +348,16 @@ def step_turn(run, one, model):
     if contender.absent:
         return
     order = (0, 0, 0, 0, 1 if run.options.quick else 3, one.way, 0, one.bytes, 0, 0)
-    results = compare_links.turn(run, contender, f"allreduce_in of {one.bytes} bytes", order, model)
+    try:
+        results = compare_links.turn(run, contender, f"allreduce_in of {one.bytes} bytes", run.options.cell, order, model)
+    except compare_links.Over:
+        contender.absent = f"a turn took more than {run.options.cell} s"
+        return
     if results is None:
         return  # it is excluded, and the others continue
     wrong_values(run, contender, one, results, f"a step, {one.reduces}")
-    for i in range(results[0].batches):  # even ones are computing alone
-        one.samples[i % 2].append(max(result.seconds[i] for result in results))
+    for i, seconds in enumerate(samples_of(results, "again")):  # even ones are computing alone
+        one.samples[i % 2].append(seconds)
 
 
 def measure_steps(run):

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of twill-compare."""
-from compare_rounds import NAMES, SELF, first_ranks, of_what, ratio
+import os
+
+from compare_rounds import NAMES, SELF, TIMINGS, behind, first_ranks, of_what, ratio
 from tool import plural
+
+OURS = (("twill", "plain"), ("twill-alloc", "alloc"), ("twill-registered", "regist."))
 
 
 def us(seconds, width):
@@ -13,6 +17,11 @@ def value(number, width, digits):
     return f" {number:{width}.{digits}f}" if number > 0 else f" {'-':>{width}}"
 
 
+def spread(x):
+    """Return a ratio with the quartiles of its turns, as in 1.20 (1.15-1.31)."""
+    return f"{x.value:.2f} ({x.low:.2f}-{x.high:.2f})" if x else "-"
+
+
 def print_head(run):
     options, ranks = run.options, plural(run.options.ranks, "rank")
     place = f"{len(options.hosts)} hosts" if options.hosts else f"{run.cores} cores"
@@ -22,70 +31,82 @@ def print_head(run):
         hello = run.links.hellos.get(rank)
         calls, congestion = (hello.host, hello.congestion) if hello else ("", "")
         print(f"# host {name} ({calls}): {plural(n, 'rank')}, congestion control {congestion}")
-    if options.mpi:
+    for setting in sorted(f"{key}={text}" for key, text in os.environ.items() if key.startswith("TWILL_")):
+        print(f"# not the defaults: {setting}")
+    if options.mpi or not options.steps:
         print("# +twill: the same program, libtwill-mpi loaded before the MPI; +off: +twill with TWILL_MPI=0.")
+    if options.mpi:
         print("# alloc: memory of MPI_Alloc_mem(), else plain pages; nonblocking: calls waited for at once.")
     elif not options.steps:
         raw = "raw TCP, both ways at once (w: received into a window; s: in steps)"
-        print("# plain: pages as malloc maps them; alloc: twill_alloc(). x: the peer's time over twill's.")
-        print(f"# tuned: freed memory kept, huge pages. bound: {raw if options.hosts else 'nothing copied (s: streaming stores)'};")
+        print("# plain: pages as malloc maps them; alloc: twill_alloc(); registered: twill_register().")
+        print(f"# bound: {raw if options.hosts else 'nothing copied (s: streaming stores), or one way from core to core (c)'}.")
     if not options.steps:
-        print("# a batch's time is the mean of its calls, on the slowest rank; times are medians over batches.")
+        print("# fresh: all write their input and read their last result before each call; again: the same call in a loop.")
+        print("# times are medians of turns, on the slowest rank; x: the other one's time over twill's (quartiles of the turns).")
     for one in run.contenders:  # some libraries describe themselves at length
         print(f"# {one.name:20} " + (f"left out: {one.absent}" if one.absent else one.library[:76]))
 
 
-def summary(row):
-    bound, installed, tuned = row.best("bound"), row.best("peer"), row.best("peer", True)
-    plain, own, limit = row.of("twill"), row.of("twill-alloc"), row.median(bound)
+def summary(row, timing):
+    bound, peer = row.best("bound", timing), row.best("peer", timing)
+    limit, ours = row.median(bound, timing), [row.of(name) for name, _ in OURS]
     text = f"{row.bytes:11}" + (us(row.line, 8) if row.run.options.hosts else value(row.line * 1e9, 8, 0)) + us(limit, 9)
     text += bound.name.split("-")[1][0] if bound and "-" in bound.name else " "
-    text += us(plain, 9) + us(own, 9)
-    for best in (installed, tuned):
-        text += us(row.median(best), 9) + f" {best.name if best else '-':16}"
-    for best in (installed, tuned):
-        text += "".join(value(ratio(row.median(best), mine), 6, 2) for mine in (plain, own))
-    text += "".join(value(100 * ratio(limit, mine), 5, 0) for mine in (plain, own))
-    return text + "".join(value(row.bus_bandwidth(one), 7, 2) for one in (plain, own, row.median(installed)))
+    text += "".join(us(row.median(one, timing), 9) for one in ours)
+    text += us(row.median(peer, timing), 9) + f" {peer.name if peer else '-':12}"
+    text += "".join(f" {spread(row.ratio(peer, one, timing)):>18}" for one in ours)
+    return text + "".join(value(100 * ratio(limit, row.median(one, timing)), 4, 0) for one in ours)
 
 
-def print_rows(run, rows):
-    hosts, details = run.options.hosts, run.options.details
-    print(f"#\n# {rows[0].collective}{of_what(rows[0])}")
-    print(f"# {'':9} {'one way' if hosts else 'line':>8} {'bound':>10} {'twill':>8} {'twill':>9} {'best peer':>26} "
-          f"{'best tuned peer':>26} {'x installed':>13} {'x tuned':>13} {'% of bound':>11} {'bus bandwidth, GB/s':>23}")  # fmt: skip
-    print(f"# {'bytes':>9} {'us' if hosts else 'ns':>8} {'us':>9}  {'plain':>9} {'alloc':>9} {'us':>9} {'':16} {'us':>9} {'':16} "
-          + f"{'plain':>6} {'alloc':>6} " * 2 + f"{'plain':>5} {'alloc':>5} {'plain':>7} {'alloc':>7} {'peer':>7}")  # fmt: skip
+def cell_text(row, one, timing):
+    cell = row.cells[one.name]
+    if cell.over:
+        return cell.over.replace("more than ", ">").replace(" s", "s") if cell.over.startswith("more") else "skipped"
+    return us(row.median(one, timing), 0).strip() + ("!" if cell.off_wire else "") + ("wrong" if cell.wrong else "")
+
+
+def details(row, one, timing):
+    cell = row.cells[one.name]
+    three = [cell.times(timing, which, row.placement, row.run.split) for which in range(3)]
+    return "/".join(us(show(times), 0).strip() for show, times in zip((min, lambda x: sorted(x)[len(x) // 2], max), three)) if three[0] else "-"
+
+
+def print_rows(run, rows, timing):
+    hosts = run.options.hosts
+    print(f"#\n# {rows[0].collective}{of_what(rows[0])}, {timing}")
+    ours, wide = "".join(f" {name:>9}" for _, name in OURS), "".join(f" {'x, ' + name:>18}" for _, name in OURS)
+    print(f"# {'bytes':>9} {'one way' if hosts else 'line ns':>8} {'bound us':>9} {ours} {'best peer':>22}{wide}  % of bound")
     for row in rows:
-        print(summary(row))
-    there, width = [one for one in run.contenders if one.found], 29 if details else 9
-    print(f"#\n# us{': minimum median p99' if details else ', medians'}\n# {'bytes':>9}", end="")
-    print("".join(f" {one.name:>{width}}" for one in there))
-    for row in rows:
-        print(f"#{row.bytes:10}", end="")
-        for one in there:
-            cell = row.cells[one.name]
-            if details:
-                print(us(cell.min, 9) + us(cell.median, 9) + us(cell.p99, 9), end="")
-            else:
-                print(us(cell.median, max(len(one.name), width)) + ("!" if cell.off_wire else ""), end="")
-        print()
+        print(summary(row, timing))
+    show = details if run.options.details else cell_text
+    there = [one for one in run.contenders if one.found and any(row.cells[one.name].turns or row.cells[one.name].over for row in rows)]
+    cells = {one.name: [show(row, one, timing) for row in rows] for one in there}
+    widths = {name: max(map(len, [name, *texts])) for name, texts in cells.items()}
+    print(f"#\n# us{': minimum/median/99th percentile' if run.options.details else ''}\n# {'bytes':>9}", end="")
+    print("".join(f" {name:>{width}}" for name, width in widths.items()))
+    for i, row in enumerate(rows):
+        print(f"#{row.bytes:10}" + "".join(f" {cells[name][i]:>{width}}" for name, width in widths.items()))
 
 
-# --- --mpi, each MPI program with and without twill ----------------------------------------------
+# --- each MPI program with and without twill -----------------------------------------------------
 
 
 def pairs(run, self_only=False):
     return [one for one in run.contenders if one.below and one.found and (self_only or not one.self_only)]
 
 
-def print_pairs(run, rows):
-    print(f"#\n# {rows[0].collective}{of_what(rows[0])}, us; x: time without twill over time with it\n# {'bytes':>9}", end="")
-    print("".join(f" | {one.below.name:>11} {'+twill':>8} {'x':>6}" for one in pairs(run)))
+def print_pairs(run, rows, timing):
+    there = [one for one in pairs(run) if any(row.ratio(one.below, one, timing) for row in rows)]
+    if not there:
+        return
+    print(f"#\n# {rows[0].collective}{of_what(rows[0])}, {timing}, us; x: time of the MPI alone over the same with twill\n# {'bytes':>9}", end="")
+    print("".join(f" | {one.below.name:>11} {'+twill':>8} {'x':>18}" for one in there))
     for row in rows:
         print(f"{row.bytes:11}", end="")
-        for one in pairs(run):
-            print("  " + us(row.median(one.below), 11) + us(row.median(one), 8) + value(row.over_below(one), 6, 2), end="")
+        for one in there:
+            both = us(row.median(one.below, timing), 11) + us(row.median(one, timing), 8)
+            print("  " + both + f" {spread(row.ratio(one.below, one, timing)):>18}", end="")
         print()
 
 
@@ -98,8 +119,8 @@ def print_passed(run):
     for row in rows:
         print(f"{row.collective:16}", end="")
         for one in pairs(run, True):
-            without, with_it = row.median(one.below) * 1e9, row.median(one) * 1e9
-            if row.over_below(one) > 0:
+            without, with_it = row.median(one.below, "again") * 1e9, row.median(one, "again") * 1e9
+            if without > 0 and with_it > 0:
                 print(f" | {one.name} {without:.1f} {with_it:.1f} {with_it - without:+.1f}", end="")
                 costs.append((with_it - without, one.name, row.collective))
         print()
@@ -108,13 +129,12 @@ def print_passed(run):
         print(f"# a call that is passed on takes {most[0]:.0f} ns more at most: {most[1]}, {most[2]}")
 
 
-def print_least(run):
-    ratios = [(row.over_below(one), one.name, row) for row in run.rows if row.collective not in SELF for one in run.contenders]
-    ratios = [one for one in ratios if one[0] > 0]
-    if ratios:
-        least, name, row = min(ratios, key=lambda one: one[0])
-        below = sum(one[0] < 1 for one in ratios)
-        print(f"# smallest ratio: {least:.2f} ({name}, {row.collective} of {row.bytes} bytes); below 1: {below} of {len(ratios)}")
+def print_behind(run):
+    """Print what is slower than the best peer, or than the MPI below, by more than the spread."""
+    found = behind(run)
+    print("# slower than the best peer, or than the MPI below, by more than the spread:" + ("" if found else " none"))
+    for row, timing, one, other, x in found:
+        print(f"# {row.collective} of {row.bytes} bytes, {timing}: {one.name} {spread(x)} of {other.name}")
 
 
 # --- --steps -------------------------------------------------------------------------------------
@@ -148,11 +168,11 @@ def print_results(run):
     if run.options.steps:
         print_steps(run)
     for name in NAMES:
-        rows = [row for row in run.rows if row.collective == name]
-        if rows and not run.options.mpi:
-            print_rows(run, rows)
-        elif rows and name not in SELF and pairs(run):
-            print_pairs(run, rows)
+        rows = [row for row in run.rows if row.collective == name and not row.left_out]
+        for timing in TIMINGS if rows and name not in SELF else ():
+            if not run.options.mpi:
+                print_rows(run, rows, timing)
+            print_pairs(run, rows, timing)
     if run.options.mpi and pairs(run):
         print_passed(run)
     print("#")
@@ -164,6 +184,16 @@ def print_results(run):
     for one in run.contenders:
         if one.found and one.absent:
             print(f"# {one.name} was left out: {one.absent}")
+    if not run.options.steps:
+        print_places(run)
+        print_behind(run)
     print(f"# {run.seconds:.0f} s, {run.failures} wrong{' FAILED' if run.failures else ''}")
-    if run.options.mpi:
-        print_least(run)
+
+
+def print_places(run):
+    """Print in which placements of the cores turns were made, and which of them are compared."""
+    turns = [turn.placement(run.split) for row in run.rows for cell in row.cells.values() for turn in cell.turns]
+    counts = {place: turns.count(place) for place in ("near", "far", "moved") if place in turns}
+    if counts:
+        print(f"# cores were near each other (a line in less than {run.split * 1e9:.0f} ns) or far:",
+              ", ".join(f"{n} turns {place}" for place, n in counts.items()) + "; a row compares those of one kind")  # fmt: skip

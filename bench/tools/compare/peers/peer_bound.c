@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bound of twill-compare, which is what cores and memory allow when nothing is copied. All
- * ranks see all buffers. A call is a barrier, the part of the work of each rank directly from
- * source to destination, and a barrier.
- *   allreduce       rank r reduces range r of all sources and stores it to range r of all results
- *   broadcast       rank r copies range r of the buffer of the root to that of all others
- *   allgather       rank r copies its source to shard r of all results
- *   reduce_scatter  rank r reduces shard r of all sources and stores it to its result
- *   barrier         one barrier: a cache line per rank, written by it, read by all
+/* The bounds of twill-compare, which are what cores and memory allow. All ranks see all buffers. A
+ * call is a barrier, the part of the work of each rank directly from source to destination, and a
+ * barrier. Without an argument nothing is copied that need not be, and both sides share the work:
+ *   allreduce, reduce   rank r reduces range r of all sources and stores it to that of each result
+ *   broadcast           rank r copies range r of the buffer of the root to that of all others
+ *   allgather, gather   rank r copies its source to shard r of each result
+ *   reduce_scatter      rank r reduces shard r of all sources and stores it to its result
+ *   scatter, alltoall   rank r copies its shards to its result
+ *   barrier             one barrier: a cache line per rank, written by it, read by all
  * Ranges are whole cache lines, as a line that two ranks write would bounce between their cores. No
- * implementation needs fewer loads and stores. Stores are ordinary ones or, with the argument
- * "stream", those that bypass the caches. The faster variant is the bound. */
+ * implementation needs fewer loads and stores. "stream" is the same with stores that bypass the
+ * caches. With "copy" each rank reads all that its own result needs: one way, from core to core. */
 #include "bench/tools/compare/peers/peer.h"
 
 #include <stdbool.h>
@@ -40,8 +41,10 @@ struct bound_state {
     uint64_t barriers;       /* how many this rank has entered */
     int patience;            /* polls before yielding the core */
     void (*run)(const struct bound_reduction *reduction);
-    const char *isa;                  /* name of the vectors that run() uses */
-    struct bound_reduction reduction; /* of the call that is prepared */
+    const char *isa; /* name of the vectors that run() uses */
+    bool copies;     /* the argument is "copy" */
+    int parts;       /* of the call that is prepared, in `part` */
+    struct bound_reduction part[TWILL_COMPARE_RANKS];
 };
 
 /* Add elements lo to hi - 1 of all sources one by one, and store the sums to all destinations. */
@@ -198,6 +201,7 @@ static int begin(struct peer *peer)
         return 1;
     peer->own = state;
     state->patience = peer->size > (int)sysconf(_SC_NPROCESSORS_ONLN) ? 1 : 1 << 20;
+    state->copies = peer->arguments[0] != NULL && strcmp(peer->arguments[0], "copy") == 0;
     choose_kernel(state);
     peer_name(peer, "bound, ", state->isa);
     return 0;
@@ -248,64 +252,107 @@ static void add_all(struct peer *peer, float **list, int which, size_t offset)
         list[rank] = buffer_of(peer, rank, which) + offset;
 }
 
-/* Set *reduction to this rank's part of a call, which works directly on the buffers of all
- * ranks. */
-static void plan(struct peer *peer, const struct peer_call *call, struct bound_reduction *reduction)
+/* Add a part with one source and one destination of n elements to the call that is prepared. */
+static void add_copy(struct bound_state *state, const float *from, float *to, size_t n)
 {
-    int size = peer->size, result = call->src == call->dst ? 0 : 1;
+    struct bound_reduction *part = &state->part[state->parts++];
+    part->sources = part->destinations = 1;
+    part->source[0] = from;
+    part->destination[0] = to;
+    part->lo = 0;
+    part->hi = n;
+}
+
+/* Plan a call that only moves shards. This rank reads what it gets, or writes its shard to those
+ * who get it if `pushes`. */
+static void plan_shards(struct peer *peer, const struct peer_call *call, bool pushes)
+{
+    enum twill_compare_collective what = call->collective;
+    bool rooted = what == TWILL_COMPARE_GATHER || what == TWILL_COMPARE_SCATTER;
     size_t n = call->count, mine = (size_t)peer->rank * n;
-    reduction->sources = reduction->destinations = size;
-    reduction->lo = 0;
-    reduction->hi = n;
-    switch (call->collective) {
-    case TWILL_COMPARE_BROADCAST:
-        own_lines(peer, n, reduction);
-        reduction->sources = 1;
-        reduction->source[0] = buffer_of(peer, 0, 0);
-        reduction->destinations = size - 1;
-        for (int rank = 1; rank < size; rank++)
-            reduction->destination[rank - 1] = buffer_of(peer, rank, 0);
-        break;
-    case TWILL_COMPARE_ALLGATHER:
-        reduction->sources = 1;
-        reduction->source[0] = call->src;
-        add_all(peer, reduction->destination, 1, mine);
-        break;
-    case TWILL_COMPARE_REDUCE_SCATTER:
-        add_all(peer, (float **)reduction->source, 0, mine);
-        reduction->destinations = 1;
-        reduction->destination[0] = call->dst;
-        break;
-    default:
-        own_lines(peer, n, reduction);
-        add_all(peer, (float **)reduction->source, 0, 0);
-        add_all(peer, reduction->destination, result, 0);
+    size_t from = what == TWILL_COMPARE_SCATTER || what == TWILL_COMPARE_ALLTOALL ? mine : 0;
+    for (int rank = 0; rank < peer->size; rank++) {
+        size_t at = (size_t)rank * n;
+        bool skips =
+            what == TWILL_COMPARE_GATHER ? (pushes ? rank : peer->rank) != 0 : rooted && rank != 0;
+        if (skips)
+            continue;
+        if (pushes)
+            add_copy(of(peer), call->src, buffer_of(peer, rank, 1) + mine, n);
+        else
+            add_copy(of(peer), buffer_of(peer, rank, 0) + from,
+                     call->dst + (what == TWILL_COMPARE_SCATTER ? 0 : at), n);
     }
 }
 
-/* Set the state's reduction to this rank's part of a call, unless that is a barrier. It has
- * streaming stores if the program has an argument and its first store is aligned to 64 bytes.
- * Returns 0. */
+/* Plan a call that reduces, or a broadcast. */
+static void plan_reduction(struct peer *peer, const struct peer_call *call)
+{
+    struct bound_state *state = of(peer);
+    struct bound_reduction *part = &state->part[state->parts++];
+    enum twill_compare_collective what = call->collective;
+    int result = call->src == call->dst ? 0 : 1, first = what == TWILL_COMPARE_BROADCAST;
+    bool scatters = what == TWILL_COMPARE_REDUCE_SCATTER;
+    part->sources = first ? 1 : peer->size;
+    add_all(peer, (float **)part->source, 0, scatters ? (size_t)peer->rank * call->count : 0);
+    part->destinations = what == TWILL_COMPARE_REDUCE ? 1 : peer->size - first;
+    for (int rank = 0; rank < part->destinations; rank++)
+        part->destination[rank] = buffer_of(peer, rank + first, result);
+    own_lines(peer, call->count, part);
+    if (scatters || state->copies) {
+        bool gets = first ? peer->rank != 0 : what != TWILL_COMPARE_REDUCE || peer->rank == 0;
+        part->destinations = 1;
+        part->destination[0] = call->dst;
+        part->lo = 0;
+        part->hi = gets ? call->count : 0;
+    }
+}
+
+/* Plan this rank's part of a call, unless that is a barrier. It has streaming stores with the
+ * argument "stream" if its first store is aligned to 64 bytes. Returns 0. */
 static int prepare(struct peer *peer, const struct peer_call *call)
 {
-    struct bound_reduction *reduction = &of(peer)->reduction;
-    if (call->collective == TWILL_COMPARE_BARRIER)
+    struct bound_state *state = of(peer);
+    state->parts = 0;
+    switch (call->collective) {
+    case TWILL_COMPARE_BARRIER:
         return 0;
-    plan(peer, call, reduction);
-    reduction->stream =
-        peer->arguments[0] != NULL &&
-        ((uintptr_t)reduction->destination[0] + reduction->lo * sizeof(float)) % 64 == 0;
+    case TWILL_COMPARE_ALLGATHER:
+    case TWILL_COMPARE_GATHER:
+        plan_shards(peer, call, !state->copies);
+        break;
+    case TWILL_COMPARE_SCATTER:
+    case TWILL_COMPARE_ALLTOALL:
+        plan_shards(peer, call, false);
+        break;
+    default:
+        plan_reduction(peer, call);
+    }
+    for (int i = 0; i < state->parts; i++) {
+        struct bound_reduction *part = &state->part[i];
+        part->stream = peer->arguments[0] != NULL && !state->copies &&
+                       ((uintptr_t)(part->destination[0] + part->lo)) % 64 == 0;
+    }
     return 0;
 }
 
-/* Make a barrier, this rank's part of the call that prepare() got, and a barrier. Returns 0. */
+/* Return whether this bound has a collective. In place, a rank would read what others have summed,
+ * so the one-way copy has no such allreduce, and a barrier copies nothing. */
+static int supports(struct peer *peer, enum twill_compare_collective collective)
+{
+    bool copied = collective != TWILL_COMPARE_ALLREDUCE && collective != TWILL_COMPARE_BARRIER;
+    return !twill_compare_is_self(collective) && (copied || !of(peer)->copies);
+}
+
+/* Make a barrier, this rank's parts of the call that prepare() got, and a barrier. Returns 0. */
 static int run(struct peer *peer, const struct peer_call *call)
 {
     struct bound_state *state = of(peer);
     barrier(peer);
     if (call->collective == TWILL_COMPARE_BARRIER)
         return 0;
-    state->run(&state->reduction);
+    for (int i = 0; i < state->parts; i++)
+        state->run(&state->part[i]);
     return barrier(peer);
 }
 
@@ -333,6 +380,7 @@ int main(int argc, char **argv)
                                                 .barrier = barrier,
                                                 .prepare = prepare,
                                                 .alloc_buffer = alloc_buffer,
-                                                .free_buffer = free_buffer};
+                                                .free_buffer = free_buffer,
+                                                .supports = supports};
     return peer_main(argc, argv, &program);
 }

@@ -125,7 +125,7 @@ int begin(struct peer *peer)
             ExchangeStore store(peer);
             made->context->connectFullMesh(store, device);
         } else {
-            const std::string folder = std::string(peer->link.path) + ".store";
+            const std::string folder = std::string(peer->welcome.path) + ".store";
             mkdir(folder.c_str(), 0700); /* the first rank succeeds */
             gloo::rendezvous::FileStore store(folder);
             made->context->connectFullMesh(store, device);
@@ -328,7 +328,7 @@ int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {steps_open,  steps_close, NULL,
                                             steps_start, steps_wait,  NULL};
-    static const struct peer_program program = {begin, end,  run,      barrier, prepare, release,
-                                                NULL,  NULL, supports, &steps,  0};
+    static const struct peer_program program = {
+        begin, end, run, barrier, prepare, release, NULL, NULL, supports, &steps, 0, NULL, NULL};
     return peer_main(argc, argv, &program);
 }

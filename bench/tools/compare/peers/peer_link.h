@@ -23,6 +23,7 @@
 enum {
     TWILL_COMPARE_RANKS = 64,
     TWILL_COMPARE_BATCHES = 40, /* most batches in a turn */
+    TWILL_COMPARE_FRESH = 1000, /* most calls with fresh data in a turn */
     TWILL_COMPARE_TEXT = 200,   /* most bytes of a message */
     TWILL_COMPARE_EXCHANGE = 1 << 16,
     TWILL_COMPARE_TENSORS = 1024,
@@ -86,9 +87,12 @@ struct twill_compare_hello {
 /* The payload of TWILL_COMPARE_WELCOME. */
 struct twill_compare_welcome {
     int32_t ranks;
-    uint32_t bind, core; /* if `bind`, each rank binds itself to `core` before all else */
-    uint32_t patience;   /* seconds in which the start and each turn must end */
-    uint64_t capacity;   /* bytes of the largest buffer */
+    uint32_t bind, core;           /* if `bind`, each rank binds itself to `core` before all else */
+    uint32_t patience;             /* seconds in which the start and each turn must end */
+    uint32_t alone;                /* each rank has a core of its own */
+    uint64_t capacity;             /* bytes of the largest buffer */
+    char path[TWILL_COMPARE_TEXT]; /* start of the names of files that the ranks of this program
+                                      share, or "" if they are on several machines */
 };
 
 /* The payload of TWILL_COMPARE_ORDERED, with what to measure in a turn. That is `collective`, where
@@ -99,12 +103,12 @@ struct twill_compare_order {
     uint32_t check; /* check values first */
     uint32_t keep;  /* keep the buffers for the next turn of this size */
     uint32_t quit;  /* end the program */
-    uint32_t least; /* least number of batches */
+    uint32_t least; /* least number of batches, and of calls with fresh data */
     uint32_t step;  /* an enum twill_compare_step */
-    uint32_t line;  /* measure the latency of a cache line between ranks 0 and 1 */
+    uint32_t line;  /* measure the latency of a cache line between the first and the last rank */
     uint64_t bytes;
     double batch_seconds; /* target for one batch of calls */
-    double turn_seconds;  /* target for all batches together */
+    double turn_seconds;  /* target for all batches together, and for all fresh calls */
 };
 
 /* A tensor of the model. */
@@ -121,12 +125,14 @@ struct twill_compare_model {
 };
 
 /* The payload of TWILL_COMPARE_RESULT, from one rank. `wrong` are elements of its result, `calls`
- * those of each of the `batches` batches. line_seconds is half a round trip, 0 if not measured. */
+ * those of each of the `batches` batches. line_seconds is one way of a cache line before and after
+ * the calls, 0 if not measured. */
 struct twill_compare_result {
     uint32_t failed; /* if 1, see `message` */
-    uint64_t wrong, calls, batches;
-    double line_seconds;
-    double seconds[TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
+    uint64_t wrong, calls, batches, fresh_calls;
+    double line_seconds[2];
+    double again[TWILL_COMPARE_BATCHES]; /* per call, mean of a batch */
+    double fresh[TWILL_COMPARE_FRESH];   /* of one call each */
     char library[TWILL_COMPARE_TEXT], message[TWILL_COMPARE_TEXT];
 };
 
@@ -136,7 +142,6 @@ struct peer_link {
     int socket;                 /* -1 if there is none yet */
     int local;                  /* all ranks are on the host of the driver */
     char here[INET_ADDRSTRLEN]; /* address of this host on the route to the driver */
-    char path[256];             /* start of the names of files for this program, if local */
 };
 
 /* Send all bytes if `out`, else receive them. No wait is longer than `seconds`, or each has no
@@ -287,11 +292,8 @@ static inline int peer_link_open(struct peer_link *link, const char *text, int r
     if (rank < 0 || rank >= TWILL_COMPARE_RANKS || token == NULL || rest == NULL)
         return -1;
     link->local = port[0] == '\0';
-    if (link->local) {
-        strncpy(link->path, text + (rest - copy), sizeof(link->path) - 24);
+    if (link->local)
         link->socket = peer_link_dial_local(rest);
-        strncat(link->path, strrchr(token, '-') != NULL ? strrchr(token, '-') : "", 8);
-    }
     while (link->socket < 0 && !link->local && (address = strsep(&rest, ",")) != NULL)
         link->socket = peer_link_dial_inet(address, atoi(port), 1500); /* some may not answer */
     return link->socket < 0 ? -1 : peer_link_greet(link, rank, token, welcome);

@@ -179,7 +179,8 @@ static int steps_wait(struct peer *peer)
 int main(int argc, char **argv)
 {
     static const struct peer_steps steps = {NULL, NULL, NULL, steps_start, steps_wait, steps_test};
-    static const struct peer_program program = {
-        begin, end, run, barrier, NULL, NULL, alloc_buffer, free_buffer, supports, &steps, 0};
+    static const struct peer_program program = {begin, end,          run,         barrier,  NULL,
+                                                NULL,  alloc_buffer, free_buffer, supports, &steps,
+                                                0,     NULL,         NULL};
     return peer_main(argc, argv, &program);
 }

@@ -41,17 +41,24 @@ int connect(struct peer *peer)
     return 0;
 }
 
-/* Note rank and size, and connect all ranks. Returns 0, or 1 after peer_say(). */
+/* Note rank and size, and connect all ranks. Hydra's variables are taken, or twillrun's. Returns 0,
+ * or 1 after peer_say(). */
 int begin(struct peer *peer)
 {
-    if (peer_launched(peer) != 0)
+    if (getenv("PMI_RANK") != NULL && getenv("PMI_SIZE") != NULL) {
+        peer->rank = atoi(getenv("PMI_RANK"));
+        peer->size = atoi(getenv("PMI_SIZE"));
+    } else if (peer_launched(peer) != 0) {
         return 1;
-    /* oneCCL knows only other launchers, without which it takes these variables */
-    setenv("CCL_PROCESS_LAUNCHER", "none", 0);
-    setenv("CCL_LOCAL_RANK", getenv("LOCAL_RANK") != NULL ? getenv("LOCAL_RANK") : "0", 0);
-    setenv("CCL_LOCAL_SIZE", getenv("LOCAL_WORLD_SIZE") != NULL ? getenv("LOCAL_WORLD_SIZE") : "1",
-           0);
-    peer_name(peer, "oneCCL", "");
+    } else { /* oneCCL does not know twillrun, and without a launcher it takes these variables */
+        const char *rank = getenv("LOCAL_RANK"), *size = getenv("LOCAL_WORLD_SIZE");
+        setenv("CCL_PROCESS_LAUNCHER", "none", 0);
+        setenv("CCL_ATL_TRANSPORT", "ofi", 0);
+        setenv("CCL_LOCAL_RANK", rank != NULL ? rank : "0", 0);
+        setenv("CCL_LOCAL_SIZE", size != NULL ? size : "1", 0);
+    }
+    const ccl::library_version version = ccl::get_library_version();
+    peer_name(peer, "oneCCL ", version.full);
     try {
         return connect(peer);
     } catch (const std::exception &error) {
@@ -88,6 +95,12 @@ int run(struct peer *peer, const struct peer_call *call)
         case TWILL_COMPARE_BARRIER:
             ccl::barrier(comm).wait();
             break;
+        case TWILL_COMPARE_REDUCE:
+            ccl::reduce(src, call->dst, n, type, ccl::reduction::sum, 0, comm).wait();
+            break;
+        case TWILL_COMPARE_ALLTOALL:
+            ccl::alltoall(src, call->dst, n, type, comm).wait();
+            break;
         default:
             ccl::allreduce(src, call->dst, n, type, ccl::reduction::sum, comm).wait();
         }
@@ -104,12 +117,20 @@ int barrier(struct peer *peer)
     return run(peer, &call);
 }
 
+/* Return 1 for the collectives that oneCCL has. */
+int supports(struct peer *peer, enum twill_compare_collective collective)
+{
+    (void)peer;
+    return collective < TWILL_COMPARE_COMMON || collective == TWILL_COMPARE_REDUCE ||
+           collective == TWILL_COMPARE_ALLTOALL;
+}
+
 } // namespace
 
 /* Run the program of twill-compare for oneCCL. Returns an exit status. */
 int main(int argc, char **argv)
 {
-    static const struct peer_program program = {begin, end,  run,  barrier, NULL, NULL,
-                                                NULL,  NULL, NULL, NULL,    0};
+    static const struct peer_program program = {begin, end,      run,  barrier, NULL, NULL, NULL,
+                                                NULL,  supports, NULL, 0,       NULL, NULL};
     return peer_main(argc, argv, &program);
 }

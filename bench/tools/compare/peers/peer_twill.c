@@ -138,6 +138,18 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     twill_free(twill_comm_context(of(peer)->comm), memory);
 }
 
+/* Register plain memory. Returns 0, or 1 after peer_say(). */
+static int enroll(struct peer *peer, void *memory, size_t bytes)
+{
+    return report_status(peer, twill_register(twill_comm_context(of(peer)->comm), memory, bytes));
+}
+
+/* Undo enroll(). */
+static void dismiss(struct peer *peer, void *memory)
+{
+    (void)twill_deregister(twill_comm_context(of(peer)->comm), memory);
+}
+
 /* Return 0 for TWILL_OK, or else 1 after peer_say() with the message of the set. */
 static int report_set(struct peer *peer, twill_status status)
 {
@@ -211,6 +223,7 @@ int main(int argc, char **argv)
     static const struct peer_steps steps = {steps_open,  steps_close, steps_memory,
                                             steps_start, steps_wait,  steps_test};
     static const struct peer_program program = {
-        begin, end, run, barrier, prepare, release, alloc_buffer, free_buffer, supports, &steps, 0};
+        begin,       end,      run,    barrier, prepare, release, alloc_buffer,
+        free_buffer, supports, &steps, 0,       enroll,  dismiss};
     return peer_main(argc, argv, &program);
 }
