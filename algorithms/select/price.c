@@ -620,8 +620,12 @@ size_t twill_price_segment(struct twill_pricing *p, size_t bytes)
     if (shared)
         return twill_piece_segment(usual, twill_min(piece, SHARED_MOST / p->facts.ranks),
                                    p->facts.ranks);
-    size_t each = bytes / (size_t)twill_max(model->window, 1);
-    return twill_max(usual, twill_min(each, twill_piece_segment(usual, piece, p->facts.ranks)));
+    /* In smaller worlds that are simulated instead, a block for each rank is one for each here. */
+    bool few = p->facts.blocks < p->world->size;
+    size_t each = bytes / (size_t)twill_max(model->window, 1),
+           most = twill_piece_segment(usual, twill_min(piece, TWILL_PIECE_NET_MOST),
+                                      few ? p->facts.blocks : p->facts.ranks);
+    return twill_max(usual, twill_min(each, most));
 }
 
 /* Return the picoseconds for which the busiest resource was in use in the last simulation. */

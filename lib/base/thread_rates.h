@@ -51,9 +51,12 @@ size_t twill_thread_piece(const struct twill_thread_rates *rates, unsigned threa
 /* Return whether a table, as read from a file or received, has sane figures in ascending order. */
 bool twill_thread_rates_valid(const struct twill_thread_rates *rates);
 
-/* The most bytes of a segment that is longer so that all threads of a rank help. */
+/* The most bytes of a segment that is longer so that all threads of a rank help, and the most bytes
+ * of a part for which it is between nodes. Longer parts delay what follows more than threads save.
+ */
 #define TWILL_PIECE_SEGMENT_MOST ((size_t)64 << 20)
-/* Return the bytes of a segment of which each of `parts` ranks or nodes reduces its part. They are
+#define TWILL_PIECE_NET_MOST     ((size_t)64 << 10)
+/* Return the bytes of a segment that is reduced in `parts` parts, of ranks or of blocks. They are
  * `segment` or, if more, `piece` (twill_thread_piece()) for each part, within the limit. */
 static inline size_t twill_piece_segment(size_t segment, size_t piece, uint32_t parts)
 {

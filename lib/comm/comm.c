@@ -155,7 +155,8 @@ static void configure(struct twill_comm *comm, bool stripe)
     };
     comm->tuning.timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT];
     comm->tuning.segment = (size_t)config->number[TWILL_VARIABLE_SEGMENT];
-    comm->tuning.segment_net = (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
+    comm->tuning.segment_net = comm->tuning.segment_least =
+        (size_t)config->number[TWILL_VARIABLE_SEGMENT_NET];
     comm->tuning.pool = stripe ? NULL : comm->context->machine.pool;
     comm->tuning.piece = stripe ? 0 : comm->context->job.piece;
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;

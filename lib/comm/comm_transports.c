@@ -200,7 +200,7 @@ twill_status twill_comm_conclude_rails(struct twill_comm *comm,
     return TWILL_OK;
 }
 
-/* Raise segment_net, so that a ring sends messages that occupy all threads of a rank, but limit it,
+/* Raise segment_net, so that a ring sends messages that occupy threads of a rank, but limit it,
  * so that none is above the transport's best size. Also set segment_exchange. Messages of an
  * alltoall between nodes do not wait for others, so that may be longer (twill_exchange_segment()).
  * If TWILL_TUNE=segment_net is set, both are that. */
@@ -212,7 +212,8 @@ static void suit_segments(struct twill_comm *comm)
     comm->tuning.segment_exchange =
         twill_exchange_segment(comm->tuning.segment_net, comm->world->size);
     size_t usual = comm->tuning.segment_net;
-    comm->tuning.segment_net = twill_piece_segment(usual, comm->tuning.piece, comm->world->size);
+    size_t piece = twill_min(comm->tuning.piece, TWILL_PIECE_NET_MOST);
+    comm->tuning.segment_net = twill_piece_segment(usual, piece, comm->world->size);
     for (unsigned t = 0; t < comm->links.transports; t++) {
         size_t best = comm->links.transport[t]->best_message;
         if (best > 0)

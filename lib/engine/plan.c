@@ -82,6 +82,20 @@ static size_t staged_limit(const struct twill_engine *engine, const struct twill
     return twill_piece_segment(usual, engine->tuning.piece, engine->world->size);
 }
 
+/* Return the most bytes of a segment of messages, of which `blocks` blocks are reduced one by one.
+ */
+static size_t net_limit(const struct twill_engine *engine, const struct twill_choice *choice,
+                        uint32_t blocks)
+{
+    const struct twill_engine_tuning *tuning = &engine->tuning;
+    size_t piece = twill_min(tuning->piece, TWILL_PIECE_NET_MOST);
+    if (twill_choice_exchanges(choice))
+        return tuning->segment_exchange;
+    return twill_min(tuning->segment_net,
+                     twill_piece_segment(tuning->segment_least, piece,
+                                         (uint32_t)twill_min(blocks, engine->world->size)));
+}
+
 /* Set plan->segment_bytes and tmp_bytes, equally on all ranks, whose segments must be the same.
  * Data that goes through SHARED should stay in the caches, and messages between nodes should not be
  * too small. On one node, buffers that peers access directly are not cut, unless TMP is needed. */
@@ -94,8 +108,7 @@ static void size_segments(const struct twill_engine *engine, struct twill_plan *
     if (choice->algorithm->protocols != 0 && choice->shape.protocol == TWILL_PROTOCOL_IMM)
         bytes = 2 * TWILL_IMM_BYTES * (size_t)s->blocks + TWILL_COPY_SLACK; /* one segment */
     else if (engine->world->nodes > 1 || choice->algorithm->protocols == 0)
-        bytes = twill_choice_exchanges(choice) ? engine->tuning.segment_exchange
-                                               : engine->tuning.segment_net;
+        bytes = net_limit(engine, choice, s->blocks);
     else if (choice->shape.protocol >= TWILL_PROTOCOL_MAPPED && copies->tmp == 0)
         bytes = SIZE_MAX;
     else

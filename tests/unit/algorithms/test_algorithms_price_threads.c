@@ -140,8 +140,8 @@ static uint64_t least_cost(const struct twill_candidates *all, size_t bytes)
     return twill_candidate_cost(test_cheapest(all, bytes, 0), bytes);
 }
 
-/* Check that no power of four of threads costs more than the one before, where their segments are
- * equal, as longer ones end later, nor 1.6 % more where prices are extrapolated. */
+/* Check that no power of four of threads costs more than the one before, nor 1.6 % more, as prices
+ * may be extrapolated. */
 static void check_monotone(const struct twill_world *world, enum twill_collective collective,
                            const struct twill_machine_model *machine)
 {
@@ -151,8 +151,6 @@ static void check_monotone(const struct twill_world *world, enum twill_collectiv
     for (uint64_t threads = 1; threads <= 256; threads *= 4) {
         struct twill_machine_model model = *machine;
         model.threads = threads;
-        model.segment = model.segment_rank = 16 * MIB;
-        model.segment_net = 64 * MIB;
         struct twill_candidates *all = candidates_of(world, collective, &model);
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
             uint64_t cost = least_cost(all, sizes[i]);
