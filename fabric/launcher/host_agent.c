@@ -231,7 +231,7 @@ static bool prepare_launch(struct twill_launch *launch, struct twill_host_job *j
     if (elastic && !job->alone)
         snprintf(launch->elastic.reached, sizeof(launch->elastic.reached), "%s", address);
     if (root) {
-        if (!twill_launch_listen(launch, address))
+        if (!twill_launch_offer(launch, address))
             return false;
         snprintf(where, sizeof(where), "%s %s", launch->address, launch->port);
         launch->input.held = malloc(TWILL_INPUT_WINDOW);

@@ -284,7 +284,7 @@ bool twill_launch_open(struct twill_launch *launch, const struct twill_options *
 void twill_launch_close(struct twill_launch *launch);
 /* Listen on a free port of `address`. Rank 0 inherits the socket, launch->listener. Sets
  * launch->address and launch->port to where it is. Returns true, or false after a message. */
-bool twill_launch_listen(struct twill_launch *launch, const char *address);
+bool twill_launch_offer(struct twill_launch *launch, const char *address);
 /* Raise the limit of descriptors of twillrun itself, and keep the former one in options->files. */
 void twill_files_allow(struct twill_options *options);
 /* Write a random TWILL_JOB, the key of a job, to job[]. Returns true, or false after a message. */

@@ -42,7 +42,7 @@ static int bind_free(const struct addrinfo *found, struct sockaddr_storage *boun
     return fd;
 }
 
-bool twill_launch_listen(struct twill_launch *launch, const char *address)
+bool twill_launch_offer(struct twill_launch *launch, const char *address)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST}, *found;
     struct sockaddr_storage bound;
@@ -205,7 +205,7 @@ static int run_local(const struct twill_options *options)
             twill_child_name(options, &launch.child[rank], rank);
             launch.child[rank].joins = rank >= options->ranks;
         }
-        if (twill_elastic_open(&launch, 0) && twill_launch_listen(&launch, "127.0.0.1") &&
+        if (twill_elastic_open(&launch, 0) && twill_launch_offer(&launch, "127.0.0.1") &&
             twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);

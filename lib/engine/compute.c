@@ -656,7 +656,9 @@ twill_status twill_slots_unpack(const struct twill_slots *slots)
                 TWILL_ENGINE_RANK_NAME(run->engine, from),
                 (unsigned long long)(header & ((UINT64_C(1) << SLOT_TYPE_SHIFT) - 1)),
                 name_of_type(header >> SLOT_TYPE_SHIFT), shard.count, name_of_type(run->call.type));
-        if (shard.count > 0 && twill_run_carries(run, shard.count))
+        bool stays = from == run->engine->rank && /* it is in place */
+                     shard.start == vector_shard_of(run, TWILL_SRC, from).start;
+        if (shard.count > 0 && !stays && twill_run_carries(run, shard.count))
             memcpy(shard.start, slot + TWILL_SLOT_HEADER, shard.count * run->layout.element);
     }
     return TWILL_OK;

@@ -4,6 +4,7 @@
 #include "kernels/thread_pool.h"
 #include "lib/train/compression/compression.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -347,6 +348,20 @@ struct list_decoding {
     const struct twill_bucket *bucket;
 };
 
+/* Return the place of the first index, of n that ascend, that is not below `least`. */
+static size_t place_of(const uint32_t *index, size_t n, size_t least)
+{
+    size_t low = 0;
+    for (size_t high = n; low < high;) {
+        size_t middle = low + (high - low) / 2;
+        if (index[middle] < least)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* Set a part of a bucket's memory to the sum of all ranks' lists, in the order of the ranks, times
  * the factor after decoding. `job` is a struct list_decoding. */
 static void decode_part(void *job, unsigned part, unsigned parts)
@@ -368,9 +383,11 @@ static void decode_part(void *job, unsigned part, unsigned parts)
                 memcpy(&n, lists, sizeof(n));
             const uint32_t *index = (const void *)(lists + head);
             const float *value = (const void *)(index + entries);
-            if (n <= entries) /* else the list is damaged */
-                twill_scatter_add_part(bucket->memory, first, count, index, value, n,
-                                       set->compressor->after);
+            if (n > entries) /* the list is damaged */
+                continue;
+            size_t low = place_of(index, n, first), high = place_of(index, n, first + count);
+            twill_scatter_add_part(bucket->memory, first, count, index + low, value + low,
+                                   high > low ? high - low : 0, set->compressor->after);
         }
     }
 }
@@ -380,10 +397,8 @@ static void decode_part(void *job, unsigned part, unsigned parts)
 static void decode_lists(const struct twill_gradients *set, const struct twill_bucket *bucket)
 {
     struct list_decoding all = {set, bucket};
-    struct twill_thread_pool *pool = set->process.pool;
     size_t bytes = bucket->count * sizeof(float);
-    if (!twill_pool_run(pool, twill_pool_threads(pool, bytes, bytes), decode_part, &all))
-        decode_part(&all, 0, 1);
+    twill_pool_share(set->process.pool, bytes, bytes, UINT_MAX, decode_part, &all);
 }
 
 /* Clear the gaps between tensors. A block of NaN would leave NaN there for all later steps. */

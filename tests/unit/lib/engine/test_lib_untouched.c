@@ -2,6 +2,7 @@
 /* twill_run_populate(): pages of a large result that was never touched are mapped at once, and no
  * others. */
 #include "lib/comm/comm.h"
+#include "lib/engine/engine_internal.h"
 #include "tests/support/unit.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -116,4 +117,31 @@ TWILL_TEST_BETWEEN(test_touched, set_up, tear_down)
     it->memory[BYTES / 2] = 1;
     twill_run_populate(&it->run);
     assert_in_range(pages(it), 1, BYTES / it->page - 1);
+}
+
+/* A root that gathers short shards in place does not write its own one again. */
+TWILL_TEST_BETWEEN(test_own_shard, set_up, tear_down)
+{
+    struct untouched *it = *state;
+    enum { EACH = 4, SLOT = 64 };
+    const size_t counts[] = {EACH, EACH}, offsets[] = {0, EACH};
+    struct twill_world world = {.size = 2};
+    unsigned char slot[4 * SLOT] = {0};
+    struct twill_slots slots = {.carried = &it->run, .memory = slot, .bytes = SLOT};
+    it->comm.engine.world = &world;
+    it->run.layout.element = 1;
+    it->run.call.vector = true;
+    it->run.buffers.slots = &slots;
+    it->run.buffers.side[TWILL_DST].count = counts;
+    it->run.buffers.side[TWILL_DST].offset = offsets;
+    it->run.buffers.side[TWILL_SRC] =
+        (struct twill_side){.base = it->memory, .even = EACH, .has = true, .own = true};
+    twill_slots_pack(&slots);
+    for (int p = 0; p < 2; p++) {
+        memcpy(slot + (2 + p) * SLOT, slot, TWILL_SLOT_HEADER);
+        memset(slot + (2 + p) * SLOT + TWILL_SLOT_HEADER, 7, EACH);
+    }
+    assert_int_equal(twill_slots_unpack(&slots), TWILL_OK);
+    assert_int_equal(it->memory[0], 0);
+    assert_int_equal(it->memory[EACH], 7);
 }
