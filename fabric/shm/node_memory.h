@@ -9,7 +9,8 @@
  * + lane. Flags only grow, and nothing is ever reset.
  *
  * Ranks may be ahead of each other (see eager in algorithms/schedule/schedule.h), with small
- * messages by many instances. Small SHARED therefore has as many copies as immediates. */
+ * messages by many instances. Small SHARED therefore has many copies. If it fits an immediate and
+ * each rank signals once, it is the immediate's payload, which is then the signal as well. */
 #ifndef TWILL_NODE_MEMORY_H
 #define TWILL_NODE_MEMORY_H
 

@@ -108,6 +108,13 @@ static inline bool twill_run_holds(const struct twill_request *run, enum twill_h
     return holder == TWILL_HOLDS_ALL || holder == TWILL_HOLDS_OWN ||
            (holder == TWILL_HOLDS_ROOT && rank == run->call.root);
 }
+/* Return the address of local rank l's SHARED of a run in instance `epoch`. */
+unsigned char *twill_run_shared(const struct twill_request *run, uint32_t l, uint64_t epoch);
+/* Return whether the only SIGNAL of each rank is an immediate, without data if SHARED is small. */
+static inline bool twill_run_signals_by_imm(const struct twill_request *run)
+{
+    return run->layout.place != TWILL_SHARED_LARGE && run->plan->signals_once;
+}
 /* Return where these blocks are, and the number of their elements, which for IMM is always 0. They
  * must be adjacent (twill_run_together()). SRC and DST of a peer whose memory is fetched give an
  * address in that peer's process. */
@@ -156,6 +163,8 @@ static inline size_t twill_run_width(const struct twill_request *run, bool parti
 }
 
 /* --- lib/engine/executor.c --- */
+/* Signal to the other ranks of the node by an immediate, in a run that does, and wake them. */
+void twill_run_signal_by_imm(const struct twill_request *run, uint64_t epoch);
 /* Begin the next segment as instance `epoch` in its free slot, and publish that to the ranks of the
  * node. Returns TWILL_OK or the error, after which nothing has begun. */
 twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slot *slot,

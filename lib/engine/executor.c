@@ -274,7 +274,7 @@ check_arrival(struct twill_request *run, const struct twill_instance *instance,
     uint32_t local = run->engine->world->local[peer];
     unsigned lane = physical_lane(instance, step->lane);
     uint32_t signature;
-    if (step->flags & TWILL_STEP_IMM) {
+    if ((step->flags & TWILL_STEP_IMM) != 0 || twill_run_signals_by_imm(run)) {
         const struct twill_immediate *line = twill_node_imm(node, local, lane, instance->epoch);
         if (line == NULL)
             return BLOCKED;
@@ -322,6 +322,15 @@ static int imm_put(struct twill_request *run, const struct twill_instance *insta
     return ADVANCED;
 }
 
+void twill_run_signal_by_imm(const struct twill_request *run, uint64_t epoch)
+{
+    struct twill_node *node = run->engine->node;
+    bool has_data = run->layout.place == TWILL_SHARED_IMM;
+    twill_node_show_imm(twill_node_imm_at(node, node->me, 0, epoch), epoch, run->signature,
+                        has_data ? run->layout.copy_bytes : 0);
+    twill_node_ring_doorbells(node);
+}
+
 /* Issue one step and, after a REDUCE, the COPYs of its result that follow. Returns ADVANCED,
  * BLOCKED if it must be tried again, or an error below 0. */
 static int issue_step(struct twill_request *run, struct twill_instance *instance,
@@ -349,6 +358,10 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
     case TWILL_STEP_WAIT:
         return wait_posted(run, instance, step->lane);
     case TWILL_STEP_SIGNAL:
+        if (twill_run_signals_by_imm(run)) {
+            twill_run_signal_by_imm(run, instance->epoch);
+            return ADVANCED;
+        }
         twill_node_signal(run->engine->node, physical_lane(instance, step->lane),
                           twill_node_flag_value(instance->epoch, ++instance->signalled[step->lane]),
                           run->signature);
@@ -466,11 +479,12 @@ void twill_run_advance_ready(struct twill_slot *slot)
         (void)advance_lane(run, &slot->instance, lane, true);
 }
 
-/* Begin to fetch what an AWAIT of IMM awaits some instances later, as its peers are ahead. */
+/* Begin to fetch the immediates that a step awaits some instances later, as its peers are ahead. */
 static void fetch_later(const struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step)
 {
-    for (unsigned i = 0; i < step->nsrc && (step->flags & TWILL_STEP_IMM) != 0; i++)
+    bool by_imm = (step->flags & TWILL_STEP_IMM) != 0 || twill_run_signals_by_imm(run);
+    for (unsigned i = 0; i < step->nsrc && by_imm; i++)
         if (step->peer[i] != run->engine->rank)
             twill_node_fetch_imm(run->engine->node, run->engine->world->local[step->peer[i]],
                                  physical_lane(instance, step->lane), instance->epoch);
@@ -488,8 +502,7 @@ static void make_copies(struct twill_request *run, uint64_t epoch)
             unsigned lane = (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
             src = twill_node_imm_at(engine->node, copy->local, lane, epoch)->payload;
         } else if (copy->space == TWILL_SHARED) {
-            src = twill_node_shared(engine->node, copy->local, epoch, run->plan->alternates,
-                                    run->layout.small);
+            src = twill_run_shared(run, copy->local, epoch);
             twill_counter_add(&engine->usage.counters.bytes_copied, copy->bytes);
         }
         if (dst != src + copy->at && copy->bytes > 0)

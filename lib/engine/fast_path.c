@@ -54,10 +54,8 @@ static size_t place_in_shared(const struct twill_request *run, const struct twil
 {
     const struct twill_instance first = {.length = run->layout.most};
     struct twill_operand_place where = {.operand = step->dst, .blocks = step->blocks};
-    const struct twill_engine *engine = run->engine;
     return (size_t)(twill_run_locate(run, &first, &where).start -
-                    twill_node_shared(engine->node, engine->local, 0, run->plan->alternates,
-                                      run->layout.small));
+                    twill_run_shared(run, run->engine->local, 0));
 }
 
 /* Return whether a step copies adjacent blocks of this rank into its SHARED. */
@@ -94,8 +92,7 @@ static bool find_copy(const struct twill_request *run, const struct twill_step *
     const unsigned char *src = twill_run_locate(run, &first, &from).start;
     const unsigned char *base = run->buffers.side[TWILL_SRC].base;
     if (space == TWILL_SHARED)
-        base = twill_node_shared(engine->node, copy->local, 0, run->plan->alternates,
-                                 run->layout.small);
+        base = twill_run_shared(run, copy->local, 0);
     copy->at = space == TWILL_IMM ? 0 : (size_t)(src - base);
     copy->to = (size_t)(dst.start - run->buffers.side[TWILL_DST].base);
     copy->bytes = dst.count * run->layout.element;
@@ -157,7 +154,8 @@ void twill_run_find_fast_path(struct twill_request *run)
         found.kind = TWILL_FAST_COPY;
         found.to = place_in_shared(run, step);
     }
-    found.runs_ahead = s->eager;
+    if (s->eager && found.kind != TWILL_FAST_NONE)
+        found.fetches = run->layout.place == TWILL_SHARED_SMALL ? 1 : found.to + found.bytes;
     found.steps = found.kind == TWILL_FAST_COPY ? 2 : found.kind != TWILL_FAST_NONE;
     found.at_once = ends_at_once(run, found.steps);
     if (found.at_once)
@@ -198,10 +196,12 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
                            uint64_t epoch)
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
-    unsigned char *shared = twill_node_shared(engine->node, engine->local, epoch,
-                                              run->plan->alternates, run->layout.small);
-    twill_kernels_copy(engine->kernels, shared + fast_path->to, fast_path->from, fast_path->bytes,
-                       0, engine->tuning.pool);
+    unsigned char *shared = twill_run_shared(run, engine->local, epoch);
+    if (fast_path->bytes <= TWILL_SMALL_BYTES)
+        memcpy(shared + fast_path->to, fast_path->from, fast_path->bytes);
+    else
+        twill_kernels_copy(engine->kernels, shared + fast_path->to, fast_path->from,
+                           fast_path->bytes, 0, engine->tuning.pool);
     twill_counter_add(&engine->usage.counters.bytes_copied, fast_path->bytes);
 }
 
@@ -214,15 +214,16 @@ static __attribute__((noinline)) void post_others(struct twill_engine *engine,
     struct twill_node *node = engine->node;
     uint64_t epoch = engine->issue.epoch;
     unsigned lane = epoch_lane(epoch);
-    if (fast_path->kind == TWILL_FAST_IMM) {
+    if (fast_path->kind == TWILL_FAST_IMM)
         twill_node_put(node, lane, epoch, run->signature, fast_path->from, fast_path->bytes);
-        if (fast_path->runs_ahead)
-            twill_node_fetch_own(node, lane, epoch, fast_path->bytes);
-        return;
-    }
     if (fast_path->kind == TWILL_FAST_COPY)
         copy_to_shared(engine, run, epoch);
-    twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
+    if (fast_path->signals > 0 && twill_run_signals_by_imm(run))
+        twill_run_signal_by_imm(run, epoch);
+    else if (fast_path->signals > 0)
+        twill_node_signal(node, lane, twill_node_flag_value(epoch, 1), run->signature);
+    if (fast_path->fetches > 0)
+        twill_node_fetch_own(node, lane, epoch, fast_path->fetches);
 }
 
 /* Ring the doorbells of the ranks of the node that sleep, out of line. */
@@ -242,7 +243,7 @@ static inline void post_stores(struct twill_engine *engine, const struct twill_r
         uint64_t epoch = engine->issue.epoch;
         twill_node_put_words(node, epoch_lane(epoch), epoch, run->signature, fast_path->from,
                              fast_path->bytes);
-        if (fast_path->runs_ahead)
+        if (fast_path->fetches > 0)
             twill_node_fetch_own(node, epoch_lane(epoch), epoch, fast_path->bytes);
     } else if (fast_path->kind != TWILL_FAST_NONE) {
         post_others(engine, run);

@@ -224,6 +224,24 @@ static void join_shards(struct twill_request *run)
         src->bounced = src->base != NULL;
 }
 
+/* Set layout.place and max_ahead of a run whose copies have their size. */
+static void place_shared(struct twill_request *run)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    size_t bytes = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
+    uint32_t copies = TWILL_COPIES;
+    run->layout.place = TWILL_SHARED_LARGE;
+    if (run->plan->signals_once && bytes <= TWILL_IMM_BYTES)
+        run->layout.place = TWILL_SHARED_IMM;
+    else if (s->eager && s->shared_blocks > 0 && bytes <= TWILL_SMALL_BYTES)
+        run->layout.place = TWILL_SHARED_SMALL;
+    if (s->shared_blocks == 0 || run->layout.place == TWILL_SHARED_IMM)
+        copies = TWILL_LINES;
+    else if (run->layout.place == TWILL_SHARED_SMALL)
+        copies = TWILL_SMALLS;
+    run->layout.max_ahead = copies - TWILL_WINDOW;
+}
+
 twill_status twill_run_lay_out(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -255,10 +273,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
         run->layout.partial_at = run->layout.copy_bytes;
         run->layout.copy_bytes += twill_round_up(elements * run->layout.partial, TWILL_CACHE_LINE);
     }
-    size_t shared = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
-    run->layout.small = s->eager && s->shared_blocks > 0 && shared <= TWILL_SMALL_BYTES;
-    uint32_t copies = run->layout.small ? TWILL_SMALLS : TWILL_COPIES;
-    run->layout.max_ahead = (s->shared_blocks > 0 ? copies : TWILL_LINES) - TWILL_WINDOW;
+    place_shared(run);
     run->layout.late =
         run->layout.element > 8 || (run->layout.element & (run->layout.element - 1)) != 0;
     size_scratch(run);
@@ -267,6 +282,15 @@ twill_status twill_run_lay_out(struct twill_request *run)
     twill_run_find_fast_path(run);
     const struct twill_observer *observer = run->engine->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
+}
+
+unsigned char *twill_run_shared(const struct twill_request *run, uint32_t l, uint64_t epoch)
+{
+    const struct twill_node *node = run->engine->node;
+    if (run->layout.place == TWILL_SHARED_IMM)
+        return twill_node_imm_at(node, l, 0, epoch)->payload;
+    return twill_node_shared(node, l, epoch, run->plan->alternates,
+                             run->layout.place == TWILL_SHARED_SMALL);
 }
 
 /* Return the address to which an operand's offset within the segment is added. `space` is
@@ -283,8 +307,7 @@ static unsigned char *base_of(const struct twill_request *run,
         return instance->base[space];
     if (space == TWILL_TMP)
         return engine->issue.slot[instance->epoch % TWILL_WINDOW].scratch;
-    return twill_node_shared(engine->node, local, instance->epoch, run->plan->alternates,
-                             run->layout.small);
+    return twill_run_shared(run, local, instance->epoch);
 }
 
 /* Return the number of elements of the instance's segment in a shard of SRC, DST, TMP or SHARED. */

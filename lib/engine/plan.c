@@ -213,6 +213,21 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
     return TWILL_OK;
 }
 
+/* Return whether each rank of a plan signals at most once, from its SHARED, and puts nothing into
+ * IMM. That is known only of "direct", where a rank that signals twice is awaited twice by all. */
+static bool decide_once(const struct twill_plan *plan)
+{
+    const struct twill_schedule *s = &plan->schedule;
+    unsigned signals = 0;
+    for (uint32_t i = 0; i < s->count; i++) {
+        signals += s->steps[i].op == TWILL_STEP_SIGNAL;
+        if (s->steps[i].op == TWILL_STEP_AWAIT && s->steps[i].ordinal > 1)
+            return false;
+    }
+    return signals <= 1 && s->lanes == 1 && s->shared_blocks > 0 && !s->uses_imm &&
+           strcmp(plan->choice.algorithm->name, "direct") == 0;
+}
+
 /* Return how many steps at the start of the plan's schedule are an entry barrier that may be
  * skipped. It is 0 if there is none, or the plan is not one for mapped buffers on one node. All
  * ranks get the same, which tests/unit/algorithms/test_algorithms_sweep.c checks. */
@@ -231,6 +246,7 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
 {
     struct copies copies;
     TWILL_TRY(&engine->error, decide_alternation(engine, plan));
+    plan->signals_once = decide_once(plan);
     plan->entry_steps = entry_steps_of(engine, plan);
     TWILL_TRY(&engine->error, count_declared(engine, plan, &copies));
     plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&

@@ -111,12 +111,12 @@ struct twill_fast_path {
         TWILL_FAST_SIGNAL /* SIGNAL alone */
     } kind;
     uint8_t steps, signals; /* number of steps covered, and of SIGNALs among them */
-    bool runs_ahead;        /* the rank may be ahead of those that read its stores */
     bool at_once;           /* the steps after these can be issued outside the queue */
     uint8_t copies;         /* they are AWAITs and these COPYs; 0 if they are others */
     struct twill_fast_copy copy[TWILL_FAST_COPIES];
     uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
     size_t at, to, bytes;      /* offsets in that side and in the copy of SHARED, and length */
+    size_t fetches;            /* if this rank may be ahead of others, bytes of its immediates */
     const unsigned char *from; /* base of that side + at */
 };
 
@@ -160,7 +160,9 @@ struct twill_run_layout {
     /* Where shards are adjacent, so that a step handles several at once. If it is in scratch only,
      * all messages of several shards are sent from there and received there. */
     enum { TWILL_JOINED_NOWHERE, TWILL_JOINED_IN_SCRATCH, TWILL_JOINED } joined;
-    bool small;            /* SHARED is one of node memory's copies for small messages */
+    /* SHARED is one of node memory's copies, or of those for small messages, or the payload of an
+     * immediate. */
+    enum { TWILL_SHARED_LARGE, TWILL_SHARED_SMALL, TWILL_SHARED_IMM } place;
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
     bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
     bool late;             /* as a chunk may end within an element, reduce whole messages only */
