@@ -64,6 +64,7 @@ ON_ONE_HOST = [
     Entry("twill", "twill"),
     Entry("twill-alloc", "twill", memory="own"),
     Entry("twill-registered", "twill", memory="registered"),
+    Entry("twill-promoted", "twill", memory="promoted"),
     Entry("twill-heap", "twill", setting="TWILL_HEAP=shared", memory="heap"),
     Entry("twill-persistent", "twill", arguments="persistent", rare=True),
     Entry("twill-alloc-persistent", "twill", arguments="persistent", rare=True, memory="own"),

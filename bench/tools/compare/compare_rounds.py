@@ -62,6 +62,7 @@ class Ratio:
         self.value = tool.median(a) / tool.median(b) if there else 0
         self.low = tool.quantile(a, low) / tool.quantile(b, high) if there else 0
         self.high = tool.quantile(a, high) / tool.quantile(b, low) if there else 0
+        self.least = min(a) / min(b) if there else 0  # of the best turns, which other programs disturbed least
 
     def __bool__(self):
         return self.value > 0

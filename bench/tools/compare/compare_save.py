@@ -50,7 +50,7 @@ def cell_json(row, one):
 
 
 def ratio_json(x, other):
-    return {"to": name_of(other), "x": real(x.value), "low": real(x.low), "high": real(x.high)} if x else None
+    return {"to": name_of(other), "x": real(x.value), "low": real(x.low), "high": real(x.high), "least": real(x.least)} if x else None
 
 
 def row_json(run, row):

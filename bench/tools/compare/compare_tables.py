@@ -5,7 +5,7 @@ import os
 from compare_rounds import NAMES, SELF, TIMINGS, behind, first_ranks, of_what, ratio
 from tool import plural
 
-OURS = (("twill", "plain"), ("twill-alloc", "alloc"), ("twill-registered", "regist."))
+OURS = (("twill", "plain"), ("twill-alloc", "alloc"), ("twill-promoted", "promoted"))
 
 
 def us(seconds, width):
@@ -39,7 +39,7 @@ def print_head(run):
         print("# alloc: memory of MPI_Alloc_mem(), else plain pages; nonblocking: calls waited for at once.")
     elif not options.steps:
         raw = "raw TCP, both ways at once (w: received into a window; s: in steps)"
-        print("# plain: pages as malloc maps them; alloc: twill_alloc(); registered: twill_register().")
+        print("# plain: pages as malloc maps them; alloc: twill_alloc(); promoted: twill_promote().")
         print(f"# bound: {raw if options.hosts else 'nothing copied (s: streaming stores), or one way from core to core (c)'}.")
     if not options.steps:
         print("# fresh: all write their input and read their last result before each call; again: the same call in a loop.")
@@ -134,7 +134,7 @@ def print_behind(run):
     found = behind(run)
     print("# slower than the best peer, or than the MPI below, by more than the spread:" + ("" if found else " none"))
     for row, timing, one, other, x in found:
-        print(f"# {row.collective} of {row.bytes} bytes, {timing}: {one.name} {spread(x)} of {other.name}")
+        print(f"# {row.collective} of {row.bytes} bytes, {timing}: {one.name} {spread(x)} of {other.name}; best turns {x.least:.2f}")
 
 
 # --- --steps -------------------------------------------------------------------------------------

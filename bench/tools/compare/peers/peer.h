@@ -2,8 +2,8 @@
 /* The main() of every program of twill-compare, which fills in struct peer_program and calls
  * peer_main(), and its training steps. For C and C++. In a turn a program allocates buffers, checks
  * values once, and times calls (peer_timing.h). Arguments are LINK, MEMORY and those of the
- * program. MEMORY is plain (mmap, as malloc does for large blocks), registered (as plain, and
- * registered with the library), heap (aligned_alloc) or own (its allocator). */
+ * program. MEMORY is plain (mmap, as malloc does for large blocks), registered or promoted (as
+ * plain, with a call of the library), heap (aligned_alloc) or own (its allocator). */
 #ifndef TWILL_PEER_H
 #define TWILL_PEER_H
 
@@ -249,7 +249,7 @@ static inline int peer_begin(const struct peer_program *program, struct peer *pe
     peer_bind(peer); /* in case the library moved it */
     if (peer->size != peer->welcome.ranks ||
         (strcmp(peer->memory, "own") == 0 && !program->alloc_buffer) ||
-        (strcmp(peer->memory, "registered") == 0 && !program->enroll))
+        (peer_enrolls(peer) && !program->enroll))
         return peer_say(peer, "wrong number of ranks, or no such memory");
     peer_make_barrier(peer);
     return program->barrier(peer);

@@ -79,7 +79,7 @@ struct peer_program {
     int (*supports)(struct peer *peer, enum twill_compare_collective collective);
     const struct peer_steps *steps; /* NULL if it plays no steps */
     int bytes_only; /* 1 if it only moves bytes, so that there are no values to check */
-    /* Register memory of MEMORY "registered", and undo that, or NULL. */
+    /* Register or promote memory of these kinds of MEMORY, and undo that, or NULL. */
     int (*enroll)(struct peer *peer, void *memory, size_t bytes);
     void (*dismiss)(struct peer *peer, void *memory);
 };
@@ -175,6 +175,12 @@ static inline int peer_launched(struct peer *peer)
     return 0;
 }
 
+/* Return whether buffers are those of "plain", handed to the library. */
+static inline int peer_enrolls(const struct peer *peer)
+{
+    return strcmp(peer->memory, "registered") == 0 || strcmp(peer->memory, "promoted") == 0;
+}
+
 /* Free a buffer, unless there is none. `which` is 0 or 1. */
 static inline void peer_free(const struct peer_program *program, struct peer *peer, int which)
 {
@@ -184,7 +190,7 @@ static inline void peer_free(const struct peer_program *program, struct peer *pe
         } else if (strcmp(peer->memory, "heap") == 0) {
             free(peer->buffer[which]);
         } else {
-            if (strcmp(peer->memory, "registered") == 0)
+            if (peer_enrolls(peer))
                 program->dismiss(peer, peer->buffer[which]);
             munmap(peer->buffer[which], peer->bytes[which]);
         }
@@ -218,7 +224,7 @@ static inline int peer_alloc(const struct peer_program *program, struct peer *pe
     peer->buffer[which] = (float *)memory;
     peer->bytes[which] = bytes;
     memset(memory, 0, bytes);
-    return strcmp(peer->memory, "registered") == 0 ? program->enroll(peer, memory, bytes) : 0;
+    return peer_enrolls(peer) ? program->enroll(peer, memory, bytes) : 0;
 }
 
 /* Return the size that is allocated for `bytes`. */

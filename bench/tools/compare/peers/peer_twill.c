@@ -138,16 +138,25 @@ static void free_buffer(struct peer *peer, int which, void *memory)
     twill_free(twill_comm_context(of(peer)->comm), memory);
 }
 
-/* Register plain memory. Returns 0, or 1 after peer_say(). */
+/* Register or promote plain memory, as MEMORY says. What is too small to be promoted stays plain.
+ * Returns 0, or 1 after peer_say(). */
 static int enroll(struct peer *peer, void *memory, size_t bytes)
 {
-    return report_status(peer, twill_register(twill_comm_context(of(peer)->comm), memory, bytes));
+    twill_context *context = twill_comm_context(of(peer)->comm);
+    if (peer->memory[0] == 'r')
+        return report_status(peer, twill_register(context, memory, bytes));
+    twill_status status = twill_promote(context, memory, bytes);
+    return status == TWILL_ERR_UNSUPPORTED ? 0 : report_status(peer, status);
 }
 
 /* Undo enroll(). */
 static void dismiss(struct peer *peer, void *memory)
 {
-    (void)twill_deregister(twill_comm_context(of(peer)->comm), memory);
+    twill_context *context = twill_comm_context(of(peer)->comm);
+    if (peer->memory[0] == 'r')
+        (void)twill_deregister(context, memory);
+    else
+        (void)twill_demote(context, memory);
 }
 
 /* Return 0 for TWILL_OK, or else 1 after peer_say() with the message of the set. */
