@@ -53,16 +53,19 @@ class Cell:
                 if timing in turn.times and (placement is None or turn.placement(split) == placement)]  # fmt: skip
 
 
+def best_two(times):
+    """Return the least of some times and the second least, which is the same if there is one only, or zeros."""
+    times = sorted(times)
+    return (times[0], times[min(1, len(times) - 1)]) if times else (0, 0)
+
+
 class Ratio:
-    """How many times as long a takes as b, and how far that spreads: the quartiles of the turns of both."""
+    """How many times as long a takes as b, by the best turn of each. Other programs only add time, so the second best turns say
+    how far that spreads."""
 
     def __init__(self, a, b):
-        low, high = (0.25, 0.75)
-        there = bool(a and b)
-        self.value = tool.median(a) / tool.median(b) if there else 0
-        self.low = tool.quantile(a, low) / tool.quantile(b, high) if there else 0
-        self.high = tool.quantile(a, high) / tool.quantile(b, low) if there else 0
-        self.least = min(a) / min(b) if there else 0  # of the best turns, which other programs disturbed least
+        (best, second), (mine, my_second) = best_two(a), best_two(b)
+        self.value, self.low, self.high = ratio(best, mine), ratio(best, my_second), ratio(second, mine)
 
     def __bool__(self):
         return self.value > 0
@@ -86,7 +89,7 @@ class Row:
     def line(self):
         """Return the median latency of a cache line in the placement that counts or, between hosts, one way of raw TCP."""
         if self.run.options.hosts:
-            return self.median(self.best("trip", "fresh"), "fresh")
+            return self.time(self.best("trip", "fresh"), "fresh")
         place = self.placement
         lines = [line for cell in self.cells.values() for turn in cell.turns for line in turn.lines
                  if turn.placement(self.run.split) == place]  # fmt: skip
@@ -98,14 +101,14 @@ class Row:
             return []
         return self.cells[contender.name].times(timing, 1, None if contender.kind == "trip" else self.placement, self.run.split)
 
-    def median(self, contender, timing):
-        times = self.times(contender, timing)
-        return tool.median(times) if times else 0
+    def time(self, contender, timing):
+        """Return the time of a contender, the least of the medians of its turns, or 0."""
+        return min(self.times(contender, timing), default=0)
 
     def best(self, kind, timing):
         """Return the fastest contender of a kind, or None. Results that did not use the wire, that are wrong, or that took too
         long do not count."""
-        cells = [(self.median(one, timing), self.cells[one.name], one) for one in self.run.of_kind(kind)]
+        cells = [(self.time(one, timing), self.cells[one.name], one) for one in self.run.of_kind(kind)]
         good = [(time, one) for time, cell, one in cells if time > 0 and not (cell.wrong or cell.off_wire or cell.over)]
         return min(good, key=lambda pair: pair[0])[1] if good else None
 
@@ -263,11 +266,13 @@ def measure(run, save):
     """Measure all rows, and save after each what there is."""
     sizes = {name: run.options.sizes if name in SHARDS else [0] for name in NAMES if name in run.options.only}
     run.turns = sum(map(len, sizes.values())) * run.options.rounds * len(run.contenders)
-    before = {(row.collective, row.bytes): row for row in run.rows}
-    run.rows = [before.get((name, n)) or Row(run, name, n) for name, several in sizes.items() for n in several]
-    for row in run.rows:
+    rows = {(row.collective, row.bytes): row for row in run.rows}
+    wanted = [(name, n) for name, several in sizes.items() for n in several]
+    rows.update((key, Row(run, *key)) for key in wanted if key not in rows)
+    run.rows = [rows[key] for key in sorted(rows, key=lambda key: (NAMES.index(key[0]), key[1]))]
+    for key in wanted:
         if not run.interrupted:
-            measure_row(row)
+            measure_row(rows[key])
             save()
     mark_off_wire(run)
 

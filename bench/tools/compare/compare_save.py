@@ -38,8 +38,8 @@ def cell_json(row, one):
     cell = row.cells[one.name]
     return {
         "name": one.name,
-        **{timing: real(row.median(one, timing) * 1e6) for timing in TIMINGS},
-        "bus_bandwidth": real(row.bus_bandwidth(row.median(one, "fresh"))),
+        **{timing: real(row.time(one, timing) * 1e6) for timing in TIMINGS},
+        "bus_bandwidth": real(row.bus_bandwidth(row.time(one, "fresh"))),
         "calls": cell.calls,
         "values_right": not cell.wrong,
         "off_wire": cell.off_wire,
@@ -50,7 +50,7 @@ def cell_json(row, one):
 
 
 def ratio_json(x, other):
-    return {"to": name_of(other), "x": real(x.value), "low": real(x.low), "high": real(x.high), "least": real(x.least)} if x else None
+    return {"to": name_of(other), "x": real(x.value), "low": real(x.low), "high": real(x.high)} if x else None
 
 
 def row_json(run, row):
@@ -62,7 +62,7 @@ def row_json(run, row):
             against[one.name][timing] = {
                 "peer": ratio_json(row.ratio(peer, one, timing), peer),
                 "below": ratio_json(row.ratio(one.below, one, timing), one.below),
-                "share_of_bound": real(ratio(row.median(bound, timing), row.median(one, timing))),
+                "share_of_bound": real(ratio(row.time(bound, timing), row.time(one, timing))),
             }
     return {
         "collective": row.collective,
@@ -175,12 +175,12 @@ def load(run):
 
 def save_csv(run):
     def save(file):
-        print("collective,bytes,contender,ranks,timing,line_ns,median_us,busbw_gbs,values_right", file=file)
+        print("collective,bytes,contender,ranks,timing,line_ns,us,busbw_gbs,values_right", file=file)
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="")
         for row in run.rows:
             for one in run.contenders:
                 for timing in TIMINGS:
-                    seconds, cell = row.median(one, timing), row.cells[one.name]
+                    seconds, cell = row.time(one, timing), row.cells[one.name]
                     if seconds > 0:
                         file.write(f"{row.collective},{row.bytes},")
                         writer.writerow([one.name])
@@ -220,11 +220,11 @@ def panel(run, there, column):
 def script(run, rows, svg):
     """Return the script of gnuplot for two panels, with times of all contenders over bytes, and the ratio to the bound."""
     lines = [f"set terminal svg size 1200,620 font 'sans-serif,12' background rgb 'white'\nset output '{svg}'"]
-    there = [one for one in run.contenders if any(row.median(one, "fresh") for row in rows)]
+    there = [one for one in run.contenders if any(row.time(one, "fresh") for row in rows)]
     for i, one in enumerate(run.contenders):
         lines.append(f"$c{i} << EOD")
         for row in rows:
-            seconds, limit = row.median(one, "fresh"), row.median(row.best("bound", "fresh"), "fresh")
+            seconds, limit = row.time(one, "fresh"), row.time(row.best("bound", "fresh"), "fresh")
             if seconds > 0:
                 lines.append(f"{row.bytes} {seconds * 1e6:g} {ratio(seconds, limit):g}")
         lines.append("EOD")

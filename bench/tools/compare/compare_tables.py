@@ -18,7 +18,7 @@ def value(number, width, digits):
 
 
 def spread(x):
-    """Return a ratio with the quartiles of its turns, as in 1.20 (1.15-1.31)."""
+    """Return a ratio with its spread, as in 1.20 (1.15-1.31)."""
     return f"{x.value:.2f} ({x.low:.2f}-{x.high:.2f})" if x else "-"
 
 
@@ -43,27 +43,28 @@ def print_head(run):
         print(f"# bound: {raw if options.hosts else 'nothing copied (s: streaming stores), or one way from core to core (c)'}.")
     if not options.steps:
         print("# fresh: all write their input and read their last result before each call; again: the same call in a loop.")
-        print("# times are medians of turns, on the slowest rank; x: the other one's time over twill's (quartiles of the turns).")
+        print("# times: the least of the medians of the turns, on the slowest rank; x: the other one's over twill's (with the second")
+        print("# best turn of twill's, and of the other's).")
     for one in run.contenders:  # some libraries describe themselves at length
         print(f"# {one.name:20} " + (f"left out: {one.absent}" if one.absent else one.library[:76]))
 
 
 def summary(row, timing):
     bound, peer = row.best("bound", timing), row.best("peer", timing)
-    limit, ours = row.median(bound, timing), [row.of(name) for name, _ in OURS]
+    limit, ours = row.time(bound, timing), [row.of(name) for name, _ in OURS]
     text = f"{row.bytes:11}" + (us(row.line, 8) if row.run.options.hosts else value(row.line * 1e9, 8, 0)) + us(limit, 9)
     text += bound.name.split("-")[1][0] if bound and "-" in bound.name else " "
-    text += "".join(us(row.median(one, timing), 9) for one in ours)
-    text += us(row.median(peer, timing), 9) + f" {peer.name if peer else '-':12}"
+    text += "".join(us(row.time(one, timing), 9) for one in ours)
+    text += us(row.time(peer, timing), 9) + f" {peer.name if peer else '-':12}"
     text += "".join(f" {spread(row.ratio(peer, one, timing)):>18}" for one in ours)
-    return text + "".join(value(100 * ratio(limit, row.median(one, timing)), 4, 0) for one in ours)
+    return text + "".join(value(100 * ratio(limit, row.time(one, timing)), 4, 0) for one in ours)
 
 
 def cell_text(row, one, timing):
     cell = row.cells[one.name]
     if cell.over:
         return cell.over.replace("more than ", ">").replace(" s", "s") if cell.over.startswith("more") else "skipped"
-    return us(row.median(one, timing), 0).strip() + ("!" if cell.off_wire else "") + ("wrong" if cell.wrong else "")
+    return us(row.time(one, timing), 0).strip() + ("!" if cell.off_wire else "") + ("wrong" if cell.wrong else "")
 
 
 def details(row, one, timing):
@@ -105,7 +106,7 @@ def print_pairs(run, rows, timing):
     for row in rows:
         print(f"{row.bytes:11}", end="")
         for one in there:
-            both = us(row.median(one.below, timing), 11) + us(row.median(one, timing), 8)
+            both = us(row.time(one.below, timing), 11) + us(row.time(one, timing), 8)
             print("  " + both + f" {spread(row.ratio(one.below, one, timing)):>18}", end="")
         print()
 
@@ -119,7 +120,7 @@ def print_passed(run):
     for row in rows:
         print(f"{row.collective:16}", end="")
         for one in pairs(run, True):
-            without, with_it = row.median(one.below, "again") * 1e9, row.median(one, "again") * 1e9
+            without, with_it = row.time(one.below, "again") * 1e9, row.time(one, "again") * 1e9
             if without > 0 and with_it > 0:
                 print(f" | {one.name} {without:.1f} {with_it:.1f} {with_it - without:+.1f}", end="")
                 costs.append((with_it - without, one.name, row.collective))
@@ -134,7 +135,7 @@ def print_behind(run):
     found = behind(run)
     print("# slower than the best peer, or than the MPI below, by more than the spread:" + ("" if found else " none"))
     for row, timing, one, other, x in found:
-        print(f"# {row.collective} of {row.bytes} bytes, {timing}: {one.name} {spread(x)} of {other.name}; best turns {x.least:.2f}")
+        print(f"# {row.collective} of {row.bytes} bytes, {timing}: {one.name} {spread(x)} of {other.name}")
 
 
 # --- --steps -------------------------------------------------------------------------------------
