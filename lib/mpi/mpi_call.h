@@ -165,4 +165,90 @@ void twill_mpi_bounce(struct twill_mpi_bound *bound);
  * *request unless the call is blocking, for which `request` is NULL. */
 twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request **request);
 
+/* --- remembered calls (mpi_run.c) ------------------------------------------------------------ */
+/* Remembered calls. A communicator remembers the last few blocking calls of a kind that twill has
+ * run, with their arguments and what these mean for twill. A call with the same arguments is then
+ * made at once. Only predefined types and operations are remembered, as others may be freed and
+ * their handles used again, and only calls without bounce memory. */
+/* Kinds of call that are remembered: the root of a call, or 0, and twill's function with its
+ * arguments from a twill_mpi_comm `own` and a twill_mpi_memo `m`. */
+#define TWILL_MPI_REMEMBERED(X)                                                                    \
+    X(Allreduce, 0, allreduce, own->comm, m->src, m->dst, m->elements, m->as, m->with)             \
+    X(Reduce, root, reduce, own->comm, m->src, m->dst, m->elements, m->as, m->with, m->root)       \
+    X(Reduce_scatter_block, 0, reduce_scatter, own->comm, m->src, m->dst, m->elements, m->as,      \
+      m->with)                                                                                     \
+    X(Bcast, root, broadcast, own->comm, m->src, m->dst, m->elements, m->as, root)                 \
+    X(Allgather, 0, allgather, own->comm, m->src, m->dst, m->elements, m->as)                      \
+    X(Gather, root, gather, own->comm, m->src, m->dst, m->elements, m->as, root)                   \
+    X(Scatter, root, scatter, own->comm, m->src, m->dst, m->elements, m->as, root)                 \
+    X(Alltoall, 0, alltoall, own->comm, m->src, m->dst, m->elements, m->as)                        \
+    X(Barrier, 0, barrier, own->comm)
+
+/* Remember a call that twill has run, if it is of such a kind and has nothing else to do after it.
+ * `bound` is what it was bound to. With threads the caller holds the communicator's lock. */
+void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_mpi_bound *bound);
+/* Forget the calls of a communicator on which no thread makes any. */
+void twill_mpi_memo_forget(struct twill_mpi_comm *own);
+/* Count a call that this rank begins in twill. Persistent ones are not counted. */
+static inline void twill_mpi_begin(struct twill_mpi_comm *comm)
+{
+    const int calls = atomic_load_explicit(&comm->refusal.calls, memory_order_relaxed);
+    atomic_store_explicit(&comm->refusal.calls, calls + 1, memory_order_relaxed);
+}
+/* Note that this thread waits in a blocking call of this kind, or in none if it is -1. */
+static inline void twill_mpi_wait_in(struct twill_mpi_comm *comm, int kind)
+{
+    atomic_store_explicit(&comm->refusal.waits_in, kind, memory_order_relaxed);
+}
+
+/* Return the communicator if it may have remembered calls that may be made now, or NULL. With
+ * threads its lock is taken then. */
+static inline struct twill_mpi_comm *twill_mpi_memo_begin(MPI_Comm handle)
+{
+    if (TWILL_UNLIKELY(twill_mpi.forked))
+        return NULL;
+    struct twill_mpi_comm *own = atomic_load_explicit(&twill_mpi.comms.last, memory_order_relaxed);
+    if (own == NULL || atomic_load_explicit(&own->handle, memory_order_acquire) != handle)
+        own = twill_mpi_comm_find(handle);
+    if (TWILL_UNLIKELY(own == NULL || own->comm == NULL))
+        return NULL;
+    twill_mpi_lock(own);
+    if (TWILL_LIKELY(own->scratch.calls.memos != NULL &&
+                     (own->active == NULL || !twill_mpi.multiple)))
+        return own;
+    twill_mpi_unlock(own);
+    return NULL;
+}
+/* Return the first of TWILL_MPI_MEMOS memos of a kind, or NULL if out of memory. */
+struct twill_mpi_memo *twill_mpi_memos_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind);
+/* Let no call be made with nothing but what is remembered, until one is remembered again. */
+static inline void twill_mpi_quick_off(void)
+{
+    if (twill_mpi.comms.quick.comm == &twill_mpi.requests.wrapped)
+        return; /* and nothing is written with threads */
+    twill_mpi.comms.quick.handle = MPI_COMM_NULL;
+    twill_mpi.comms.quick.comm = &twill_mpi.requests.wrapped;
+}
+/* Let the entry points make this communicator's calls at once, if they need nothing after them. */
+void twill_mpi_quick_on(struct twill_mpi_comm *own);
+/* Note that a remembered call is made, which is then the one expected after that before it. */
+static inline void twill_mpi_memo_found(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                                        struct twill_mpi_memo *memo)
+{
+    if (own->scratch.calls.latest[kind] != &twill_mpi.comms.no_call)
+        own->scratch.calls.latest[kind]->next = memo;
+    own->scratch.calls.latest[kind] = memo;
+    if (!twill_mpi.multiple)
+        twill_mpi_quick_on(own);
+}
+/* Count a remembered call for the report. */
+void twill_mpi_memo_count(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                          const struct twill_mpi_memo *memo, struct twill_mpi_clock clock);
+/* Return MPI's code of a remembered call that has failed, which may pass it on to the MPI. With
+ * threads releases the communicator's lock. */
+int twill_mpi_memo_failed(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                          const struct twill_mpi_memo *memo, twill_status status);
+/* Make a blocking call with int counts in the MPI below. Returns MPI's code (mpi_entries.c). */
+int twill_mpi_pass_on(const struct twill_mpi_call *call);
+
 #endif

@@ -20,7 +20,6 @@ struct twill_mpi_comm *twill_mpi_clone_create(struct twill_mpi_comm *parent)
         free(numbers);
         return NULL;
     }
-    pthread_mutex_init(&comm->lock, NULL);
     comm->size = parent->size;
     comm->rank = parent->rank;
     comm->scratch.numbers = parent->scratch.numbers;

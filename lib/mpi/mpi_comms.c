@@ -11,12 +11,16 @@
  * cannot do it, as MPICH may call it while twill waits and lets the MPI progress. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
+#include "lib/mpi/mpi_call.h"
 #include "lib/mpi/mpi_clones.h"
 
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Return the address of the table's list for `handle`, which may be empty. It holds the entry of
  * `handle` if there is one. */
@@ -32,6 +36,18 @@ static inline bool comm_is_of(struct twill_mpi_comm *comm, MPI_Comm handle)
     return atomic_load_explicit(&comm->handle, memory_order_acquire) == handle;
 }
 
+void twill_mpi_lock_wait(struct twill_mpi_comm *comm)
+{
+    while (atomic_exchange_explicit(&comm->lock, TWILL_MPI_LOCKED_WAITING, memory_order_acquire) !=
+           TWILL_MPI_UNLOCKED)
+        (void)syscall(SYS_futex, &comm->lock, FUTEX_WAIT_PRIVATE, TWILL_MPI_LOCKED_WAITING, NULL);
+}
+
+void twill_mpi_lock_wake(struct twill_mpi_comm *comm)
+{
+    (void)syscall(SYS_futex, &comm->lock, FUTEX_WAKE_PRIVATE, 1);
+}
+
 struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
 {
     struct twill_mpi_comms *comms = &twill_mpi.comms;
@@ -43,7 +59,8 @@ struct twill_mpi_comm *twill_mpi_comm_find(MPI_Comm handle)
     comm = atomic_load_explicit(bucket_of(handle), memory_order_acquire);
     while (comm != NULL && !comm_is_of(comm, handle))
         comm = comm->next;
-    if (comm != NULL && !twill_mpi.multiple)
+    struct twill_mpi_comm *last = atomic_load_explicit(&comms->last, memory_order_relaxed);
+    if (comm != NULL && (!twill_mpi.multiple || last == NULL || comm_is_of(last, MPI_COMM_NULL)))
         atomic_store_explicit(&comms->last, comm, memory_order_relaxed);
     return comm;
 }
@@ -75,13 +92,13 @@ static struct twill_mpi_comm *take_entry(MPI_Comm handle, int size)
     while (comm != NULL && comm->in_use)
         comm = comm->next;
     if (comm == NULL && (comm = calloc(1, sizeof(*comm))) != NULL) {
-        pthread_mutex_init(&comm->lock, NULL);
         atomic_store(&comm->handle, MPI_COMM_NULL);
         comm->next = atomic_load(bucket);
         atomic_store_explicit(bucket, comm, memory_order_release);
     }
     if (comm != NULL) {
         comm->in_use = true;
+        twill_mpi_memo_forget(comm);
         atomic_fetch_add(&comm->generation, 1);
         comm->size = size;
         comm->scratch.numbers = numbers;
@@ -97,7 +114,6 @@ void twill_mpi_comm_release(struct twill_mpi_comm *comm)
     free(comm->scratch.numbers);
     free(comm->scratch.bounce);
     if (comm->as_clone.parent != NULL) {
-        pthread_mutex_destroy(&comm->lock);
         free(comm);
         return;
     }
@@ -196,6 +212,7 @@ void twill_mpi_comms_reap(void)
 static void free_or_defer(struct twill_mpi_comm *comm)
 {
     atomic_store(&comm->handle, MPI_COMM_NULL);
+    twill_mpi_memo_forget(comm);
     twill_mpi_clones_close(comm);
     if (comm->comm == NULL)
         twill_mpi_comm_release(comm);
@@ -436,6 +453,7 @@ void twill_mpi_comms_forget(void)
     struct twill_mpi_comm *world = twill_mpi_comm_find(MPI_COMM_WORLD);
     if (world == NULL)
         return;
+    twill_mpi_memo_forget(world);
     world->comm = NULL;
     world->why = TWILL_MPI_WHY_OFF;
 }

@@ -2,6 +2,7 @@
 /* The calls that create, revoke and free objects of the MPI below. They are communicators, which
  * twill then adopts, windows, files and memory. Calls that return before all ranks have made them
  * (MPI_Comm_idup) and other MPI_COMM_WORLDs (MPI_Comm_spawn, sessions) are left alone. */
+#include "lib/mpi/mpi_call.h"
 #include "lib/mpi/mpi_clones.h"
 
 #include <limits.h>
@@ -133,6 +134,7 @@ int twill_mpi_window_made(int code, const MPI_Win *window)
     if (code != MPI_SUCCESS)
         return code;
     atomic_fetch_add(&twill_mpi.windows.open, 1);
+    twill_mpi_quick_off();
     if (twill_mpi.windows.keyval != MPI_KEYVAL_INVALID)
         PMPI_Win_set_attr(*window, twill_mpi.windows.keyval, NULL);
     return code;
@@ -183,8 +185,10 @@ LARGE_WINDOW(allocate_shared,
 
 int twill_mpi_file_opened(int code)
 {
-    if (code == MPI_SUCCESS)
+    if (code == MPI_SUCCESS) {
         atomic_fetch_add(&twill_mpi.windows.open, 1);
+        twill_mpi_quick_off();
+    }
     return code;
 }
 

@@ -6,6 +6,7 @@
  * Functions of MPI 4 and later are exported whatever the MPI below has. One library serves several
  * releases, and bindings such as mpi4py call what they find. The MPI's functions are looked up by
  * name. If it lacks one for large counts, the call is made with int counts if they fit. */
+#include "lib/mpi/mpi_call.h"
 #include "lib/mpi/mpi_requests.h"
 
 #include <dlfcn.h>
@@ -188,6 +189,14 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
     return code;
 }
 
+int twill_mpi_pass_on(const struct twill_mpi_call *call)
+{
+    struct narrowed_call narrow = {.call = *call};
+    narrow.send.count = (int)call->send.count;
+    narrow.recv.count = (int)call->recv.count;
+    return call->kind == TWILL_MPI_Barrier ? PMPI_Barrier(call->comm) : run(&narrow, NULL);
+}
+
 /* Assign an entry point's arguments to the call. Members that the kind does not use are not set. */
 #define END(end, at, n, of) call.end.buffer = (at), call.end.count = (n), call.end.type = (of)
 #define VECTOR(end, at, n, from, of)                                                               \
@@ -245,6 +254,102 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 #define BLOCKING(name)                                                                             \
     int MPI_##name(PARAMETERS_##name(int, int))                                                    \
         BODY(name, false, TWILL_MPI_BLOCKING, NULL, PMPI_##name(ARGUMENTS_##name))
+
+/* Whether a call equals `m`, a remembered one of its kind. Of broadcasts the root may differ. */
+#define IS_TO(c)   (m->recv == recvbuf && m->send == sendbuf && m->recv_count == (c))
+#define IS_REDUCED (m->recv_type == datatype && m->op == op)
+#define IS_MOVED                                                                                   \
+    (m->send_count == sendcount && m->recv_type == recvtype && m->send_type == sendtype)
+#define IS_Allreduce            (IS_TO(count) && IS_REDUCED)
+#define IS_Reduce               (IS_TO(count) && IS_REDUCED && m->root == root)
+#define IS_Reduce_scatter_block (IS_TO(recvcount) && IS_REDUCED)
+#define IS_Bcast                                                                                   \
+    (m->recv == buffer && m->recv_count == count && m->recv_type == datatype &&                    \
+     (unsigned)root < (unsigned)own->size)
+#define IS_Allgather (IS_TO(recvcount) && IS_MOVED)
+#define IS_Gather    (IS_TO(recvcount) && IS_MOVED && m->root == root)
+#define IS_Scatter   IS_Gather
+#define IS_Alltoall  IS_Allgather
+#define IS_Barrier   (m->recv == NULL) /* not so in an empty one */
+
+_Static_assert(TWILL_OK == 0 && MPI_SUCCESS == 0, "a status of twill is returned as MPI's code");
+#if defined(__has_attribute) && __has_attribute(noplt)
+#define CALLED_DIRECTLY(name, its_root, verb, ...)                                                 \
+    extern __typeof__(twill_##verb) twill_##verb __attribute__((noplt));
+TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
+#endif
+
+/* Define the blocking form of a kind that is remembered. If the call is the one that is expected on
+ * the last communicator, the entry point makes it at once. Otherwise seek_NAME() looks for it, also
+ * with threads. If it is not remembered, run_new_NAME() binds and runs it. */
+#define REMEMBERED(name, its_root, verb, ...)                                                      \
+    static inline __attribute__((always_inline)) twill_status send_##name(                         \
+        struct twill_mpi_comm *own, struct twill_mpi_memo *m, int root, bool quick)                \
+    {                                                                                              \
+        (void)root;                                                                                \
+        if (TWILL_MPI_##name == TWILL_MPI_Bcast)                                                   \
+            m->root = root;                                                                        \
+        if (quick) /* no other thread reads it */                                                  \
+            ++*(int *)&own->refusal.calls;                                                         \
+        else                                                                                       \
+            twill_mpi_begin(own);                                                                  \
+        twill_mpi_wait_in(own, TWILL_MPI_##name);                                                  \
+        twill_status status = twill_##verb(__VA_ARGS__);                                           \
+        twill_mpi_wait_in(own, -1);                                                                \
+        return status;                                                                             \
+    }                                                                                              \
+    static __attribute__((noinline)) int run_new_##name(PARAMETERS_##name(int, int))               \
+        BODY(name, false, TWILL_MPI_BLOCKING, NULL, PMPI_##name(ARGUMENTS_##name)) static          \
+        __attribute__((noinline)) int seek_##name(PARAMETERS_##name(int, int))                     \
+    {                                                                                              \
+        struct twill_mpi_comm *own = twill_mpi_memo_begin(comm);                                   \
+        struct twill_mpi_clock clock = twill_mpi_clock_start();                                    \
+        if (own == NULL)                                                                           \
+            return run_new_##name(ARGUMENTS_##name);                                               \
+        struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next, *end = NULL; \
+        if (!IS_##name) {                                                                          \
+            m = twill_mpi_memos_of(own, TWILL_MPI_##name), end = m + TWILL_MPI_MEMOS;              \
+            while (m < end && !IS_##name)                                                          \
+                m++;                                                                               \
+        }                                                                                          \
+        if (m == end) {                                                                            \
+            twill_mpi_unlock(own);                                                                 \
+            return run_new_##name(ARGUMENTS_##name);                                               \
+        }                                                                                          \
+        twill_mpi_memo_found(own, TWILL_MPI_##name, m);                                            \
+        twill_status status = send_##name(own, m, its_root, false);                                \
+        if (TWILL_UNLIKELY(status != TWILL_OK))                                                    \
+            return twill_mpi_memo_failed(own, TWILL_MPI_##name, m, status);                        \
+        if (TWILL_UNLIKELY(twill_mpi.reports))                                                     \
+            twill_mpi_memo_count(own, TWILL_MPI_##name, m, clock);                                 \
+        twill_mpi_unlock(own);                                                                     \
+        twill_mpi_completed(own);                                                                  \
+        return MPI_SUCCESS;                                                                        \
+    }                                                                                              \
+    int MPI_##name(PARAMETERS_##name(int, int))                                                    \
+    {                                                                                              \
+        struct twill_mpi_comm *own = twill_mpi.comms.quick.comm;                                   \
+        struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next;              \
+        if (TWILL_UNLIKELY(twill_mpi.comms.quick.handle != comm || !IS_##name))                    \
+            return seek_##name(ARGUMENTS_##name);                                                  \
+        own->scratch.calls.latest[TWILL_MPI_##name] = m;                                           \
+        twill_status status = send_##name(own, m, its_root, true);                                 \
+        int code = (int)status;                                                                    \
+        if (TWILL_UNLIKELY(status != TWILL_OK))                                                    \
+            code = twill_mpi_memo_failed(own, TWILL_MPI_##name,                                    \
+                                         own->scratch.calls.latest[TWILL_MPI_##name], status);     \
+        __asm__("" : "+r"(code)); /* else the code of success is made anew */                      \
+        return code;                                                                               \
+    }
+TWILL_MPI_REMEMBERED(REMEMBERED)
+BLOCKING(Allgatherv)
+BLOCKING(Gatherv)
+BLOCKING(Scatterv)
+BLOCKING(Reduce_scatter)
+BLOCKING(Alltoallv)
+BLOCKING(Scan)
+BLOCKING(Exscan)
+
 #define NONBLOCKING(name, lower)                                                                   \
     int MPI_I##lower(PARAMETERS_##name(int, int), MPI_Request *request) BODY(                      \
         name, false, TWILL_MPI_NONBLOCKING, request, PMPI_I##lower(ARGUMENTS_##name, request))
@@ -277,7 +382,6 @@ static int pass_older(const struct twill_mpi_call *call, MPI_Request *request)
 #endif
 
 #define CALL_FORMS_OF_ONE_SIZE(name, lower)                                                        \
-    BLOCKING(name)                                                                                 \
     NONBLOCKING(name, lower)                                                                       \
     PERSISTENT_FORM(MPI, name, false, int, int, ) PERSISTENT_EXTENSION(name)
 #define CALL_FORMS(name, lower)                                                                    \

@@ -4,7 +4,7 @@
  * reverse order of setting, so collectives still work in the program's own callbacks. */
 #include "lib/base/rest.h"
 #include "lib/mpi/detect/below.h"
-#include "lib/mpi/shim.h"
+#include "lib/mpi/mpi_call.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -12,16 +12,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#define NO_CALL(name, lower) [TWILL_MPI_##name] = &twill_mpi.comms.no_call,
 struct twill_mpi twill_mpi = {
     .shadow = MPI_COMM_NULL,
     .self = {.comm = MPI_COMM_NULL, .lock = PTHREAD_MUTEX_INITIALIZER},
     .off = "MPI_Init has not been called",
     .comms = {.making = PTHREAD_MUTEX_INITIALIZER,
               .lock = PTHREAD_MUTEX_INITIALIZER,
-              .keyval = MPI_KEYVAL_INVALID},
+              .keyval = MPI_KEYVAL_INVALID,
+              .no_call = {.next = &twill_mpi.comms.no_call, .recv = &twill_mpi.comms.no_call},
+              .quick = {MPI_COMM_NULL, &twill_mpi.requests.wrapped}},
     .windows = {.keyval = MPI_KEYVAL_INVALID},
     .requests = {.lock = PTHREAD_MUTEX_INITIALIZER,
-                 .wrapped = {.handle = MPI_COMM_NULL, .lock = PTHREAD_MUTEX_INITIALIZER}},
+                 .wrapped = {.handle = MPI_COMM_NULL,
+                             .scratch = {.calls = {.latest = {TWILL_MPI_KINDS(NO_CALL)}}}}},
     .errors = {.lock = PTHREAD_MUTEX_INITIALIZER},
     .operations = {.lock = PTHREAD_MUTEX_INITIALIZER},
     .types = {.lock = PTHREAD_MUTEX_INITIALIZER, .keyval = MPI_KEYVAL_INVALID}};
@@ -285,6 +289,7 @@ static bool agree_on_settings(void)
 static void after_fork_in_child(void)
 {
     twill_mpi.forked = true;
+    twill_mpi_quick_off();
     atomic_store(&twill_mpi.ready, false);
 }
 

@@ -6,6 +6,7 @@
  * exposed until the target has read the messages of origins that are done. */
 #include "lib/base/rest.h"
 #include "lib/base/times.h"
+#include "lib/mpi/mpi_call.h"
 #include "lib/mpi/mpi_requests.h"
 
 #define SPINS              512u
@@ -64,6 +65,7 @@ void twill_mpi_started(void)
 {
     if (TWILL_UNLIKELY(!atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed)))
         atomic_store(&twill_mpi.windows.messages, true);
+    twill_mpi_quick_off();
 }
 
 /* One turn makes progress on about one message of each sender. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Binds a call's arguments and runs it on twill. */
+/* Binds a call's arguments, runs it on twill, and remembers it. */
 #include "lib/mpi/mpi_call.h"
+
+#include <stdlib.h>
 
 static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
 #define BOUND_BY(name, lower) [TWILL_MPI_##name] = twill_mpi_bind_##lower,
@@ -16,8 +18,7 @@ static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
 twill_status twill_mpi_issue(const struct twill_mpi_bound *b, twill_request **request)
 {
     twill_comm *comm = b->comm->comm;
-    atomic_store_explicit(&b->comm->refusal.calls, b->comm->refusal.calls + 1,
-                          memory_order_relaxed);
+    twill_mpi_begin(b->comm);
     if (TWILL_UNLIKELY((b->bounced & TWILL_MPI_FAILS) != 0))
         return FORM_CALL(barrier, comm);
     switch (b->kind) {
@@ -76,6 +77,125 @@ enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_
     return why;
 }
 
+/* If more than TWILL_MPI_MEMOS calls alternate, one in this number replaces another. */
+#define KEPT_OF 8
+
+/* Number of each kind among those that are remembered, from 1. */
+#define NUMBER(name, ...) NUMBER_##name,
+#define PLACE(name, ...)  [TWILL_MPI_##name] = NUMBER_##name,
+enum { NUMBER_NONE, TWILL_MPI_REMEMBERED(NUMBER) NUMBER_AFTER };
+static const unsigned char places[TWILL_MPI_KIND_COUNT] = {TWILL_MPI_REMEMBERED(PLACE)};
+
+/* Return whether the meaning of a type never changes. */
+static bool is_fixed(MPI_Datatype type)
+{
+    return type == MPI_DATATYPE_NULL || twill_mpi_type_is_entered(type);
+}
+
+void twill_mpi_quick_on(struct twill_mpi_comm *own)
+{
+    if (twill_mpi.reports ||
+        atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
+        atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed))
+        return;
+    twill_mpi.comms.quick.handle = atomic_load_explicit(&own->handle, memory_order_relaxed);
+    twill_mpi.comms.quick.comm = own;
+}
+
+struct twill_mpi_memo *twill_mpi_memos_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind)
+{
+    const size_t all = (NUMBER_AFTER - 1) * TWILL_MPI_MEMOS;
+    if (own->scratch.calls.memos == NULL &&
+        (own->scratch.calls.memos = malloc(all * sizeof(*own->scratch.calls.memos))) != NULL)
+        for (size_t i = 0; i < all; i++)
+            own->scratch.calls.memos[i] = twill_mpi.comms.no_call;
+    return own->scratch.calls.memos != NULL
+               ? own->scratch.calls.memos + (places[kind] - 1) * TWILL_MPI_MEMOS
+               : NULL;
+}
+
+/* Return the memo for one more call, or NULL to leave all as they are. */
+static struct twill_mpi_memo *memo_to_fill(struct twill_mpi_comm *own, enum twill_mpi_kind kind)
+{
+    struct twill_mpi_memo *first = twill_mpi_memos_of(own, kind);
+    for (int i = 0; first != NULL && i < TWILL_MPI_MEMOS; i++)
+        if (first[i].recv == &twill_mpi.comms.no_call)
+            return &first[i];
+    return first != NULL && own->refusal.calls % KEPT_OF == 0
+               ? own->scratch.calls.latest[kind]->next
+               : NULL;
+}
+
+void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_mpi_bound *bound)
+{
+    struct twill_mpi_comm *own = bound->comm;
+    const bool barrier = call->kind == TWILL_MPI_Barrier;
+    if (places[call->kind] == 0 || call->large || bound->bounced != 0 || bound->made != NULL ||
+        (!barrier && (!is_fixed(call->send.type) || !is_fixed(call->recv.type))))
+        return;
+    struct twill_mpi_memo *memo = memo_to_fill(own, call->kind);
+    if (memo == NULL)
+        return;
+    *memo = (struct twill_mpi_memo){.next = memo};
+    if (!barrier)
+        *memo = (struct twill_mpi_memo){.next = memo,
+                                        .send = call->send.buffer,
+                                        .recv = call->recv.buffer,
+                                        .send_count = (int)call->send.count,
+                                        .recv_count = (int)call->recv.count,
+                                        .send_type = call->send.type,
+                                        .recv_type = call->recv.type,
+                                        .op = call->op,
+                                        .root = call->root,
+                                        .as = bound->type,
+                                        .with = bound->op,
+                                        .src = bound->src,
+                                        .dst = bound->dst,
+                                        .elements = bound->count};
+    twill_mpi_memo_found(own, call->kind, memo);
+}
+
+void twill_mpi_memo_forget(struct twill_mpi_comm *own)
+{
+    if (twill_mpi.comms.quick.comm == own)
+        twill_mpi_quick_off();
+    for (int kind = 0; kind < TWILL_MPI_KIND_COUNT; kind++)
+        own->scratch.calls.latest[kind] = &twill_mpi.comms.no_call;
+    free(own->scratch.calls.memos);
+    own->scratch.calls.memos = NULL;
+}
+
+/* Return a remembered call as it was given. */
+static struct twill_mpi_call call_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                                     const struct twill_mpi_memo *memo)
+{
+    return (struct twill_mpi_call){
+        .kind = kind,
+        .send = {.buffer = memo->send, .count = memo->send_count, .type = memo->send_type},
+        .recv = {.buffer = memo->recv, .count = memo->recv_count, .type = memo->recv_type},
+        .op = memo->op,
+        .root = memo->root,
+        .comm = atomic_load(&own->handle)};
+}
+
+void twill_mpi_memo_count(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                          const struct twill_mpi_memo *memo, struct twill_mpi_clock clock)
+{
+    const struct twill_mpi_call call = call_of(own, kind, memo);
+    twill_mpi_count(&call, TWILL_MPI_WHY_TAKEN, clock);
+}
+
+int twill_mpi_memo_failed(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
+                          const struct twill_mpi_memo *memo, twill_status status)
+{
+    const struct twill_mpi_call call = call_of(own, kind, memo);
+    twill_mpi_unlock(own);
+    const bool revoked = twill_mpi_is_revoked(own, status);
+    twill_mpi_count(&call, revoked ? TWILL_MPI_WHY_REVOKED : TWILL_MPI_WHY_TAKEN,
+                    twill_mpi_clock_start());
+    return revoked ? twill_mpi_pass_on(&call) : twill_mpi_outcome(own, status);
+}
+
 enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
                                           struct twill_mpi_comm *comm, twill_status *status)
 {
@@ -84,11 +204,13 @@ enum twill_mpi_why twill_mpi_run_blocking(const struct twill_mpi_call *call,
     if (why != TWILL_MPI_WHY_TAKEN)
         return why;
     twill_mpi_pack(&bound);
-    atomic_store_explicit(&comm->refusal.waits_in, (int)call->kind, memory_order_relaxed);
+    twill_mpi_wait_in(comm, (int)call->kind);
     *status = twill_mpi_issue(&bound, NULL);
-    atomic_store_explicit(&comm->refusal.waits_in, -1, memory_order_relaxed);
-    if (*status == TWILL_OK)
+    twill_mpi_wait_in(comm, -1);
+    if (*status == TWILL_OK) {
         *status = twill_mpi_unpack(&bound);
+        twill_mpi_memo_keep(call, &bound);
+    }
     twill_mpi_bound_free(&bound);
     return TWILL_UNLIKELY(*status != TWILL_OK) && twill_mpi_is_revoked(comm, *status)
                ? TWILL_MPI_WHY_REVOKED

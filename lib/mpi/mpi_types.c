@@ -184,6 +184,11 @@ static const struct twill_mpi_type *find_entered(MPI_Datatype type)
     return NULL;
 }
 
+bool twill_mpi_type_is_entered(MPI_Datatype type)
+{
+    return find_entered(type) != NULL;
+}
+
 /* Return whether PMPI_Pack() leaves an element's bytes in their order in memory. Packs elements
  * whose bytes hold one digit of their own offset. Returns false if out of memory. Types that may be
  * reduced are small and need no malloc(), because all ranks must get the same result. */

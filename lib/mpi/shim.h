@@ -209,6 +209,30 @@ struct twill_mpi_range {
     uint32_t least, most; /* bytes, both included; both are 0 if there is no range */
 };
 
+#define TWILL_MPI_MEMOS 4 /* remembered calls of a kind on a communicator */
+/* A remembered blocking call: its arguments, as in a twill_mpi_call, and what they mean for twill.
+ * `next` is the one that was made after it the last time. */
+struct twill_mpi_memo {
+    struct twill_mpi_memo *next;
+    const void *send, *recv;
+    int send_count, recv_count;
+    MPI_Datatype send_type, recv_type;
+    MPI_Op op;
+    int root;
+    twill_type as;
+    twill_op with;
+    const void *src;
+    void *dst;
+    size_t elements;
+};
+
+/* The remembered calls of a communicator. Part of a twill_mpi_comm, and protected like its `comm`.
+ */
+struct twill_mpi_remembered {
+    struct twill_mpi_memo *latest[TWILL_MPI_KIND_COUNT]; /* the last of each kind, or no_call */
+    struct twill_mpi_memo *memos;                        /* all, or NULL */
+};
+
 /* A communicator of the program, adopted (twill runs its collectives) or not, or a clone of one for
  * a persistent request. An entry of the table serves one after another and is never freed. */
 struct twill_mpi_comm {
@@ -217,7 +241,7 @@ struct twill_mpi_comm {
     enum twill_mpi_why why;
     int rank, size;
     struct twill_mpi_range quicker[TWILL_MPI_KIND_COUNT]; /* sizes that are passed on */
-    pthread_mutex_t lock;      /* protects `comm` and its requests, with MPI_THREAD_MULTIPLE only */
+    _Atomic int lock;          /* enum twill_mpi_locked; protects `comm` and its requests */
     _Atomic unsigned requests; /* nonblocking ones not yet collected, plus persistent ones */
     struct twill_mpi_request *active, *newest; /* requests under way, oldest first */
     struct twill_mpi_request *next_polled;     /* request to poll next, or NULL */
@@ -226,6 +250,7 @@ struct twill_mpi_comm {
         size_t *numbers;                       /* [4][size] counts and offsets */
         void *bounce;                          /* grown as needed */
         size_t bounce_bytes;
+        struct twill_mpi_remembered calls;
     } scratch;
     bool in_use; /* not available for another communicator */
     /* For a clone (mpi_clones.h), which is not in the table: the parent and its generation when the
@@ -251,7 +276,16 @@ struct twill_mpi_comm {
 #define TWILL_MPI_BUCKETS 1024u /* a power of two */
 /* All communicators of this process, in a hash table by handle. It is part of twill_mpi. */
 struct twill_mpi_comms {
-    _Atomic(struct twill_mpi_comm *) last; /* last one found; unused with MPI_THREAD_MULTIPLE */
+    /* last one found; with MPI_THREAD_MULTIPLE the first one that was, until it is freed */
+    _Atomic(struct twill_mpi_comm *) last;
+    struct twill_mpi_memo no_call; /* equals no call, and is its own next */
+    /* The last communicator with a remembered call, and its handle. Both are those of
+     * requests.wrapped, which has no calls, with a report or MPI_THREAD_MULTIPLE, and while the MPI
+     * needs progress after a call. */
+    struct {
+        MPI_Comm handle;
+        struct twill_mpi_comm *comm;
+    } quick;
     _Atomic(struct twill_mpi_comm *) bucket[TWILL_MPI_BUCKETS];
     /* held while twill communicators are made or destroyed; only tried, as its holder may wait */
     pthread_mutex_t making;
@@ -325,6 +359,8 @@ struct twill_mpi_types {
 };
 /* Fill the table of predefined types and create the attribute of others, once at the start. */
 void twill_mpi_types_open(void);
+/* Return whether a type is a predefined one in the table, which is never freed. */
+bool twill_mpi_type_is_entered(MPI_Datatype type);
 /* Return the properties of a type, or NULL if it is invalid or not committed, so that the call is
  * erroneous. They may be in *storage, and are valid while that and the type exist. */
 const struct twill_mpi_type *twill_mpi_type_find(MPI_Datatype type, struct twill_mpi_type *storage);
@@ -581,25 +617,36 @@ struct twill_mpi {
         uint64_t ticks, ns; /* twill_ticks() and twill_now() in MPI_Init */
     } start;
 };
-extern struct twill_mpi twill_mpi;
+extern struct twill_mpi twill_mpi __attribute__((visibility("hidden")));
 
-/* Take the communicator's lock if the program has MPI_THREAD_MULTIPLE. */
-static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
-{
-    if (twill_mpi.multiple)
-        pthread_mutex_lock(&comm->lock);
-}
+/* States of a communicator's lock, which takes an instruction each way if no thread waits. */
+enum twill_mpi_locked { TWILL_MPI_UNLOCKED, TWILL_MPI_LOCKED, TWILL_MPI_LOCKED_WAITING };
 /* Take the communicator's lock, or return false if another thread holds it. Without
  * MPI_THREAD_MULTIPLE there is nothing to take, and the result is true. */
 static inline bool twill_mpi_try_lock(struct twill_mpi_comm *comm)
 {
-    return !twill_mpi.multiple || pthread_mutex_trylock(&comm->lock) == 0;
+    int was = TWILL_MPI_UNLOCKED;
+    return !twill_mpi.multiple ||
+           atomic_compare_exchange_strong_explicit(&comm->lock, &was, TWILL_MPI_LOCKED,
+                                                   memory_order_acquire, memory_order_relaxed);
+}
+/* Sleep until the lock is taken (mpi_comms.c). */
+void twill_mpi_lock_wait(struct twill_mpi_comm *comm);
+/* Wake a thread that waits for the lock (mpi_comms.c). */
+void twill_mpi_lock_wake(struct twill_mpi_comm *comm);
+/* Take the communicator's lock if the program has MPI_THREAD_MULTIPLE. */
+static inline void twill_mpi_lock(struct twill_mpi_comm *comm)
+{
+    if (TWILL_UNLIKELY(!twill_mpi_try_lock(comm)))
+        twill_mpi_lock_wait(comm);
 }
 /* Release what twill_mpi_lock() or twill_mpi_try_lock() has taken. */
 static inline void twill_mpi_unlock(struct twill_mpi_comm *comm)
 {
-    if (twill_mpi.multiple)
-        pthread_mutex_unlock(&comm->lock);
+    if (twill_mpi.multiple &&
+        TWILL_UNLIKELY(atomic_exchange_explicit(&comm->lock, TWILL_MPI_UNLOCKED,
+                                                memory_order_release) == TWILL_MPI_LOCKED_WAITING))
+        twill_mpi_lock_wake(comm);
 }
 
 /* Let the MPI make progress after a completed collective if windows, files or messages need it. */
@@ -637,13 +684,14 @@ static inline void twill_mpi_add(_Atomic uint64_t *sum, uint64_t more)
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + more,
                               memory_order_relaxed);
 }
-/* Count a call, and measure it if there is a report. */
+/* Count and measure a call if there is a report. */
 static inline void twill_mpi_count(const struct twill_mpi_call *call, enum twill_mpi_why why,
                                    struct twill_mpi_clock clock)
 {
+    if (TWILL_LIKELY(!twill_mpi.reports))
+        return;
     twill_mpi_add(&twill_mpi.tally[call->kind][call->form].calls[why], 1);
-    if (TWILL_UNLIKELY(twill_mpi.reports))
-        twill_mpi_measure(call, why, twill_ticks() - clock.ticks);
+    twill_mpi_measure(call, why, twill_ticks() - clock.ticks);
 }
 
 #endif

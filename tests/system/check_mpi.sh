@@ -127,6 +127,8 @@ for variant in $(mpis); do
         options=
     fi
     compared "$variant" 3 handles
+    must_end 0 "$variant: what a call costs" launch "$variant" 2 cost
+    grep -q "cost: .* cases, 0 wrong" "$scratch/output" || unsaid "$variant: the cost is not said"
     life "$variant"
     settings "$variant"
     names "$variant"

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What calls that repeat cost in libtwill-mpi itself: instructions from the entry of MPI's function
+ * until twill's begins, and from its end on. They are counted one by one, with the processor's trap
+ * flag. And that calls which alternate, and are therefore remembered, are not mixed up. */
+#include "harness.h"
+
+#include <link.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define MOST   40 /* instructions of a call that a loop repeats */
+#define ROUNDS 12
+#define TRAP   0x100l /* in the flags of the processor */
+
+static char in[4][4096], out[4][4096], expected[4096];
+
+/* The calls, of buffers i, a root and a communicator. */
+#define CALLS(X)                                                                                   \
+    X(Allreduce, (in[i], out[i], 8, MPI_DOUBLE, MPI_SUM, comm))                                    \
+    X(Allreduce, (MPI_IN_PLACE, out[i], 8 + i, MPI_DOUBLE, i & 1 ? MPI_MAX : MPI_MIN, comm))       \
+    X(Allreduce, (in[i], out[i], 5, i & 1 ? MPI_INT : MPI_FLOAT, MPI_SUM, comm))                   \
+    X(Bcast, (out[i], 8, MPI_INT, root, comm))                                                     \
+    X(Allgather, (in[i], 4, MPI_INT, out[0], 2 + 2, MPI_INT, comm))                                \
+    X(Reduce, (in[i], out[i], 8, MPI_FLOAT, MPI_SUM, root, comm))                                  \
+    X(Reduce_scatter_block, (in[i], out[i], 8, MPI_FLOAT, MPI_SUM, comm))                          \
+    X(Barrier, (comm))                                                                             \
+    X(Gather, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, root, comm))                                 \
+    X(Scatter, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, root, comm))                                \
+    X(Alltoall, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, comm))
+#define NAME(name, arguments) #name,
+static const char *const names[] = {CALLS(NAME)};
+#define KINDS ((int)(sizeof names / sizeof *names))
+
+/* Make a call, or make it in the MPI below if `direct`. */
+#define MAKE(name, arguments)                                                                      \
+    if (kind == at++)                                                                              \
+        OK(direct ? PMPI_##name arguments : MPI_##name arguments);
+static void make(int kind, int i, int root, MPI_Comm comm, int direct)
+{
+    int at = 0;
+    CALLS(MAKE)
+}
+
+/* Make random calls that alternate, on two communicators, and compare them with the MPI's. */
+static void alternate(MPI_Comm other)
+{
+    uint64_t state = harness.seed;
+    for (int round = 0; round < 1000; round++) {
+        const int kind = below(&state, KINDS), i = below(&state, 4);
+        const int root = below(&state, harness.size);
+        const MPI_Comm comm = below(&state, 3) == 0 ? other : MPI_COMM_WORLD;
+        for (int k = 0; k < 1024; k++) { /* integers that are also fine floats */
+            ((int *)in[i])[k] = 0x40000000 + 4096 * below(&state, 64) + 64 * harness.rank;
+            ((int *)out[i])[k] = ((int *)in[i])[k] + round % 64;
+        }
+        char before[4096];
+        char *result = kind == 4 ? out[0] : out[i];
+        memcpy(before, result, sizeof before);
+        make(kind, i, root, comm, 1);
+        memcpy(expected, result, sizeof expected);
+        memcpy(result, before, sizeof before);
+        make(kind, i, root, comm, 0);
+        CHECK(memcmp(result, expected, sizeof expected) == 0, "%s in round %d", names[kind], round);
+    }
+}
+
+#if defined(__x86_64__)
+
+/* The mapped addresses of this program and of libtwill.so. */
+static struct mapped {
+    uintptr_t begin, end;
+} program, twill;
+static volatile unsigned long steps;
+
+/* Where twill returns to instead of its caller. This traps again and continues there. */
+void *cost_caller;
+void cost_return(void);
+__asm__("cost_return:\n"
+        "  pushfq\n  orq $0x100, (%rsp)\n  popfq\n"
+        "  jmp *cost_caller(%rip)\n");
+
+static int find_range(struct dl_phdr_info *info, size_t size, void *user)
+{
+    const char *name = strrchr(info->dlpi_name, '/');
+    struct mapped *range = program.end == 0 ? &program : &twill;
+    (void)size, (void)user;
+    if (range == &twill && (name == NULL || strncmp(name, "/libtwill.so", 12) != 0))
+        return 0;
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        const uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (info->dlpi_phdr[i].p_type != PT_LOAD)
+            continue;
+        range->begin = range->begin == 0 ? at : range->begin;
+        range->end = at + info->dlpi_phdr[i].p_memsz;
+    }
+    return 0;
+}
+
+/* After each instruction. In twill nothing is counted until it returns. */
+static void stepped(int number, siginfo_t *info, void *user)
+{
+    mcontext_t *machine = &((ucontext_t *)user)->uc_mcontext;
+    const uintptr_t at = (uintptr_t)machine->gregs[REG_RIP];
+    (void)number, (void)info;
+    if (at >= twill.begin && at < twill.end) {
+        void **top = (void **)machine->gregs[REG_RSP];
+        cost_caller = *top;
+        *(void (**)(void))top = cost_return;
+        machine->gregs[REG_EFL] &= ~TRAP;
+    } else {
+        steps += at < program.begin || at >= program.end;
+    }
+}
+
+/* Rank 0 counts while the others make the same calls. */
+static void count(void)
+{
+    dl_iterate_phdr(find_range, NULL);
+    sigaction(SIGTRAP, &(struct sigaction){.sa_sigaction = stepped, .sa_flags = SA_SIGINFO}, NULL);
+    for (int kind = 0; kind < KINDS; kind++) {
+        unsigned long least = -1ul;
+        for (int round = 0; round < ROUNDS; round++) {
+            steps = 0;
+            if (harness.rank == 0)
+                __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() | TRAP);
+            make(kind, 0, 1, MPI_COMM_WORLD, 0);
+            __builtin_ia32_writeeflags_u64(__builtin_ia32_readeflags_u64() & ~TRAP);
+            least = steps < least ? steps : least;
+        }
+        if (harness.rank == 0)
+            printf("%s: %lu instructions\n", names[kind], least);
+        CHECK(least <= MOST, "%s takes %lu instructions", names[kind], least);
+    }
+}
+
+#else
+
+static void count(void)
+{
+}
+
+#endif
+
+int main(int argc, char **argv)
+{
+    MPI_Comm other;
+    harness_begin(&argc, &argv, "cost");
+    OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
+    count();
+    alternate(other);
+    OK(MPI_Comm_free(&other));
+    CHECK(MPI_Barrier(MPI_COMM_WORLD) == MPI_SUCCESS, "after a communicator was freed");
+    return harness_end();
+}
