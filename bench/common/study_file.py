@@ -160,10 +160,11 @@ def condense(name, raw_path, command):
         tables[table] = {"units": columns, "rows": [
             [row["collective"], row["bytes"]] + [{cell["name"]: cell[timing] for cell in row["times"]}.get(key) for key in list(columns)[2:]]
             for row in raw["results"]]}  # fmt: skip
+    below = {one["name"]: one["below"] for one in raw["contenders"]}
     ratios = [
         [row["collective"], row["bytes"], timing, key, x["to"], x["x"], x["low"], x["high"], several[timing]["share_of_bound"]]
         for row in raw["results"] for key, several in row["twill"].items() for timing in ("fresh", "again")
-        for x in [several[timing]["below"] or several[timing]["peer"]] if x and not key.endswith("+off")]  # fmt: skip
+        for x in [several[timing]["below" if below.get(key) else "peer"]] if x and not key.endswith("+off")]  # fmt: skip
     if ratios:
         tables["ratios"] = {"units": {"collective": "", "bytes": "B", "timing": "", "name": "", "to": "", "x": "x", "low": "x",
                                       "high": "x", "share": ""}, "rows": ratios}  # fmt: skip

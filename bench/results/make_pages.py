@@ -50,7 +50,7 @@ import plots  # noqa: E402
 
 DOCS = os.path.join(HERE, "../../docs/results")
 FIELDS = {"study", "command", "date", "machine", "revision", "versions", "load", "tables"}
-MEMORY = {"plain": "malloc", "own": "twill_alloc"}
+MEMORY = {"plain": "malloc", "own": "twill_alloc", "registered": "malloc", "promoted": "malloc"}
 
 
 def read(results):

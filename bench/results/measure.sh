@@ -8,7 +8,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 studies=$here/../studies lists=$here/../gradients data=$here/../../examples/data
 bin=$here/../../build/bin quick=
-all="one-node-epyc mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets training-comparison batch-sweep
+all="one-node mpi-programs two-hosts-reno two-hosts-cubic training-steps training-overlap training-buckets training-comparison batch-sweep
 compression pytorch
 pytorch-copies pytorch-calls pytorch-16-bits server-ablation server-switches server-nodes server-chunks server-modes server-credits server-update server-workers
 server-delays server-traffic recovery-times recovery-loss campaign protection congestion python-calls memory-kinds many-cores studies theta simulation many-ranks many-ranks-counted"
@@ -40,14 +40,17 @@ table()
 # compared WORDS...: the file of the study is what twill-compare measures
 compared()
 {
-    "$bin/twill-compare" "$@" --json "$work/raw.json" >"$work/out" || { tail -n 3 "$work/out" && return 1; }
-    python3 "$here/../common/study_file.py" --compare "$study" "$work/raw.json" sh bench/results/measure.sh "$study"
+    raw=${raw:-$work/raw.json}
+    "$bin/twill-compare" "$@" --json "$raw" >"$work/out" || { tail -n 3 "$work/out" && return 1; }
+    python3 "$here/../common/study_file.py" --compare "$study" "$raw" sh bench/results/measure.sh "$study"
 }
 
 # --- collectives ------------------------------------------------------------------------------------
-measure_one_node_epyc()
+# With the peers of twill-compare --fetch, if they have been fetched. RAW is a file that a run continues that was stopped.
+measure_one_node()
 {
-    compared --max "$(few 64K 64M)" --rounds "$(few 1 5)" ${quick:+--quick --only allreduce,broadcast}
+    raw=${RAW:-$work/raw.json}
+    compared --max "$(few 64K 256M)" --rounds "$(few 1 5)" ${quick:+--quick --only allreduce,broadcast} ${RAW:+--resume}
 }
 measure_mpi_programs()
 {

@@ -14,7 +14,9 @@ that repeats it. The machines are small: nothing here was measured on a cluster.
 from minute to minute. The data are in bench/results/, [speed.json](speed.json) has the times of all contenders of the comparisons, and
 [bench/results/measure.sh](../../bench/results/measure.sh) measures the studies anew."""
 TITLES = {
-    "bound": "bound", "bound-stream": "bound, past the caches", "gloo": "Gloo, ring", "gloo-halving": "Gloo, halving and doubling", "torch-gloo": "PyTorch's Gloo",
+    "bound": "bound", "bound-stream": "bound, past the caches", "bound-copy": "one-way copy", "ompi5": "Open MPI 5", "ompi5-han": "Open MPI 5, han",
+    "ompi5-xhc": "Open MPI 5, xhc", "ompi5-acoll": "Open MPI 5, acoll", "mpich5": "MPICH 5", "impi": "Intel MPI", "oneccl": "oneCCL", "ucc": "UCC",
+    "twill-registered": "twill, twill_register", "twill-promoted": "twill, twill_promote", "deepspeed": "DeepSpeed", "vllm": "vLLM", "gloo": "Gloo, ring", "gloo-halving": "Gloo, halving and doubling", "torch-gloo": "PyTorch's Gloo",
     "ompi-cma": "Open MPI, CMA", "ompi-copy": "Open MPI, copies", "ompi-ucx": "Open MPI, UCX", "ompi-tcp": "Open MPI, TCP",
     "ompi-tcp2": "Open MPI, two connections of TCP", "mpich": "MPICH, UCX", "mpich-copy": "MPICH, UCX without CMA", "ompi": "Open MPI",
     "twill": "twill", "twill-huge": "twill, huge pages", "twill-alloc": "twill, twill_alloc", "twill-heap": "twill, TWILL_HEAP=shared",
@@ -140,6 +142,8 @@ TERMS = """- **bound**: two processes that see all buffers and copy nothing, bet
 
 
 def one_machine(study):
+    if "ratios" in study.tables:
+        return beside_peers(study)
     peer, tuned, bound = fastest(study, "peer", False), fastest(study, "peer", True), fastest(study, "bound")
     plain, own = of(study, "twill"), of(study, "twill-alloc")
     keys = [key for key in plain if key[0] == "allreduce_in"]
@@ -172,6 +176,95 @@ def one_machine(study):
     return [TERMS, plot, "Microseconds of an allreduce in place, f32 sum:",
             markdown(["bytes", "bound", "twill_alloc", "malloc", "best peer", "best peer, tuned"], table),
             "The other collectives, x on buffers of malloc / twill_alloc:", markdown(["bytes"] + [CALLS.get(call, call) for call in calls], cells), end]  # fmt: skip
+
+
+TERMS_OF_TIMINGS = """- **fresh**: before each call all ranks write their input and read their last result, and meet. **again**: the same call in a loop.
+- **bound**: the fastest of programs that see all buffers and copy nothing that need not be, between two barriers. They are measured, so a
+  library that saves a barrier can be faster.
+- **malloc**, **promoted**, **twill_alloc**: twill on buffers of malloc, the same with `twill_promote()`, and buffers of `twill_alloc()`, all
+  with its defaults and without a calibration.
+- **best peer**: the fastest variant of the other libraries.
+- **x**: how many times as long the best peer takes. Values below 1 are bold, and those that are below by more than the spread, which the second
+  best turns give, are listed."""
+MEMORIES = {"twill": "malloc", "twill-promoted": "promoted", "twill-alloc": "twill_alloc"}
+TIMINGS = {"fresh": "times", "again": "again"}
+
+
+def timed(study, table, name, kind=None):
+    """Return the times of a contender, or of the fastest of a kind."""
+    names = [row["name"] for row in study.rows("contenders") if (row["kind"] == kind if kind else row["name"] == name)]
+    found = {}
+    for row in study.rows(table):
+        times = [row[one] for one in names if row.get(one) is not None]
+        if times:
+            found[row["collective"], row["bytes"]] = min(times)
+    return found
+
+
+def ratio_tables(study):
+    """Return x of all collectives on all kinds of memory, for each timing."""
+    blocks = []
+    for timing in TIMINGS:
+        at = {(row["collective"], row["bytes"], row["name"]): row["x"] for row in study.rows("ratios", timing=timing)}
+        calls = list(dict.fromkeys(key[0] for key in at))
+        cells = [[CALLS.get(call, call), shown(n, "B") if n else ""] + [ratio(at.get((call, n, name))) for name in MEMORIES]
+                 for call in calls for n in sorted({key[1] for key in at if key[0] == call})]  # fmt: skip
+        blocks += [f"x of all collectives, {timing}:", markdown(["collective", "bytes", *MEMORIES.values()], cells)]
+    return blocks
+
+
+def drop_in_tables(study):
+    """Return x of MPI programs with libtwill-mpi loaded before the MPI, over the MPI alone."""
+    rows = [row for row in study.rows("ratios") if "+" in row["name"]]
+    mpis = list(dict.fromkeys(row["name"] for row in rows))
+    at = {(row["collective"], row["bytes"], row["timing"], row["name"]): row["x"] for row in rows}
+    cells = [[CALLS.get(call, call), shown(n, "B") if n else ""] +
+             [" / ".join(ratio(at.get((call, n, timing, name))) or "-" for timing in TIMINGS) for name in mpis]
+             for call, n in dict.fromkeys((row["collective"], row["bytes"]) for row in rows)]  # fmt: skip
+    heads = [title_of(name.removesuffix("+twill")) for name in mpis]
+    return ["MPI programs: how many times as long they take without twill preloaded, fresh / again:",
+            markdown(["collective", "bytes", *heads], cells)] if rows else []  # fmt: skip
+
+
+def behind(study):
+    """Return the ratios that are below 1 by more than their spread: on twill's own calls, and of the drop-in."""
+    slow = [row for row in study.rows("ratios") if row["high"] < 1 and (row["name"] in MEMORIES or "+" in row["name"])]
+    cells = [[CALLS.get(row["collective"], row["collective"]), shown(row["bytes"], "B") if row["bytes"] else "", row["timing"],
+              MEMORIES.get(row["name"], title_of(row["name"])), title_of(row["to"]), f"{row['x']:.2f} ({row['low']:.2f} to {row['high']:.2f})"]
+             for row in slow]  # fmt: skip
+    return slow, markdown(["collective", "bytes", "timing", "twill", "faster", "x"], cells)
+
+
+def beside_peers(study):
+    """Return the page of a comparison with both timings."""
+    ours = {"bound": (None, "bound"), **{memory: (name,) for name, memory in reversed(MEMORIES.items())}, "best peer": (None, "peer")}
+    blocks, curves = [TERMS_OF_TIMINGS], {}
+    for timing, table in TIMINGS.items():
+        times = {label: timed(study, table, *which) for label, which in ours.items()}
+        keys = [key for key in times["malloc"] if key[0] == "allreduce_in"]
+        curves[timing] = {label: [(key[1], each[key]) for key in keys if key in each] for label, each in times.items()}
+        blocks += [f"Microseconds of an allreduce in place, f32 sum, {timing}:", markdown(["bytes", *ours],
+            [[shown(key[1], "B")] + [number(each.get(key)) for each in times.values()] for key in keys])]  # fmt: skip
+    panels = [Panel(lines, "bytes of a rank", "microseconds", timing, "bytes", "log") for timing, lines in curves.items()]
+    blocks.insert(1, Plot(study.file["study"], panels, "Time of an allreduce in place over its size, of twill, the best other library and the bound"))
+    blocks += ratio_tables(study) + drop_in_tables(study)
+    slow, listed = behind(study)
+    blocks += ["Slower than the best peer, or than the MPI below, by more than the spread:", listed] if slow else []
+    if "limits" in study.tables:
+        blocks += ["Cells that took too long, and are left out:", study.listed("limits")]
+    own = [row for row in study.rows("ratios") if row["name"] in MEMORIES]
+    drop = [row for row in study.rows("ratios") if "+" in row["name"]]
+
+    def count(rows):
+        return f"{sum(row['high'] < 1 for row in rows) or 'none'} of {len(rows)}"
+
+    def reduced(memory):
+        return span([row["x"] for row in own if row["collective"] == "allreduce_in" and row["name"] == memory])
+
+    end = (f"An allreduce in place of twill is {reduced('twill')} times as fast as the best peer on buffers of malloc, and "
+           f"{reduced('twill-alloc')} times on buffers of twill_alloc. Of all ratios to the best peer {count(own)} are below 1 by more than "
+           f"the spread, and of those of MPI programs {count(drop)}.")  # fmt: skip
+    return blocks + [end]
 
 
 ONE_NODE = "How long does a collective take between two processes of one machine, beside the other libraries and beside what the machine allows?"
@@ -240,7 +333,7 @@ def with_mpi(study):
     """Return the ratios of an MPI alone to the same with twill, from the times of a comparison."""
     rows = []
     for row in study.rows("times"):
-        for name, mpi in (("ompi", "Open MPI"), ("mpich", "MPICH")):
+        for name, mpi in (("ompi", "Open MPI"), ("mpich", "MPICH"), ("ompi5", "Open MPI 5"), ("mpich5", "MPICH 5"), ("impi", "Intel MPI")):
             if row.get(name + "+twill"):
                 own = row.get(name + "-alloc+twill") and row[name + "-alloc"] / row[name + "-alloc+twill"]
                 rows.append({"collective": row["collective"], "bytes": row["bytes"], "mpi": mpi, "alone": row[name],
