@@ -102,6 +102,9 @@ typedef struct twill_gradients_options {
                                         own buckets and network endpoint. With 0, the default,
                                         reductions start in twill_gradients_ready() and advance
                                         inside calls, or as TWILL_PROGRESS says */
+    int promote;                   /**< 1, the default, to twill_promote() the caller's gradients
+                                        that are reduced without a copy, from the commit until the
+                                        set is destroyed. A forked child must not access them */
 } twill_gradients_options;
 
 /** \brief A tensor to be registered by twill_gradients_add(), twill_gradients_add_dense() or

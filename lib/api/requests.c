@@ -124,9 +124,10 @@ static twill_status restart_request(struct twill_request *request)
     }
     comm->issue.started++;
     twill_status status = twill_request_bounce_in(request);
+    if (status == TWILL_OK)
+        status = twill_run_restart_promoted(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
-    twill_run_enter_promoted(request);
     twill_request_begin(request, 0);
     (void)twill_request_launch(request);
     twill_request_count_start(request);

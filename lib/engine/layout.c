@@ -444,6 +444,42 @@ static void move_side(struct twill_request *run, struct twill_side *side, unsign
     run->fast_path.from = run->buffers.side[run->fast_path.side].base + run->fast_path.at;
 }
 
+/* Copy a side's partial pages between two addresses of its memory. */
+static void copy_ends(struct twill_request *run, const struct twill_side *side, unsigned char *to,
+                      const unsigned char *from)
+{
+    const size_t end = side->bytes - side->tail;
+    twill_counter_add(&run->engine->usage.counters.bytes_copied, side->head + side->tail);
+    memcpy(to, from, side->head);
+    memcpy(to + end, from + end, side->tail);
+}
+
+/* Copy the partial pages of promoted buffers to the heap. */
+static void enter_promoted(struct twill_request *run)
+{
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->buffers.side[i];
+        if (side->given != NULL)
+            copy_ends(run, side, side->base, side->given);
+    }
+}
+
+twill_status twill_run_restart_promoted(struct twill_request *run)
+{
+    for (unsigned i = 0; i < TWILL_SIDES; i++) {
+        const struct twill_side *side = &run->buffers.side[i];
+        struct twill_promoted found;
+        if (side->given != NULL &&
+            (!twill_promoted_find(run->engine->context, side->given, side->bytes, &found) ||
+             found.at != side->base))
+            return TWILL_ENGINE_FAIL(run->engine, TWILL_ERR_ARGUMENT,
+                                     "the %s of a persistent call was freed or demoted",
+                                     i == TWILL_SRC ? "src" : "dst");
+    }
+    enter_promoted(run);
+    return TWILL_OK;
+}
+
 void twill_run_find_promoted(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
@@ -463,26 +499,7 @@ void twill_run_find_promoted(struct twill_request *run)
         side->tail = found.tail;
         move_side(run, side, found.at);
     }
-    twill_run_enter_promoted(run);
-}
-
-/* Copy a side's partial pages between two addresses of its memory. */
-static void copy_ends(struct twill_request *run, const struct twill_side *side, unsigned char *to,
-                      const unsigned char *from)
-{
-    const size_t end = side->bytes - side->tail;
-    twill_counter_add(&run->engine->usage.counters.bytes_copied, side->head + side->tail);
-    memcpy(to, from, side->head);
-    memcpy(to + end, from + end, side->tail);
-}
-
-void twill_run_enter_promoted(struct twill_request *run)
-{
-    for (unsigned i = 0; i < TWILL_SIDES; i++) {
-        const struct twill_side *side = &run->buffers.side[i];
-        if (side->given != NULL)
-            copy_ends(run, side, side->base, side->given);
-    }
+    enter_promoted(run);
 }
 
 void twill_run_drop_promoted(struct twill_request *run)

@@ -385,8 +385,9 @@ void twill_run_number(struct twill_request *run);
 /* lib/engine/layout.c. Use promoted buffers of a large call where the heap has them, until
  * twill_run_leave_promoted(). Copies their partial pages there. */
 void twill_run_find_promoted(struct twill_request *run);
-/* Copy the partial pages of promoted buffers to the heap, before a persistent call starts. */
-void twill_run_enter_promoted(struct twill_request *run);
+/* Before a persistent call starts, copy the partial pages of its promoted buffers. Returns
+ * TWILL_OK, or TWILL_ERR_ARGUMENT if one was freed or demoted since twill_run_find_promoted(). */
+twill_status twill_run_restart_promoted(struct twill_request *run);
 /* Use the caller's buffers again, without copying. */
 void twill_run_drop_promoted(struct twill_request *run);
 /* Copy the result's partial pages to the caller's buffer, and use that again unless the call is

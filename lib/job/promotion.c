@@ -29,6 +29,7 @@ struct twill_promotion {
     unsigned char *from, *to; /* the moved pages, or NULL if there are none */
     unsigned char *alias;     /* where the region has the page of `from` */
     void *block;              /* memory of the heap that has these pages, or NULL */
+    unsigned again;           /* further promotions of the same buffer that are not undone yet */
 };
 
 /* Return whether two addresses are the same byte of the same shared object. The kernel refuses with
@@ -173,7 +174,7 @@ static twill_status move_pages(struct twill_promotion *p, struct twill_error *er
                           "(futex, FUTEX_CMP_REQUEUE_PI)");
     }
     (void)madvise(p->from, bytes, MADV_DONTFORK); /* a child would write to the parent's pages */
-    (void)madvise(p->from, bytes, MADV_DODUMP); /* the region is left out of core dumps */
+    (void)madvise(p->from, bytes, MADV_DODUMP);   /* the region is left out of core dumps */
     twill_mapping_populate(p->from, bytes);
     return TWILL_OK;
 }
@@ -216,6 +217,20 @@ static void add_to_list(struct twill_context *context, struct twill_promotion *p
     twill_context_unlock(context);
 }
 
+/* Count a further promotion of a buffer that is in the list. Returns false if it is not. */
+static bool promote_again(struct twill_context *context, const void *memory, size_t bytes)
+{
+    twill_context_lock(context);
+    struct twill_promotion *p = context->memory->promotions;
+    while (p != NULL && (p->memory != memory || p->bytes != bytes))
+        p = p->next;
+    bool is = p != NULL && (p->from == NULL || is_in_place(p));
+    if (is)
+        p->again++;
+    twill_context_unlock(context);
+    return is;
+}
+
 /* Promote a buffer and add it to the list. Returns TWILL_OK or the error. */
 static twill_status promote(struct twill_context *context, void *memory, size_t bytes,
                             struct twill_error *error)
@@ -243,25 +258,30 @@ twill_status twill_promote(twill_context *context, void *memory, size_t bytes)
         return TWILL_ERR_ARGUMENT;
     twill_status status =
         twill_context_check_memory(context, "twill_promote", memory, bytes, &error);
-    if (status == TWILL_OK)
+    if (status == TWILL_OK && !promote_again(context, memory, bytes))
         status = promote(context, memory, bytes, &error);
     return twill_context_outcome(context, status, &error);
 }
 
-/* Take the buffer at `memory` out of the list of the context or of one that it has replaced. Sets
- * *owner to that context. Returns NULL if there is none. */
+/* Undo one promotion of the buffer at `memory` by the context or by one that it has replaced. If it
+ * was the last, take the buffer out of the list, set *owner to that context, and return it. Sets
+ * *found to whether there was one. */
 static struct twill_promotion *take(struct twill_context *context, const void *memory,
-                                    struct twill_context **owner)
+                                    struct twill_context **owner, bool *found)
 {
     struct twill_promotion *p = NULL;
-    for (; context != NULL && p == NULL; context = context->older) {
+    for (*found = false; context != NULL && !*found; context = context->older) {
         twill_context_lock(context);
         struct twill_promotion **at = &context->memory->promotions;
         while (*at != NULL && (*at)->memory != memory)
             at = &(*at)->next;
-        p = *at;
-        if (p != NULL)
+        *found = *at != NULL;
+        if (*found && (*at)->again > 0) {
+            (*at)->again--;
+        } else if (*found) {
+            p = *at;
             *at = p->next;
+        }
         twill_context_unlock(context);
         *owner = context;
     }
@@ -301,10 +321,13 @@ twill_status twill_demote(twill_context *context, void *memory)
         return TWILL_ERR_ARGUMENT;
     twill_status status = twill_context_check_use(context, "twill_demote", &error);
     if (status == TWILL_OK) {
-        struct twill_promotion *p = take(context, memory, &owner);
-        status = p != NULL ? demote(owner, p, &error)
-                           : TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
-                                        "twill_demote: nothing was promoted at %p", memory);
+        bool found;
+        struct twill_promotion *p = take(context, memory, &owner, &found);
+        if (!found)
+            status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                                "twill_demote: nothing was promoted at %p", memory);
+        else if (p != NULL)
+            status = demote(owner, p, &error);
     }
     return twill_context_outcome(context, status, &error);
 }

@@ -118,6 +118,7 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     twill_set_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_set_divide(set));
+    twill_set_promote(set);
     TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
     return twill_reducers_prepare(set);
@@ -279,6 +280,8 @@ void twill_gradients_destroy(twill_gradients *set)
     }
     twill_searches_free(set);
     for (uint32_t t = 0; t < set->tensors; t++) {
+        if (set->tensor[t].promoted)
+            (void)twill_demote(set->process.context, set->tensor[t].own);
         free(set->tensor[t].name);
         free(set->tensor[t].dense);
     }

@@ -31,7 +31,7 @@ void twill_gradients_await_markers(struct twill_gradients *set);
 #define TWILL_COMPRESSIONS (TWILL_COMPRESS_THRESHOLD + 1)
 /* Return the name that TWILL_GRADIENTS has for a twill_compression, or "?". */
 const char *twill_compression_name(twill_compression compression);
-#define TWILL_SET_ENTRIES 29u  /* options, and hyperparameters of the optimizer */
+#define TWILL_SET_ENTRIES 30u  /* options, and hyperparameters of the optimizer */
 #define TWILL_ENTRY_BYTES 192u /* bytes of "name=value" */
 /* Write number `index` (below TWILL_SET_ENTRIES) of the options and then the hyperparameters as
  * "name=value". Write "no optimizer" for a hyperparameter if the set has no optimizer. */

@@ -90,6 +90,7 @@ static const struct set_entry options_list[] = {
     OPTION("threshold", REAL, CHANGED, compression_threshold),
     OPTION("factors", FACTORS, CHANGED, factors),
     OPTION("threads", NUMBER, SHOWN, threads),
+    OPTION("promote", SWITCH, CHANGED, promote),
 };
 
 #define HYPERPARAMETER(name, kind, member)                                                         \
@@ -300,7 +301,8 @@ void twill_gradients_defaults(twill_gradients_options *options)
                                              .first_bucket_bytes = (size_t)1 << 20,
                                              .segment_bytes = (size_t)1 << 20,
                                              .error_feedback = 1,
-                                             .compression_ratio = 0.01};
+                                             .compression_ratio = 0.01,
+                                             .promote = 1};
 }
 
 /* Return TWILL_OK if the options of compression are valid, else TWILL_ERR_ARGUMENT. */

@@ -81,3 +81,14 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
                           twill_context_message(set->process.context));
     return TWILL_OK;
 }
+
+void twill_set_promote(struct twill_gradients *set)
+{
+    for (uint32_t b = 0; set->options.promote != 0 && b < set->buckets; b++) {
+        const struct twill_bucket *bucket = &set->bucket[b];
+        struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first]];
+        if (!tensor->promoted && bucket->memory != NULL && bucket->memory == tensor->own)
+            tensor->promoted =
+                twill_promote(set->process.context, tensor->own, tensor->bytes) == TWILL_OK;
+    }
+}

@@ -42,6 +42,7 @@ struct twill_train_tensor {
     size_t parameter_place;    /* like `place`, in the arena of parameters */
     struct twill_dense *dense; /* NULL if it has no factors */
     bool raw;                  /* never compressed */
+    bool promoted;             /* `own` is, until the set is destroyed */
     bool whole;                /* never cut, as its update needs norms of the whole */
     size_t residual;           /* index in the set's residuals, if it may be compressed */
     size_t place;              /* offset in the arena of its type, or SIZE_MAX if it has none */
@@ -185,6 +186,9 @@ twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size
 twill_status twill_set_place(struct twill_gradients *set);
 /* Divide the tensors into buckets by the options, between steps. Returns TWILL_OK or the error. */
 twill_status twill_set_divide(struct twill_gradients *set);
+/* Promote the caller's gradients that are buckets, if the options allow that. Those that cannot be
+ * promoted stay as they are. */
+void twill_set_promote(struct twill_gradients *set);
 /* Free the buckets and their factors. Their requests have been freed. */
 void twill_set_free_buckets(struct twill_gradients *set);
 /* Copy bytes between the caller's memory and the set's, which do not overlap. Threads of the rank

@@ -211,6 +211,20 @@ class Forked(unittest.TestCase):
 
 
 class Order(unittest.TestCase):
+    def test_promoted(self):
+        whole = torch.full((300001,), RANK + 1.0)
+        small = torch.ones(5)
+        self.assertEqual(twill.torch.promote([whole, small]), 0 if WITHOUT_CPP else 1)
+        for part in (whole, whole[1000:200000]):
+            dist.all_reduce(part)
+        self.assertTrue(torch.equal(whole[200000:], torch.full((100001,), 6.0)))
+        self.assertTrue(torch.equal(whole[1000:200000], torch.full((199000,), 18.0)))
+        self.assertEqual(twill.torch.demote([whole, small]), 0 if WITHOUT_CPP else 1)
+        self.assertEqual(whole[1000:1002].tolist() + whole[-1:].tolist(), [18.0, 18.0, 6.0])
+        kept = torch.nn.Linear(400, 400)  # until the job ends
+        self.assertEqual(twill.torch.promote(kept), 0 if WITHOUT_CPP else 1)
+        dist.broadcast(kept.weight.data, 0)
+
     def test_many_in_progress(self):
         tensors = [torch.full((1000,), float(i + RANK)) for i in range(20)]
         works = [dist.all_reduce(t, async_op=True) for t in tensors]

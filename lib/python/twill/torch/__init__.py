@@ -19,7 +19,7 @@ import torch.distributed as dist
 import twill
 import twill_entry
 
-__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook"]
+__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "promote", "demote"]
 
 
 def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
@@ -149,6 +149,29 @@ def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: b
     """Return a backend of the ranks of a group that are not excluded. All of these call it, and the others may be dead.
     torch.distributed.shrink_group() of 2.9 and later calls it."""
     return backend_of(group).without(excluded, abort)
+
+
+def _tensors_of(what: Any) -> list[torch.Tensor]:
+    if isinstance(what, torch.nn.Module):
+        parameters = list(what.parameters())
+        return parameters + [p.grad for p in parameters if p.grad is not None] + list(what.buffers())
+    return [what] if isinstance(what, torch.Tensor) else list(what)
+
+
+def promote(what: Any, group: dist.ProcessGroup | None = None) -> int:
+    """Let the ranks of a node use tensors without a copy (twill_promote()), and return how many can be.
+
+    `what` is a tensor, several, or a module, whose parameters, gradients and buffers are meant. It is for memory that
+    stays: storages are kept until demote() or the end of the job. Other threads must not write to them meanwhile, and
+    forked children, such as workers of a DataLoader, must not access them. Storages below 64 KiB stay as they are."""
+    backend = backend_of(group)
+    return sum(backend.promote(tensor) for tensor in _tensors_of(what)) if hasattr(backend, "promote") else 0
+
+
+def demote(what: Any, group: dist.ProcessGroup | None = None) -> int:
+    """Undo promote(), and return how many tensors were promoted."""
+    backend = backend_of(group)
+    return sum(backend.demote(tensor) for tensor in _tensors_of(what)) if hasattr(backend, "demote") else 0
 
 
 def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks at annotations

@@ -177,8 +177,10 @@ TWILL_TEST_ON(refused, ranks, TWILL_LAYOUTS("2"), SETTINGS)
     TWILL_CHECK(twill_promote(context, pages, 0) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_promote(NULL, pages, BYTES) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK);
-    TWILL_CHECK(is_refused(context, pages, BYTES, "shared memory already"));
-    TWILL_CHECK(twill_demote(context, pages) == TWILL_OK);
+    TWILL_CHECK(is_refused(context, pages, BYTES - PAGE, "shared memory already"));
+    TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK &&
+                twill_demote(context, pages) == TWILL_OK && is_shared(pages) &&
+                twill_demote(context, pages) == TWILL_OK && !is_shared(pages));
     TWILL_CHECK(mprotect(pages + 5 * PAGE, PAGE, PROT_READ) == 0);
     TWILL_CHECK(is_refused(context, pages, BYTES, "cannot be read and written"));
     munmap(pages + 5 * PAGE, PAGE);
@@ -206,5 +208,23 @@ TWILL_TEST_ON(alone, ranks, TWILL_LAYOUTS("1", "1x1"), SETTINGS)
     TWILL_CHECK(twill_promote(twill_comm_context(comm), pages, BYTES) == TWILL_OK);
     TWILL_CHECK(!is_shared(pages) && double_bytes(comm, pages, BYTES / (size_t)size));
     TWILL_CHECK(twill_demote(twill_comm_context(comm), pages) == TWILL_OK);
+    munmap(pages, BYTES + PAGE);
+}
+
+/* A persistent call does not start on memory that was demoted, at addresses that peers know. */
+TWILL_TEST_ON(demoted_under_a_request, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages();
+    twill_request *request = NULL;
+    TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK &&
+                twill_allreduce_init(comm, pages, pages, BYTES, TWILL_U8, TWILL_SUM, &request) ==
+                    TWILL_OK &&
+                twill_demote(context, pages) == TWILL_OK);
+    (void)twill_test_barrier(bootstrap);
+    TWILL_CHECK(
+        TWILL_ENDS(comm, twill_request_start(request), TWILL_ERR_ARGUMENT, "freed or demoted"));
+    (void)twill_test_barrier(bootstrap);
+    twill_request_free(&request);
     munmap(pages, BYTES + PAGE);
 }

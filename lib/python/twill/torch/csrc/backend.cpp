@@ -88,6 +88,33 @@ uint64_t Backend::calls()
     return counters.calls;
 }
 
+bool Backend::promote(const at::Tensor &tensor)
+{
+    const c10::Storage &storage = tensor.storage();
+    void *memory = const_cast<void *>(static_cast<const void *>(storage.data()));
+    std::lock_guard<Mutex> lock(creation_mutex());
+    if (!tensor.device().is_cpu() ||
+        twill_promote(job()->context, memory, storage.nbytes()) != TWILL_OK)
+        return false;
+    job()->promoted.push_back(storage);
+    return true;
+}
+
+bool Backend::demote(const at::Tensor &tensor)
+{
+    void *memory = const_cast<void *>(static_cast<const void *>(tensor.storage().data()));
+    std::lock_guard<Mutex> lock(creation_mutex());
+    auto &kept = job()->promoted;
+    for (auto storage = kept.begin(); storage != kept.end(); ++storage)
+        if (storage->data() == memory) {
+            bool done = twill_demote(job()->context, memory) == TWILL_OK;
+            if (done)
+                kept.erase(storage);
+            return done;
+        }
+    return false;
+}
+
 #if TWILL_TORCH_VERSION >= 207
 /* An allocator of memory that the ranks of a node share. */
 class Allocator : public c10::Allocator
@@ -174,6 +201,8 @@ PYBIND11_MODULE(_twill_torch, m)
         .def("abort_calls", &Backend::end_calls, Release())
         .def(
             "close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
+        .def("promote", &Backend::promote, Release(), py::arg("tensor"))
+        .def("demote", &Backend::demote, Release(), py::arg("tensor"))
         .def("average_narrow", &Backend::average_narrow, Release(), py::arg("tensor"))
         .def("allocate_like", &Backend::allocate, py::arg("count"), py::arg("like"))
         .def("without", &Backend::without, Release(), py::arg("excluded"), py::arg("abort") = false)

@@ -58,6 +58,12 @@ class Backend : public Base
     {
     }
 
+    /* Promote the storage of a tensor, and keep it until demote() or the end of the job. Returns
+     * whether that is possible. */
+    bool promote(const at::Tensor &tensor);
+    /* Undo promote(). Returns whether the storage was promoted. */
+    bool demote(const at::Tensor &tensor);
+
     uint64_t getSequenceNumberForGroup() override
     {
         return number_;
