@@ -342,6 +342,7 @@ static void keep_idle(struct twill_price_inlet *in, uint64_t begin, uint64_t end
  * receive earlier. Otherwise it follows the last message. */
 static uint64_t pass_inlet(struct twill_price_inlet *in, uint64_t first, uint64_t time)
 {
+    in->busy += time;
     for (unsigned i = 0; i < in->used; i++) {
         uint64_t from = in->idle[i], begin = twill_price_later(first, from), end = in->idle_end[i];
         if (begin + time > end)
@@ -632,9 +633,12 @@ size_t twill_price_segment(struct twill_pricing *p, size_t bytes)
 static uint64_t busiest(const struct twill_pricing *p)
 {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < p->size; i++)
+    for (uint32_t i = 0; i < p->size; i++) {
+        const struct twill_price_use *use = &p->rank[i].use;
+        most = twill_price_later(most, twill_price_later(use->node.busy, use->group.busy));
         for (unsigned r = 0; r < TWILL_PRICE_RESOURCES; r++)
-            most = twill_price_later(most, p->rank[i].use.of[r].busy);
+            most = twill_price_later(most, use->of[r].busy);
+    }
     return most;
 }
 

@@ -63,10 +63,11 @@ enum {
     TWILL_PRICE_RESOURCES = TWILL_PRICE_INTO + TWILL_LEVEL_COUNT
 };
 
-/* The receiving side of the interface of a node or of the links into a group. It receives until
- * `end`, and was idle from idle[i] to idle_end[i] before (picoseconds), for the last such times. */
+/* The receiving side of the interface of a node or of the links into a group. It is in use for
+ * `busy` in all. It receives until `end`, and was idle from idle[i] to idle_end[i] before
+ * (picoseconds), for the last such times. */
 struct twill_price_inlet {
-    uint64_t end, idle[TWILL_PRICE_GAPS], idle_end[TWILL_PRICE_GAPS];
+    uint64_t busy, end, idle[TWILL_PRICE_GAPS], idle_end[TWILL_PRICE_GAPS];
     unsigned used; /* those beyond are empty */
 };
 

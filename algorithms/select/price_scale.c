@@ -256,9 +256,19 @@ static twill_status prepare_samples(struct twill_price_scale *scale, const struc
     return TWILL_OK;
 }
 
-/* Estimate the bytes that leave a node, in 1024ths of the message. Take the first, the middle and
- * the last rank of the middle node. The estimate is the least that one of them sends to other
- * nodes, times the ranks of the node. */
+/* Return the least bytes that must pass the interface of the root's node, in 1024ths of the
+ * message. They are the shards of all other nodes or the whole message. Returns 0 if there is no
+ * root. */
+static uint64_t through_root(const struct twill_world *world, const struct twill_shape *shape)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(shape->collective);
+    uint64_t here = facts->sharded ? world->node_size[world->node[shape->root]] : 0;
+    return facts->rooted && world->nodes > 1 ? (world->size - here) * 1024 / world->size : 0;
+}
+
+/* Estimate the bytes that pass the interface of a node, in 1024ths of the message. Take the first,
+ * the middle and the last rank of the middle node. The estimate is the least that one of them sends
+ * to other nodes, times the ranks of the node. It is not less than through_root(). */
 static twill_status find_leaving(uint64_t *leaving, const struct twill_world *world,
                                  const struct twill_price_query *q)
 {
@@ -278,7 +288,8 @@ static twill_status find_leaving(uint64_t *leaving, const struct twill_world *wo
             least = blocks * 1024 / s.blocks;
         twill_schedule_destroy(&s);
     }
-    *leaving = least == UINT64_MAX ? 0 : least * size;
+    *leaving =
+        twill_price_later(least == UINT64_MAX ? 0 : least * size, through_root(world, q->shape));
     return TWILL_OK;
 }
 

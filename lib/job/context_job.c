@@ -310,8 +310,12 @@ twill_status twill_context_open_job(struct twill_context *context)
         status = compare_ranks(context, &job);
     if (status == TWILL_OK)
         status = twill_oob_batch_exchange(&batch, attach_job(context, &job, &batch), error);
-    if (status == TWILL_OK)
-        status = twill_threads_agree(context, &job.threads, conclude_job(context, &job));
+    if (status == TWILL_OK) {
+        status = conclude_job(context, &job);
+        if (status != TWILL_OK) /* tell the others, without waiting for another time limit */
+            context->job.oob->waited_ns = context->job.oob->timeout_ns;
+        status = twill_threads_agree(context, &job.threads, status);
+    }
     twill_heap_opening_end(&job.opening);
     twill_threads_opening_end(&job.threads);
     free(job.all);

@@ -458,3 +458,23 @@ TWILL_TEST(test_more_ranks)
                              pairs[i].falls, pairs[i].grows);
         }
 }
+
+/* No call with a root costs less than what must pass the interface of the root's node. */
+TWILL_TEST(test_root_interface)
+{
+    static const enum twill_collective rooted[] = {TWILL_GATHER, TWILL_SCATTER, TWILL_BROADCAST};
+    const struct twill_machine_model *model = twill_machine_model_find("auto");
+    struct twill_world world;
+    test_grid(&world, 48, 16);
+    for (size_t c = 0; c < TWILL_ARRAY_LENGTH(rooted); c++) {
+        struct twill_candidates *all = candidates_of(&world, rooted[c], model);
+        uint64_t least =
+            model->interface * 16 * KIB / 48 * (rooted[c] == TWILL_BROADCAST ? 48 : 47);
+        for (size_t i = 0; i < all->count; i++)
+            if (twill_candidate_competes(&all->candidate[i], 16 * MIB, ~0u))
+                assert_true(twill_candidate_cost(&all->candidate[i], 16 * MIB) >=
+                            least / 512 * 511);
+        twill_candidates_destroy(all);
+    }
+    twill_world_destroy(&world);
+}
