@@ -17,14 +17,15 @@ WHEELS = {
     "impi": ["impi-rt", "impi-devel"],
     "oneccl": ["oneccl", "oneccl-devel", "impi-rt", "intel-sycl-rt", "intel-cmplr-lib-rt", "intel-cmplr-lib-ur", "umf", "tcmlib"],
 }
-# The file of a source tree that has the allreduce, and what it needs beside PyTorch.
+# The file of a source tree that has the allreduce. Its headers of PyTorch use symbols of Python.
 SOURCES = {"deepspeed": "csrc/cpu/comm/shm.cpp", "vllm": "csrc/cpu/shm.cpp"}
 TORCH = """
 import os, sys, sysconfig, torch
 from torch.utils import cpp_extension
-lib = os.path.join(os.path.dirname(torch.__file__), "lib")
+lib, python = os.path.join(os.path.dirname(torch.__file__), "lib"), sysconfig.get_config_vars()
 print(*["-I" + path for path in cpp_extension.include_paths()], "-I" + sysconfig.get_paths()["include"], "-L" + lib,
-      "-Wl,-rpath," + lib, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
+      "-Wl,-rpath," + lib, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", "-ltorch -ltorch_cpu -ltorch_python -lc10",
+      "-L" + python["LIBDIR"], "-Wl,-rpath," + python["LIBDIR"], "-lpython" + python["LDVERSION"], python["LIBS"], python["SYSLIBS"])
 """
 
 
@@ -96,5 +97,5 @@ def words_of_source(run, name, source):
     if torch.returncode != 0:
         return [], f"it needs PyTorch, which PYTHON={python} does not have: {torch.stderr.strip().splitlines()[-1]}"
     words = ["-std=c++20", "-march=native", "-fopenmp", f"-DPEER_{name.upper()}", f'-DPEER_SOURCE="{os.path.realpath(path)}"',
-             f"-I{os.path.realpath(source)}/csrc", *torch.stdout.split(), "-ltorch", "-ltorch_cpu", "-lc10"]  # fmt: skip
+             f"-I{os.path.realpath(source)}/csrc", *torch.stdout.split()]  # fmt: skip
     return words, ""
