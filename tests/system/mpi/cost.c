@@ -69,7 +69,7 @@ static void alternate(MPI_Comm other)
 #if defined(__x86_64__)
 
 /* The mapped addresses of this program and of libtwill.so. */
-static struct mapped {
+static struct object_range {
     uintptr_t begin, end;
 } program, twill;
 static volatile unsigned long steps;
@@ -84,7 +84,7 @@ __asm__("cost_return:\n"
 static int find_range(struct dl_phdr_info *info, size_t size, void *user)
 {
     const char *name = strrchr(info->dlpi_name, '/');
-    struct mapped *range = program.end == 0 ? &program : &twill;
+    struct object_range *range = program.end == 0 ? &program : &twill;
     (void)size, (void)user;
     if (range == &twill && (name == NULL || strncmp(name, "/libtwill.so", 12) != 0))
         return 0;

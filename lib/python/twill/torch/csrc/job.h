@@ -155,7 +155,8 @@ struct Job {
     uint64_t id = 0; /* id of the job, the same on all ranks and never 0 */
     int rank = 0, size = 0;
     std::weak_ptr<void> messages; /* points to a Messages */
-    std::vector<c10::Storage> promoted; /* twill_promote(), kept until then; under creation_mutex() */
+    std::vector<c10::Storage>
+        promoted; /* twill_promote(), kept until then; under creation_mutex() */
     const unsigned forks = fork_state().forks;
 
     Job() = default;
