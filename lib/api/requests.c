@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "algorithms/algorithms.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
@@ -124,7 +125,7 @@ static twill_status restart_request(struct twill_request *request)
     }
     comm->issue.started++;
     twill_status status = twill_request_bounce_in(request);
-    if (status == TWILL_OK)
+    if (status == TWILL_OK && request->bytes >= TWILL_MAPPED_BYTES)
         status = twill_run_restart_promoted(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
