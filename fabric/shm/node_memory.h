@@ -318,7 +318,8 @@ static inline struct twill_immediate *twill_node_imm_at(const struct twill_node 
                                                         uint32_t lane, uint64_t epoch)
 {
     struct twill_node_area *area = node->area[twill_node_area_index(node, l, epoch / TWILL_LINES)];
-    return &area->imm[lane % TWILL_SLOT_LANES][epoch % TWILL_LINES];
+    /* Consecutive ones are in different pages. Else a processor's prefetcher takes the next one. */
+    return &area->imm[lane % TWILL_SLOT_LANES][epoch * 37 % TWILL_LINES];
 }
 /* The lines of an immediate are fetched this many instances early, a multiple of TWILL_WINDOW. */
 #define TWILL_FETCH_AHEAD 4u

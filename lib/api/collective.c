@@ -169,17 +169,20 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return status;
     status = begin_request(request, call, ticks);
-    if (status == TWILL_OK && twill_request_done(request))
-        twill_comm_pass(comm);
-    else if (TWILL_LIKELY(status == TWILL_OK))
-        status = twill_comm_wait(comm, twill_request_done, request);
+    if (TWILL_LIKELY(status == TWILL_OK)) {
+        if (atomic_load_explicit(&request->state, memory_order_relaxed) != TWILL_REQUEST_ACTIVE)
+            twill_comm_pass(comm);
+        else
+            status = twill_comm_wait(comm, twill_request_done, request);
+    }
     if (TWILL_LIKELY(status == TWILL_OK))
         status = request->status;
     if (TWILL_LIKELY(status == TWILL_OK))
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return fail_request(request, status);
-    twill_run_end_promoted(request);
+    if (request->bytes >= TWILL_MAPPED_BYTES)
+        twill_run_end_promoted(request);
     bool is_copied = request->buffers.device.place != NULL; /* after its end */
     twill_engine_count_time(&comm->engine, ticks,
                             TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended, idle, true);

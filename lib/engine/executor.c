@@ -291,8 +291,9 @@ check_arrival(struct twill_request *run, const struct twill_instance *instance,
 }
 
 /* Return ADVANCED if all arrivals that an AWAIT needs are there, BLOCKED if not, or an error. */
-static int flags_await(struct twill_request *run, const struct twill_instance *instance,
-                       const struct twill_step *step)
+__attribute__((always_inline)) static inline int flags_await(struct twill_request *run,
+                                                             const struct twill_instance *instance,
+                                                             const struct twill_step *step)
 {
     for (unsigned i = 0; i < step->nsrc; i++) {
         if (step->peer[i] == run->engine->rank)

@@ -111,8 +111,10 @@ struct twill_fast_path {
         TWILL_FAST_SIGNAL /* SIGNAL alone */
     } kind;
     uint8_t steps, signals; /* number of steps covered, and of SIGNALs among them */
-    bool at_once;           /* the steps after these can be issued outside the queue */
-    uint8_t copies;         /* they are AWAITs and these COPYs; 0 if they are others */
+    /* The steps after these can be issued outside the queue in a blocking call that is entered
+     * within less than so many ticks after another one. 0 if never, UINT64_MAX if always. */
+    uint64_t at_once;
+    uint8_t copies; /* they are AWAITs and these COPYs; 0 if they are others */
     struct twill_fast_copy copy[TWILL_FAST_COPIES];
     uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
     size_t at, to, bytes;      /* offsets in that side and in the copy of SHARED, and length */

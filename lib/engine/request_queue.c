@@ -91,7 +91,7 @@ static void dequeue(struct twill_request *request)
 }
 
 /* Record and publish that a collective, which is not in the queue, has ended. */
-static void record_end(struct twill_request *request, twill_status status)
+static inline void record_end(struct twill_request *request, twill_status status)
 {
     struct twill_engine *engine = request->engine;
     twill_trace_call_end(request, status);
