@@ -538,8 +538,11 @@ bool twill_run_at_once(struct twill_request *run, struct twill_slot *slot, uint6
     struct twill_instance *instance = &slot->instance;
     instance->epoch = epoch;
     for (const struct twill_step *step = first; step < end; step++)
-        if (step->op == TWILL_STEP_AWAIT && flags_await(run, instance, step) != ADVANCED)
+        if (step->op == TWILL_STEP_AWAIT && flags_await(run, instance, step) != ADVANCED) {
+            /* A difference is found again, and described, once this call is published. */
+            twill_error_clear(&run->engine->error);
             return false;
+        }
     for (const struct twill_step *step = first; step < end && s->eager; step++)
         if (step->op == TWILL_STEP_AWAIT)
             fetch_later(run, instance, step);
