@@ -72,13 +72,16 @@ struct twill_promoted {
     unsigned char *at; /* where this process has it in its heap */
     size_t head, tail; /* its first and last bytes that a call must copy to and from there */
 };
-/* Set *found to where peers map a range, if all of it is in a promoted buffer that is still mapped.
- * Returns whether it is. Costs two system calls then. Takes the context's lock. */
+/* Set *found to where peers map a range, if all of it is in a promoted buffer, and its first and
+ * last moved page are still mapped. Returns whether they are. Costs two system calls then. Takes
+ * the context's lock. */
 bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
                          struct twill_promoted *found);
 /* Make all promoted memory private, as twill_heap_fence() does with the heap. The caller holds the
  * context's lock. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error);
+/* Make networks forget all promoted memory. Takes the locks of transports. */
+void twill_promoted_forget(struct twill_context *context);
 /* Make all promoted memory private, and free the list. Called when the context ends. */
 void twill_promoted_clear(struct twill_context *context);
 

@@ -40,14 +40,26 @@ static bool is_same_memory(unsigned char *one, unsigned char *other)
            errno == EINVAL;
 }
 
+/* Return whether the first and the last of the moved pages that [at, end) touches, if any, are
+ * still where twill_promote() has put them. */
+static bool are_in_place(const struct twill_promotion *p, const unsigned char *at,
+                         const unsigned char *end)
+{
+    if (at >= p->to || end <= p->from)
+        return true;
+    size_t first = at > p->from ? (size_t)(at - p->from) & -PAGE : 0;
+    size_t last = ((size_t)((end < p->to ? end : p->to) - p->from) - 1) & -PAGE;
+    int before = errno;
+    bool are = is_same_memory(p->from + first, p->alias + first) &&
+               is_same_memory(p->from + last, p->alias + last);
+    errno = before;
+    return are;
+}
+
 /* Return whether the moved pages are still where twill_promote() has put them. */
 static bool is_in_place(const struct twill_promotion *p)
 {
-    size_t last = (size_t)(p->to - p->from) - PAGE;
-    int before = errno;
-    bool is = is_same_memory(p->from, p->alias) && is_same_memory(p->from + last, p->alias + last);
-    errno = before;
-    return is;
+    return are_in_place(p, p->from, p->to);
 }
 
 /* Return why the mapping that a line of /proc/self/maps describes cannot be moved, or NULL. */
@@ -300,10 +312,10 @@ static twill_status demote(struct twill_context *context, struct twill_promotion
         add_to_list(context, p);
         return error->status;
     }
-    if (p->block != NULL) {
+    if (p->block != NULL)
         atomic_fetch_sub(&context->memory->promoted, 1);
+    if (p->block != NULL && !lost) /* else the program may still use some of its pages */
         free_block(context, p);
-    }
     free(p);
     if (lost)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
@@ -341,7 +353,7 @@ bool twill_promoted_find(struct twill_context *context, const void *memory, size
     while (p != NULL && (p->from == NULL || at < p->memory || bytes > p->bytes ||
                          at > p->memory + (p->bytes - bytes)))
         p = p->next;
-    bool is = p != NULL && is_in_place(p);
+    bool is = p != NULL && are_in_place(p, at, at + bytes);
     if (is) {
         found->at = p->alias + (at - p->from);
         found->head = at < p->from ? twill_min(bytes, (size_t)(p->from - at)) : 0;
@@ -350,6 +362,12 @@ bool twill_promoted_find(struct twill_context *context, const void *memory, size
     }
     twill_context_unlock(context);
     return is;
+}
+
+void twill_promoted_forget(struct twill_context *context)
+{
+    for (struct twill_promotion *p = context->memory->promotions; p != NULL; p = p->next)
+        twill_context_forget_memory(context, p->memory, p->bytes);
 }
 
 twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error)

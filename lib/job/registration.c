@@ -169,6 +169,7 @@ twill_status twill_context_fence(struct twill_context *context, struct twill_err
     twill_context_unlock(context);
     if (heap->fenced)
         twill_context_forget_memory(context, heap->base, heap->bytes);
+    twill_promoted_forget(context); /* networks would use the old pages */
     return status;
 }
 

@@ -118,9 +118,9 @@ static twill_status prepare_buckets(struct twill_gradients *set)
     twill_set_free_buckets(set);
     atomic_store(&set->step, 0);
     TWILL_TRY(&set->error, twill_set_divide(set));
-    twill_set_promote(set);
     TWILL_TRY(&set->error, twill_dense_prepare(set));
     TWILL_TRY(&set->error, twill_compressor_prepare(set));
+    twill_set_promote(set);
     return twill_reducers_prepare(set);
 }
 

@@ -59,14 +59,14 @@ wheel()
     unset PYTHONPATH
     rm -rf "$build-wheel"
     { "$python" -m venv --without-pip --system-site-packages "$scratch/venv" && timeout 120 "$wheel_python" -m pip install -q --disable-pip-version-check \
-        'scikit-build-core>=0.9'; } >"$scratch/out" 2>&1 || { echo "left out: the wheel: $(tail -n 1 "$scratch/out")" && return; }
+        'scikit-build-core>=1.0'; } >"$scratch/out" 2>&1 || { echo "left out: the wheel: $(tail -n 1 "$scratch/out")" && return; }
     timeout -k 10 "$patience" "$wheel_python" -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps \
         --config-settings=build-dir="$build-wheel" --config-settings=cmake.define.TWILL_WERROR=ON \
         --config-settings=cmake.define.CMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" "$source/lib/python" \
         >"$scratch/out" 2>&1 || fail "pip install lib/python"
     rm -rf "$build-wheel"
     cat >"$scratch/summed.py" <<'END'
-import os, sys, numpy, twill
+import os, sys, numpy, twill, twill_entry
 with twill.init() as comm:
     total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))
     library = [line.split()[-1] for line in open("/proc/self/maps") if "/libtwill.so" in line][0]

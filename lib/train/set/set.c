@@ -87,7 +87,8 @@ void twill_set_promote(struct twill_gradients *set)
     for (uint32_t b = 0; set->options.promote != 0 && b < set->buckets; b++) {
         const struct twill_bucket *bucket = &set->bucket[b];
         struct twill_train_tensor *tensor = &set->tensor[set->backward[bucket->first]];
-        if (!tensor->promoted && bucket->memory != NULL && bucket->memory == tensor->own)
+        bool is_used = bucket->memory == tensor->own && !bucket->wire.used && bucket->dense == NULL;
+        if (!tensor->promoted && bucket->memory != NULL && is_used)
             tensor->promoted =
                 twill_promote(set->process.context, tensor->own, tensor->bytes) == TWILL_OK;
     }

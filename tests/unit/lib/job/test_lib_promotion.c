@@ -159,6 +159,27 @@ TWILL_TEST_ON(freed, ranks, TWILL_LAYOUTS("2"), SETTINGS)
     }
 }
 
+/* Memory of which only some pages are freed while it is promoted. A call on new memory in the
+ * middle does not use the old pages, and what the program keeps is not given to others. */
+TWILL_TEST_ON(partly_freed, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages(), *middle = pages + 16 * PAGE, *other = NULL;
+    TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK);
+    TWILL_CHECK(mmap(middle, 16 * PAGE, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == middle);
+    memset(middle, rank + 1, 16 * PAGE);
+    TWILL_CHECK(double_bytes(comm, middle, 16 * PAGE));
+    TWILL_CHECK(middle[0] == 3 && middle[16 * PAGE - 1] == 3, "%u", middle[0]);
+    munmap(pages + BYTES - PAGE, 2 * PAGE); /* as a realloc() to less does */
+    pages[0] = 77;
+    TWILL_CHECK(twill_demote(context, pages) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_alloc(context, (void **)&other, BYTES) == TWILL_OK);
+    memset(other, 5, BYTES);
+    TWILL_CHECK(pages[0] == 77 && twill_free(context, other) == TWILL_OK);
+    munmap(pages, BYTES - PAGE);
+}
+
 /* Return whether memory is refused with this text. */
 static bool is_refused(twill_context *context, void *memory, size_t bytes, const char *says)
 {

@@ -90,11 +90,12 @@ uint64_t Backend::calls()
 
 bool Backend::promote(const at::Tensor &tensor)
 {
+    if (!tensor.has_storage() || !tensor.device().is_cpu()) // sparse tensors have none
+        return false;
     const c10::Storage &storage = tensor.storage();
     void *memory = const_cast<void *>(static_cast<const void *>(storage.data()));
     std::lock_guard<Mutex> lock(creation_mutex());
-    if (!tensor.device().is_cpu() ||
-        twill_promote(job()->context, memory, storage.nbytes()) != TWILL_OK)
+    if (twill_promote(job()->context, memory, storage.nbytes()) != TWILL_OK)
         return false;
     job()->promoted.push_back(storage);
     return true;
@@ -102,6 +103,8 @@ bool Backend::promote(const at::Tensor &tensor)
 
 bool Backend::demote(const at::Tensor &tensor)
 {
+    if (!tensor.has_storage())
+        return false;
     void *memory = const_cast<void *>(static_cast<const void *>(tensor.storage().data()));
     std::lock_guard<Mutex> lock(creation_mutex());
     auto &kept = job()->promoted;
