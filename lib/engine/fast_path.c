@@ -158,7 +158,9 @@ void twill_run_find_fast_path(struct twill_request *run)
         found.kind = TWILL_FAST_COPY;
         found.to = place_in_shared(run, step);
     }
-    if (s->eager && found.kind != TWILL_FAST_NONE)
+    found.signals = found.kind == TWILL_FAST_COPY || found.kind == TWILL_FAST_SIGNAL;
+    if (s->eager && found.kind != TWILL_FAST_NONE &&
+        (found.signals == 0 || twill_run_signals_by_imm(run)))
         found.fetches = run->layout.place == TWILL_SHARED_SMALL ? 1 : found.to + found.bytes;
     found.steps = found.kind == TWILL_FAST_COPY ? 2 : found.kind != TWILL_FAST_NONE;
     found.at_once = ends_at_once(run, found.steps) ? UINT64_MAX : 0;
@@ -167,7 +169,6 @@ void twill_run_find_fast_path(struct twill_request *run)
             found.at_once = STREAM_TICKS;
     if (found.at_once != 0)
         find_copies(run, found.steps, &found);
-    found.signals = found.kind == TWILL_FAST_COPY || found.kind == TWILL_FAST_SIGNAL;
     run->fast_path = found;
 }
 
@@ -321,6 +322,7 @@ static __attribute__((noinline)) bool end_at_once(struct twill_request *request,
     struct twill_engine *engine = request->engine;
     uint64_t epoch = engine->issue.epoch;
     if (TWILL_UNLIKELY(engine->traced) || twill_trace_is_detailed(&engine->trace) ||
+        engine->issue.messaging > 0 || /* messages need the progress of a wait */
         !twill_run_at_once(request, &engine->issue.slot[epoch % TWILL_WINDOW], epoch))
         return false;
     engine->issue.epoch++;

@@ -116,9 +116,9 @@ struct twill_fast_path {
     uint64_t at_once;
     uint8_t copies; /* they are AWAITs and these COPYs; 0 if they are others */
     struct twill_fast_copy copy[TWILL_FAST_COPIES];
-    uint8_t side;              /* source: TWILL_SRC or TWILL_DST */
-    size_t at, to, bytes;      /* offsets in that side and in the copy of SHARED, and length */
-    size_t fetches;            /* if this rank may be ahead of others, bytes of its immediates */
+    uint8_t side;         /* source: TWILL_SRC or TWILL_DST */
+    size_t at, to, bytes; /* offsets in that side and in the copy of SHARED, and length */
+    size_t fetches; /* bytes of its immediates, if it publishes any and may be ahead of others */
     const unsigned char *from; /* base of that side + at */
 };
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define RARE_LOOKS 128u /* vain looks at what others publish rarely, fewer than before a sleep */
+#define RARE_LOOKS 128u /* vain looks at what others publish rarely */
 
 static void set_state(struct twill_request *request, enum twill_request_state state)
 {
@@ -219,8 +219,10 @@ bool twill_engine_poll_arrivals(struct twill_engine *engine, uint64_t epoch)
 {
     const struct twill_node *node = engine->node;
     uint64_t all = engine->issue.epoch - 1;
-    /* If the others may be many instances behind, look first at what they publish rarely. */
-    bool rare = all >= epoch + TWILL_REACHED * 3 / 2 && engine->issue.looks < RARE_LOOKS;
+    /* If the others may be many instances behind, look first at what they publish rarely, and now
+     * and then at the rest, as a rank whose core is taken looks seldom. */
+    bool rare = all >= epoch + TWILL_REACHED * 3 / 2 && engine->issue.looks < RARE_LOOKS &&
+                engine->issue.looks % 16 != 15;
     for (uint32_t l = 0; l < engine->local_size; l++)
         if (l != engine->local)
             all = twill_min(all, rare ? twill_node_reached(node, l) : twill_node_started(node, l));

@@ -45,6 +45,7 @@ struct twill_mpi_bound {
     int root;
     struct twill_mpi_operation *made; /* operation to release, or NULL */
     unsigned bounced;                 /* TWILL_MPI_BOUNCES_*, TWILL_MPI_FAILS */
+    bool once;   /* the binder has moved data, so that each call must be bound */
     bool shared; /* in place: src and dst are both in bounce memory, at these offsets */
     size_t src_at, dst_at;
     void *memory;         /* bounce memory, owned by the call unless it is blocking */

@@ -341,6 +341,7 @@ static enum twill_mpi_why bind_unequal(struct twill_mpi_bound *bound, struct mov
     const struct buffer own = own_shard(whole, bound->comm->rank);
     const struct buffer *from = shape.gathers ? shard : &own, *to = shape.gathers ? &own : shard;
     bound->count = own.bytes;
+    bound->once = true;
     bind_in_place(bound, shape, whole);
     if (bound->form == TWILL_MPI_PERSISTENT || !move_own(from, to))
         twill_mpi_bound_fail(bound, TWILL_ERR_MISMATCH);

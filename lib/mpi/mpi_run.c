@@ -65,7 +65,7 @@ enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_
     bound->form = form;
     bound->comm = comm;
     bound->bounced = 0;
-    bound->shared = false;
+    bound->shared = bound->once = false;
     bound->memory = NULL;
     bound->made = NULL;
     if (binders[call->kind] == NULL)
@@ -131,7 +131,7 @@ void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_m
     struct twill_mpi_comm *own = bound->comm;
     const bool barrier = call->kind == TWILL_MPI_Barrier;
     if (places[call->kind] == 0 || call->large || bound->bounced != 0 || bound->made != NULL ||
-        (!barrier && (!is_fixed(call->send.type) || !is_fixed(call->recv.type))))
+        bound->once || (!barrier && (!is_fixed(call->send.type) || !is_fixed(call->recv.type))))
         return;
     struct twill_mpi_memo *memo = memo_to_fill(own, call->kind);
     if (memo == NULL)
