@@ -176,8 +176,19 @@ static unsigned print_rows(const struct large *large)
     return failed;
 }
 
+/* Put `nodes` nodes with consecutive ranks into each group. */
+static void set_groups(struct twill_world *world, uint32_t nodes)
+{
+    uint32_t *label = calloc(world->size, sizeof(*label));
+    assert_non_null(label);
+    for (uint32_t r = 0; r < world->size; r++)
+        label[r] = r / (nodes * (world->size / world->nodes));
+    assert_int_equal(twill_world_set_level(world, TWILL_LEVEL_GROUP, label, NULL), TWILL_OK);
+    free(label);
+}
+
 /* Algorithms whose steps grow with the square of the ranks are too large above, and have one case
- * each. */
+ * each. So have those that need groups of nodes, which the last world has. */
 static void thousand_ranks(struct large *large)
 {
     static const uint32_t grids[][2] = {{THOUSAND, 1}, {16, 64}, {1, THOUSAND}, {32, 32}};
@@ -186,6 +197,8 @@ static void thousand_ranks(struct large *large)
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(grids); i++) {
         struct twill_world world;
         grid_world(&world, grids[i][0], grids[i][1], false);
+        if (i + 1 == TWILL_ARRAY_LENGTH(grids))
+            set_groups(&world, 8);
         test_each_case(&world, 2, verify_large, large);
         twill_world_destroy(&world);
     }
