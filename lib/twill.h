@@ -573,9 +573,9 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
  * A child process has no mapping of the moved pages and must not access them (fork()). The pages
  * lose mlock(), madvise() and mbind(), and registrations by other libraries. They are 4 KiB pages
  * unless the system has huge pages for shared memory. After twill_comm_grow() or
- * twill_comm_shrink(), promote memory again. A buffer that is promoted n times is demoted n times.
- * One rank on a node, or memory of twill_alloc(), gets
- * ::TWILL_OK and stays as it is.
+ * twill_comm_reconfigure(), demote it and promote it again. A buffer that is promoted n times is
+ * demoted n times. One rank on a node, or memory of twill_alloc(), gets ::TWILL_OK and stays as it
+ * is.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT if the process cannot read the memory or \p bytes is 0,
  * ::TWILL_ERR_UNSUPPORTED for a stack, a file, memory that is shared or read-only, or less than 64
  * KiB, ::TWILL_ERR_MEMORY, ::TWILL_ERR_FORKED. After an error the memory is as before. */
