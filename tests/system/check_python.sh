@@ -71,7 +71,7 @@ with twill.init() as comm:
     total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))
     library = [line.split()[-1] for line in open("/proc/self/maps") if "/libtwill.so" in line][0]
     assert library.startswith(os.path.realpath(sys.prefix)), library
-    print(f"sum {total[999]:g} of {comm.size}", flush=True)
+    print(f"sum {total[999]:g} of {comm.size}\n", end="", flush=True)
 END
     for run in "$wheel_python -m twill.run" "$scratch/venv/bin/twillrun-python"; do
         # shellcheck disable=SC2086 # words
