@@ -102,6 +102,9 @@ struct twill_algorithm {
      * each other in every segment of a call. If it is sent from SRC, a call of several segments
      * copies SRC first. */
     bool packs;
+    /* If any rank of a node signals twice, each rank sees that in its own steps. It signals twice
+     * itself, or awaits the second signal. */
+    bool signals_alike;
     /* Return whether it can emit this shape for this world, considering vector, order and
      * parameters. The root is a rank of the world. Must be pure and cheap. */
     bool (*applies)(const struct twill_world *world, const struct twill_shape *shape);

@@ -148,6 +148,7 @@ const struct twill_algorithm twill_algorithm_direct = {
             "allreduce: n(P-1) bytes (@imm, @flat) or 2n(P-1)/P",
     .collectives = (1u << TWILL_COLLECTIVE_COUNT) - 1,
     .protocols = BY_IMM | BY_FLAT | BY_LARGE,
+    .signals_alike = true,
     .applies = applies,
     .emit = emit,
 };

@@ -369,8 +369,8 @@ static twill_status add_crossing(uint64_t *blocks, uint64_t *steps, const struct
 }
 
 /* Set *blocks to the blocks that the ranks of a group send out of it. The ranks at the places
- * `first` to `last` of world->order are the group. What those between its first and its last node
- * send is estimated from some first ranks of nodes, which may send for these, and some others. */
+ * `first` to `last` of world->order are the group. Ranks of its first and last node are asked. The
+ * rest is estimated from some first ranks of nodes, which may send for these, and some others. */
 static twill_status group_crossing(uint64_t *blocks, const struct twill_world *w,
                                    const struct twill_price_query *q, uint32_t first, uint32_t last)
 {

@@ -151,10 +151,9 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return refuse_call(request, call);
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    if (request->bytes >= TWILL_MAPPED_BYTES) {
-        twill_run_find_promoted(request);
+    twill_run_begin_promoted(request);
+    if (TWILL_UNLIKELY(request->bytes >= TWILL_POPULATE_FROM))
         twill_run_populate(request);
-    }
     twill_request_begin(request, entered);
     return TWILL_OK;
 }
@@ -181,8 +180,8 @@ static twill_status call_run(struct twill_comm *comm, const struct twill_call *c
         status = twill_request_bounce_out(request);
     if (TWILL_UNLIKELY(status != TWILL_OK))
         return fail_request(request, status);
-    if (request->bytes >= TWILL_MAPPED_BYTES)
-        twill_run_end_promoted(request);
+    if (twill_run_has_promoted(request))
+        twill_run_leave_promoted(request);
     bool is_copied = request->buffers.device.place != NULL; /* after its end */
     twill_engine_count_time(&comm->engine, ticks,
                             TWILL_UNLIKELY(is_copied) ? twill_ticks() : request->ended, idle, true);
@@ -344,8 +343,7 @@ static twill_status prepare_request(struct twill_request *request, const struct 
         return refuse_call(request, call);
     }
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    if (request->bytes >= TWILL_MAPPED_BYTES)
-        twill_run_find_promoted(request);
+    twill_run_begin_promoted(request);
     if (call->vector && request->buffers.slots != NULL && request->buffers.slots->bytes > 0)
         return TWILL_OK; /* its plan is chosen when its carrier has begun */
     TWILL_TRY(&comm->error, exchange_addresses(request));

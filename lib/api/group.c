@@ -7,7 +7,6 @@
  *     b: allreduce, 5 elements    >  | a a a b b b b b c |  one allreduce of 9, then unpacked
  *     c: allreduce, 1 element    /
  */
-#include "algorithms/algorithms.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/job/context.h"
@@ -154,8 +153,7 @@ static twill_status begin_collective(struct twill_request *request)
     struct twill_comm *comm = twill_comm_of(request->engine);
     comm->issue.started++;
     TWILL_TRY(&comm->error, twill_request_bounce_in(request));
-    if (request->bytes >= TWILL_MAPPED_BYTES)
-        twill_run_find_promoted(request);
+    twill_run_begin_promoted(request);
     twill_request_begin(request, 0);
     return TWILL_OK;
 }
@@ -246,7 +244,8 @@ static twill_status wait_requests(struct twill_comm *comm)
         return (twill_status)swept;
     for (struct twill_request *r = comm->group->first; r != NULL; r = r->recorded) {
         TWILL_TRY(&comm->error, wait_request(r));
-        twill_run_end_promoted(r);
+        if (twill_run_has_promoted(r))
+            twill_run_leave_promoted(r);
         TWILL_TRY(&comm->error, twill_request_bounce_out(r));
     }
     return TWILL_OK;

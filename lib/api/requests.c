@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "algorithms/algorithms.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
@@ -97,7 +96,8 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
     struct twill_comm *comm = twill_comm_of(r->engine);
     twill_status status = r->status;
     if (status == TWILL_OK) {
-        twill_run_end_promoted(r);
+        if (twill_run_has_promoted(r))
+            twill_run_leave_promoted(r);
         status = twill_request_bounce_out(r);
         if (status != TWILL_OK)
             (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
@@ -125,7 +125,7 @@ static twill_status restart_request(struct twill_request *request)
     }
     comm->issue.started++;
     twill_status status = twill_request_bounce_in(request);
-    if (status == TWILL_OK && request->bytes >= TWILL_MAPPED_BYTES)
+    if (status == TWILL_OK && twill_run_has_promoted(request))
         status = twill_run_restart_promoted(request);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);

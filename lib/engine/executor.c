@@ -264,11 +264,12 @@ static int signature_differs(struct twill_request *run, uint64_t epoch, uint32_t
     return twill_run_differs(run, peer, is_known);
 }
 
-/* Return ADVANCED if the peer's flag or immediate has arrived, else BLOCKED, or an error if it is
- * of another call. Always inline, as every small call waits here. */
+/* Return ADVANCED if the peer's flag or immediate has arrived, else BLOCKED. If it is of another
+ * call, return an error or, if `early`, BLOCKED, as this call is not published then. Always inline,
+ * as every small call waits here. */
 __attribute__((always_inline)) static inline int
 check_arrival(struct twill_request *run, const struct twill_instance *instance,
-              const struct twill_step *step, uint32_t peer)
+              const struct twill_step *step, uint32_t peer, bool early)
 {
     const struct twill_node *node = run->engine->node;
     uint32_t local = run->engine->world->local[peer];
@@ -287,18 +288,23 @@ check_arrival(struct twill_request *run, const struct twill_instance *instance,
     }
     if (TWILL_LIKELY(signature == run->signature))
         return ADVANCED;
+    if (early)
+        return twill_node_signature(node, local, instance->epoch) == run->signature ? ADVANCED
+                                                                                    : BLOCKED;
     return signature_differs(run, instance->epoch, peer);
 }
 
-/* Return ADVANCED if all arrivals that an AWAIT needs are there, BLOCKED if not, or an error. */
+/* Return ADVANCED if all arrivals that an AWAIT needs are there, or what check_arrival() returns
+ * for the first that is not. */
 __attribute__((always_inline)) static inline int flags_await(struct twill_request *run,
                                                              const struct twill_instance *instance,
-                                                             const struct twill_step *step)
+                                                             const struct twill_step *step,
+                                                             bool early)
 {
     for (unsigned i = 0; i < step->nsrc; i++) {
         if (step->peer[i] == run->engine->rank)
             continue;
-        int answer = check_arrival(run, instance, step, step->peer[i]);
+        int answer = check_arrival(run, instance, step, step->peer[i], early);
         if (answer != ADVANCED)
             return answer;
     }
@@ -368,7 +374,7 @@ static int issue_step(struct twill_request *run, struct twill_instance *instance
                           run->signature);
         return ADVANCED;
     case TWILL_STEP_AWAIT:
-        return flags_await(run, instance, step);
+        return flags_await(run, instance, step, false);
     case TWILL_STEP_OP_COUNT:
         break;
     }
@@ -538,11 +544,8 @@ bool twill_run_at_once(struct twill_request *run, struct twill_slot *slot, uint6
     struct twill_instance *instance = &slot->instance;
     instance->epoch = epoch;
     for (const struct twill_step *step = first; step < end; step++)
-        if (step->op == TWILL_STEP_AWAIT && flags_await(run, instance, step) != ADVANCED) {
-            /* A difference is found again, and described, once this call is published. */
-            twill_error_clear(&run->engine->error);
+        if (step->op == TWILL_STEP_AWAIT && flags_await(run, instance, step, true) != ADVANCED)
             return false;
-        }
     for (const struct twill_step *step = first; step < end && s->eager; step++)
         if (step->op == TWILL_STEP_AWAIT)
             fetch_later(run, instance, step);
@@ -599,7 +602,7 @@ static unsigned lane_waits_for(const struct twill_slot *slot, unsigned lane, uin
         *name = "signal";
         for (unsigned i = 0; i < step->nsrc && n < most; i++)
             if (step->peer[i] != run->engine->rank &&
-                check_arrival(run, instance, step, step->peer[i]) == BLOCKED)
+                check_arrival(run, instance, step, step->peer[i], false) == BLOCKED)
                 ranks[n++] = step->peer[i];
     } else if (step->op == TWILL_STEP_WAIT) {
         *name = "message";

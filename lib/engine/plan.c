@@ -214,7 +214,7 @@ static twill_status decide_alternation(struct twill_engine *engine, struct twill
 }
 
 /* Return whether each rank of a plan signals at most once, from its SHARED, and puts nothing into
- * IMM. That is known only of "direct", where a rank that signals twice is awaited twice by all. */
+ * IMM. This is known only of an algorithm that signals alike. */
 static bool decide_once(const struct twill_plan *plan)
 {
     const struct twill_schedule *s = &plan->schedule;
@@ -225,7 +225,7 @@ static bool decide_once(const struct twill_plan *plan)
             return false;
     }
     return signals <= 1 && s->lanes == 1 && s->shared_blocks > 0 && !s->uses_imm &&
-           strcmp(plan->choice.algorithm->name, "direct") == 0;
+           plan->choice.algorithm->signals_alike;
 }
 
 /* Return how many steps at the start of the plan's schedule are an entry barrier that may be

@@ -7,7 +7,7 @@
 #ifndef TWILL_REQUEST_H
 #define TWILL_REQUEST_H
 
-#include "algorithms/collective_list.h"
+#include "algorithms/algorithms.h"
 #include "algorithms/schedule/schedule.h"
 #include "fabric/transport.h"
 
@@ -387,6 +387,12 @@ void twill_run_number(struct twill_request *run);
 /* lib/engine/layout.c. Use promoted buffers of a large call where the heap has them, until
  * twill_run_leave_promoted(). Copies their partial pages there. */
 void twill_run_find_promoted(struct twill_request *run);
+/* Do that at the start of a call, unless it is small. */
+static inline void twill_run_begin_promoted(struct twill_request *run)
+{
+    if (run->bytes >= TWILL_MAPPED_BYTES)
+        twill_run_find_promoted(run);
+}
 /* Before a persistent call starts, copy the partial pages of its promoted buffers. Returns
  * TWILL_OK, or TWILL_ERR_ARGUMENT if one was freed or demoted since twill_run_find_promoted(). */
 twill_status twill_run_restart_promoted(struct twill_request *run);
@@ -395,12 +401,12 @@ void twill_run_drop_promoted(struct twill_request *run);
 /* Copy the result's partial pages to the caller's buffer, and use that again unless the call is
  * persistent. */
 void twill_run_leave_promoted(struct twill_request *run);
-/* Do that at the end of a call, if it has such buffers. */
-static inline void twill_run_end_promoted(struct twill_request *run)
+/* Return whether a call uses promoted buffers. */
+static inline bool twill_run_has_promoted(const struct twill_request *run)
 {
     const struct twill_side *side = run->buffers.side;
-    if (TWILL_UNLIKELY(side[TWILL_SRC].given != NULL || side[TWILL_DST].given != NULL))
-        twill_run_leave_promoted(run);
+    return run->bytes >= TWILL_MAPPED_BYTES &&
+           TWILL_UNLIKELY(side[TWILL_SRC].given != NULL || side[TWILL_DST].given != NULL);
 }
 /* Start a prepared call. Compute its signature, post the fast path if possible, and number and
  * enqueue it. `entered` is twill_ticks() at the call's entry. If it is 0, the clock is read here,

@@ -66,11 +66,12 @@ wheel()
         >"$scratch/out" 2>&1 || fail "pip install lib/python"
     rm -rf "$build-wheel"
     cat >"$scratch/summed.py" <<'END'
-import os, sys, numpy, twill, twill_entry
+import importlib.metadata, os, sys, numpy, twill, twill_entry
 with twill.init() as comm:
     total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))
     library = [line.split()[-1] for line in open("/proc/self/maps") if "/libtwill.so" in line][0]
     assert library.startswith(os.path.realpath(sys.prefix)), library
+    assert any(entry.name == "twill" for entry in importlib.metadata.distribution("twill").entry_points if entry.group == "torch.backends")
     print(f"sum {total[999]:g} of {comm.size}\n", end="", flush=True)
 END
     for run in "$wheel_python -m twill.run" "$scratch/venv/bin/twillrun-python"; do

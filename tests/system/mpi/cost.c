@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls that repeat cost in libtwill-mpi itself: instructions from the entry of MPI's function
- * until twill's begins, and from its end on. They are counted one by one, with the processor's trap
- * flag. And that calls which alternate, and are therefore remembered, are not mixed up. */
+/* Counts the instructions that libtwill-mpi itself takes in calls that repeat. They are those from
+ * the entry of MPI's function until twill's begins, and from its end on. The processor's trap flag
+ * stops at each of them. Also checks that remembered calls which alternate are not mixed up. */
 #include "harness.h"
 
 #include <link.h>

@@ -218,8 +218,8 @@ TWILL_TEST(test_composed)
 }
 
 /* The composer is chosen where a unit has four ranks or more. With fewer, the links are hardly
- * slower than the cores' reads, and synchronising at one level more costs as much as it saves: then
- * hardly more crosses than if all read all. */
+ * slower than the cores' reads, and one more level would save no time. Then hardly more crosses
+ * than if all ranks read all. */
 static void check_chosen(const struct test_node *node, enum test_layout layout,
                          struct test_case *test, size_t bytes, struct twill_chooser *chooser)
 {
