@@ -35,11 +35,10 @@ struct twill_extend_process {
     uint32_t rank_threads;              /* of the rank of the job that has fewest, at least 1 */
     struct twill_thread_pool *pool;     /* threads that share the work of kernels, or NULL */
     bool places_memory;                 /* whether TWILL_MEMORY names NUMA nodes */
+    const uint64_t *fork_guard;         /* a word that is 0 in a forked child */
 };
 /* Return the properties of a context. Any thread may call it. */
 struct twill_extend_process twill_extend_process(twill_context *context);
-/* Return whether this is a forked child of the process that has made the context. */
-bool twill_extend_is_forked(const twill_context *context);
 /* Properties of a communicator, as twill_extend_comm() returns them. The pointers are valid as long
  * as the communicator. Reading them does not claim it. */
 struct twill_extend_comm {
@@ -127,6 +126,9 @@ struct twill_extend_memory {
 };
 /* Return the memory that a rank of this node shares. Does not claim the communicator. */
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank);
+/* Add `change` to the number of pins of the memory of twill_alloc() that contains these bytes,
+ * which twill_free() refuses while there are any. Returns false if they are no such memory. */
+bool twill_extend_pin(twill_context *context, const void *memory, size_t bytes, int change);
 
 /* --- timelines and reports -------------------------------------------------------------------- */
 /* Set the name of tensor `index` in later events of timelines. Does not claim the communicator. */

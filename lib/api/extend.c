@@ -32,12 +32,8 @@ struct twill_extend_process twill_extend_process(twill_context *context)
         .timeout_ns = (uint64_t)config->number[TWILL_VARIABLE_TIMEOUT],
         .rank_threads = context->job.rank_threads,
         .pool = context->machine.pool,
-        .places_memory = context->memory->user_policy.nodes != 0};
-}
-
-bool twill_extend_is_forked(const twill_context *context)
-{
-    return twill_context_is_forked(context);
+        .places_memory = context->memory->user_policy.nodes != 0,
+        .fork_guard = context->fork_guard};
 }
 
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
@@ -186,6 +182,17 @@ struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t 
     if (heap->region == NULL || heap->fenced)
         return (struct twill_extend_memory){NULL, 0};
     return (struct twill_extend_memory){heap->base, heap->bytes};
+}
+
+bool twill_extend_pin(twill_context *context, const void *memory, size_t bytes, int change)
+{
+    bool found = false;
+    for (; context != NULL && !found; context = context->older) {
+        twill_context_lock(context);
+        found = twill_heap_pin(&context->memory->heap, memory, bytes, change) >= 0;
+        twill_context_unlock(context);
+    }
+    return found;
 }
 
 void twill_extend_name_tensor(twill_comm *comm, uint32_t index, const char *name)

@@ -17,7 +17,8 @@ struct twill_extent {
     unsigned char *start;
     size_t bytes;
     bool taken;
-    bool outside; /* from the malloc library or twill_memory_alloc(), never merges */
+    bool outside;  /* from the malloc library or twill_memory_alloc(), never merges */
+    unsigned pins; /* twill_heap_pin() */
 };
 
 /* State of a chunk (TWILL_HUGE_PAGE bytes of the region). NEW means not placed yet or free again.
@@ -313,6 +314,16 @@ twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twil
     }
     return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
                       "twill_free: memory %p is not from twill_alloc of this context", pointer);
+}
+
+int twill_heap_pin(struct twill_heap *heap, const void *pointer, size_t bytes, int change)
+{
+    const unsigned char *p = pointer;
+    for (struct twill_extent *e = heap->extents; e != NULL; e = e->next)
+        if (e->taken && p >= e->start && p < e->start + e->bytes &&
+            bytes <= (size_t)(e->start + e->bytes - p))
+            return (int)(e->pins += (unsigned)change);
+    return -1;
 }
 
 uint64_t twill_heap_offset(const struct twill_heap *heap, const void *pointer, size_t bytes)

@@ -47,6 +47,9 @@ twill_status twill_heap_alloc(struct twill_heap *heap, void **pointer, size_t by
                               struct twill_error *error);
 /* Free an allocation. Returns TWILL_ERR_ARGUMENT if the heap has none at this address. */
 twill_status twill_heap_free(struct twill_heap *heap, void *pointer, struct twill_error *error);
+/* Find the allocation that contains these bytes, and add `change` to the number of its pins, with
+ * which twill_free() refuses it. Returns that number, or -1 if no allocation contains them. */
+int twill_heap_pin(struct twill_heap *heap, const void *pointer, size_t bytes, int change);
 /* Replace the pages of the heap by private ones at the same addresses, with the same contents.
  * Needed when the others continue without a rank, as that rank may still write to the old pages. No
  * thread may write to the heap during the call. Returns TWILL_OK, TWILL_ERR_UNSUPPORTED if the

@@ -365,6 +365,13 @@ static twill_status free_memory(struct twill_context *context, void *memory,
     twill_status status = TWILL_ERR_ARGUMENT;
     for (; context != NULL && status != TWILL_OK; context = context->older) {
         twill_error_clear(error);
+        twill_context_lock(context);
+        int pins = twill_heap_pin(&context->memory->heap, memory, 0, 0);
+        twill_context_unlock(context);
+        if (pins > 0)
+            return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
+                              "twill_free: memory %p is that of a window: destroy it before",
+                              memory);
         (void)persistent_remove(context, memory, false);
         twill_context_lock(context);
         status = twill_heap_free(&context->memory->heap, memory, error);

@@ -226,7 +226,7 @@ twill_status twill_server_commit(twill_server *server)
         return TWILL_ERR_BROKEN;
     if (server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_commit() was called before");
-    if (twill_extend_is_forked(server->process.context))
+    if (*server->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     twill_status status = commit_server(server);
     if (status != TWILL_OK)
@@ -313,8 +313,7 @@ void twill_server_drop_old(struct twill_server *server, enum twill_server_end en
 
 void twill_server_destroy(twill_server *server)
 {
-    if (server == NULL ||
-        twill_extend_is_forked(server->process.context)) /* it belongs to the parent */
+    if (server == NULL || *server->process.fork_guard == 0) /* it belongs to the parent */
         return;
     enum twill_server_end end =
         server->committed ? TWILL_SERVER_END_TOGETHER : TWILL_SERVER_END_ALONE;
@@ -374,7 +373,7 @@ twill_status twill_server_rebuild(twill_server **server, twill_comm *comm)
     if (server == NULL || *server == NULL || twill_comm_context(comm) == NULL)
         return TWILL_ERR_ARGUMENT;
     struct twill_server *old = *server, *made = NULL;
-    if (twill_extend_is_forked(old->process.context))
+    if (*old->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (!unhook(old, old->process.context))
         return TWILL_SERVER_FAIL(old, TWILL_ERR_TIMEOUT,

@@ -11,7 +11,7 @@ static twill_status check_key(struct twill_server *server, const char *call, int
         return TWILL_ERR_BROKEN;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "%s: call twill_server_commit() first", call);
-    if (twill_extend_is_forked(server->process.context))
+    if (*server->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (!twill_server_works(server))
         return TWILL_SERVER_REFUSE(server, "%s: this rank is not a worker", call);
@@ -188,7 +188,7 @@ twill_status twill_server_leave(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(server->process.context))
+    if (*server->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (server->work.left || !server->committed || !twill_server_works(server))
         return TWILL_OK;
@@ -203,7 +203,7 @@ twill_status twill_server_serve(twill_server *server)
 {
     if (server == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(server->process.context))
+    if (*server->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (!server->committed)
         return TWILL_SERVER_REFUSE(server, "twill_server_serve: call twill_server_commit() first");

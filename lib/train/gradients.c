@@ -260,7 +260,7 @@ twill_status twill_gradients_count(const twill_gradients *set, twill_gradients_c
 
 void twill_gradients_destroy(twill_gradients *set)
 {
-    if (set == NULL || twill_extend_is_forked(set->process.context)) /* it belongs to the parent */
+    if (set == NULL || *set->process.fork_guard == 0) /* it belongs to the parent */
         return;
     if (set->committed) {
         twill_gradients_await_markers(set);

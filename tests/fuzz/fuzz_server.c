@@ -209,6 +209,8 @@ void twill_shard_unplace_memory(const struct twill_shard *shard, void *memory, s
     twill_shard_place_memory(shard, memory, bytes);
 }
 
+static const uint64_t not_forked = 1;
+
 /* Define a function that answers a value. */
 #define ANSWER(type, name, value, ...)                                                             \
     type name(__VA_ARGS__)                                                                         \
@@ -222,7 +224,6 @@ ANSWER(twill_status, twill_comm_revoke, comm != NULL ? TWILL_OK : TWILL_ERR_ARGU
 ANSWER(const char *, twill_comm_message, "", const twill_comm *comm)
 ANSWER(const char *, twill_context_message, "", const twill_context *of)
 ANSWER(bool, twill_extend_is_dead, false, twill_comm *comm, uint32_t rank)
-ANSWER(bool, twill_extend_is_forked, false, const twill_context *of)
 ANSWER(struct twill_extend_comm, twill_extend_comm,
        ((struct twill_extend_comm){.timeout_ns = comm->tuning.timeout_ns, .error = &comm->error}),
        const twill_comm *comm)
@@ -453,6 +454,7 @@ struct twill_server *fuzz_server_open(struct fuzz_server_kind kind)
     slow_sends = kind.slow;
     server->process.context = &context;
     server->process.kernels = &fuzz_kernels;
+    server->process.fork_guard = &not_forked;
     opened = server;
     server->comm = server->parent = &comms[0];
     server->options = (twill_server_options){.mode = kind.mode,

@@ -20,6 +20,7 @@ may_know() # module includer included
         # Prices are those by which the library chooses, threads and their memory have places: algorithms, numa.
         lib/train/*) case $3 in lib/server/*) return 1 ;; lib/* | kernels/* | algorithms/select/*.h | numa/topology.h) ;; *) return 1 ;; esac ;;
         lib/server/*) case $3 in lib/* | kernels/* | numa/memory.h) ;; *) return 1 ;; esac ;;
+        lib/window/*) case $3 in lib/train/* | lib/server/*) return 1 ;; lib/* | kernels/*) ;; *) return 1 ;; esac ;;
         esac
         case $3 in
         lib/mpi/* | lib/python/*) return 1 ;;
@@ -229,7 +230,7 @@ check_tower() # root
             BEGIN {n = split(train, name, " "); for (i = 1; i <= n; i++) inner["train", name[i]] = i
                    n = split(server, name, " "); for (i = 1; i <= n; i++) inner["server", name[i]] = i
                    layered = n = split(layers, name, " "); for (i = 1; i <= n; i++) place[name[i]] = i
-                   place["train"] = n + 1; place["server"] = n + 2}
+                   place["train"] = n + 1; place["server"] = n + 2; place["window"] = n + 3}
             {from = folder($1); to = folder($2)}
             from == to && from in place && place[from] > layered {if (height($2) > height($1)) print; next}
             from == to || !(from in place) || !(to in place) {next}

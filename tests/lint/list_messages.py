@@ -25,7 +25,7 @@ CALLS = {
     "OVERRIDE_REFUSE": (2, "TWILL_ERR_CONFIG"), "twill_extend_fail": (4, 3),
     "twill_set_fail_with": (4, 3), "twill_bootstrap_tcp_fail": (3, 2), "twill_oob_batch_suspect": (2, 1),
     "fail_pmi": (3, 2), "fail_step": (2, ""), "twill_checker_fail": (3, ""), "tear": (2, 1),
-    "bad_file": (1, "TWILL_ERR_ARGUMENT"), "refuse_query": (2, "TWILL_ERR_CONFIG"),
+    "bad_file": (1, "TWILL_ERR_ARGUMENT"), "REFUSE": (2, "TWILL_ERR_ARGUMENT"), "twill_window_fail": (3, 2), "refuse_query": (2, "TWILL_ERR_CONFIG"),
     "refuse_choice": (2, "TWILL_ERR_CONFIG"),
     "twill_say": (2, 1), "twill_handle_warn": (1, "warning"),
     "twill_context_note": (1, "info"), "twill_context_note_rank": (1, "info"), "twill_mpi_say": (0, "warning"),
@@ -33,7 +33,7 @@ CALLS = {
     "lose_host": (2, ""), "say": (0, ""), "snprintf": (2, "part"), "twill_print": (2, "part"),
 }
 # Folders where snprintf() composes sentences, and tables have reasons.
-COMPOSED = ("fabric", "lib/comm", "lib/engine", "lib/job", "lib/mpi", "lib/server", "lib/train", "numa")
+COMPOSED = ("fabric", "lib/comm", "lib/engine", "lib/job", "lib/mpi", "lib/server", "lib/train", "lib/window", "numa")
 ENTRY = re.compile(r"\[\w+\]\s*=\s*(?=(?:\w+\s*)?\")")
 # A text that a function returns, or puts into a variable of these names, is part of a sentence.
 PARTS = re.compile(r"\b(?:return|(?:\*?(?:mistake|wrong|why|reason) =))\s(?=[^;\"]*\")")
@@ -48,6 +48,7 @@ SECTIONS = [  # the first folder or file that a path begins with
     ("Calls: arguments, waits, deaths, calls that do not match", ["lib/comm", "lib/engine", "lib/api", "lib/wait"]),
     ("Gradient sets (twill_train.h)", ["lib/train"]),
     ("Parameter servers (twill_server.h)", ["lib/server"]),
+    ("Windows (twill_window.h)", ["lib/window"]),
     ("Traces, timelines and reports", ["lib/report"]),
     ("MPI (libtwill-mpi)", ["lib/mpi"]),
     ("Checks of schedules", ["algorithms/verify", "algorithms/schedule"]),

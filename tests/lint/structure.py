@@ -18,7 +18,7 @@ import sys
 
 CODE = (".c", ".h", ".cpp", ".hpp")
 BINDINGS = ("lib/mpi", "lib/python", "lib/fortran", "lib/man", "lib/heap")
-EXTENSIONS = ("lib/train", "lib/server")
+EXTENSIONS = ("lib/train", "lib/server", "lib/window")
 BASE = "lib/base"
 SLEEPS = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep)\s*\("
 RESTING = r"\b(sched_yield|nanosleep|usleep|clock_nanosleep|twill_yield|twill_nap|twill_rest)\s*\("

@@ -181,7 +181,11 @@ ranks 3 "$bin/hello" || fail "hello"
 for n in 1 2 4 8; do
     ranks $n "$bin/grid" || fail "grid on $n ranks"
     [ "$(grep -c 'equal to that of one rank' "$scratch/out")" -eq $n ] || fail "grid on $n ranks"
+    ranks $n "$bin/halo" || fail "halo on $n ranks"
+    [ "$(grep -c 'equal those of one rank' "$scratch/out")" -eq $n ] || fail "halo on $n ranks"
 done
-TWILL_LAYOUT=nodes=2x2 ranks 4 "$bin/grid" || fail "grid on two nodes"
+for program in grid halo; do
+    TWILL_LAYOUT=nodes=2x2 ranks 4 "$bin/$program" || fail "$program on two nodes"
+done
 expect 0 "rank 1: 2 4 1" "$bin/callback"
 grep -qF "rank 0: 2 4 1" "$scratch/out" || fail "callback: rank 0"

@@ -173,7 +173,7 @@ static bool lock_until(struct twill_shard *shard, uint64_t end)
 
 twill_status twill_shards_lock(struct twill_server *server, const char *call)
 {
-    if (twill_extend_is_forked(server->process.context))
+    if (*server->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     const uint64_t patience = server->process.timeout_ns;
     const uint64_t end = twill_now() + patience;

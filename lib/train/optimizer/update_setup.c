@@ -42,7 +42,7 @@ twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_opt
         return TWILL_ERR_ARGUMENT;
     if (set->broken)
         return TWILL_ERR_BROKEN;
-    if (twill_extend_is_forked(set->process.context))
+    if (*set->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (optimizer == NULL)
         return TWILL_SET_REFUSE(set, "twill_gradients_set_optimizer: optimizer is NULL");
@@ -77,7 +77,7 @@ twill_status twill_gradients_reload(twill_gradients *set)
 {
     if (set == NULL)
         return TWILL_ERR_ARGUMENT;
-    if (twill_extend_is_forked(set->process.context))
+    if (*set->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     if (set->update == NULL)
         return TWILL_SET_REFUSE(set, "twill_gradients_reload: the set has no optimizer");

@@ -60,7 +60,7 @@ twill_status twill_set_check_usable(struct twill_gradients *set, const char *cal
         return TWILL_ERR_BROKEN;
     if (!set->committed)
         return TWILL_SET_REFUSE(set, "%s: call twill_gradients_commit() first", call);
-    if (twill_extend_is_forked(set->process.context))
+    if (*set->process.fork_guard == 0)
         return TWILL_ERR_FORKED;
     return TWILL_OK;
 }
