@@ -22,7 +22,7 @@ from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, Ex
 from .job import job_view
 from .recovery import Bounds, Handle, Outcome, join
 from .requests import PersistentRequest, Request, test_all, wait_all, wait_any
-from .servers import WHOLE_TENSORS, ServedTensor, Server
+from .servers import NO_SIGNAL, WHOLE_TENSORS, ServedTensor, Server, Window
 from .training import GradientSet, SetCounters, Tensor
 
 #: version of the library
@@ -37,8 +37,8 @@ __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "Bootstra
            "BrokenError", "BucketOrder", "Communicator", "Compression", "ConfigError", "Context", "Counters",
            "ExcludedError", "FabricError", "FactorsChoice", "ForkedError", "GradientSet", "Handle", "IN_PLACE",
            "InternalError", "LAND", "LOR", "LXOR", "Level", "MAX", "MAXLOC", "MIN", "MINLOC", "MismatchError",
-           "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
+           "NO_SIGNAL", "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
            "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
            "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
-           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "dtype_of", "init",
-           "job_view", "join", "pair_dtype", "test_all", "wait_all", "wait_any"]
+           "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "Window", "dtype_of",
+           "init", "job_view", "join", "pair_dtype", "test_all", "wait_all", "wait_any"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter servers. Workers push gradients of tensors by key and pull parameters. man 3 twill_server.h has the modes."""
+"""Parameter servers and windows. Workers push gradients of tensors to a server by key and pull parameters. man 3
+twill_server.h has the modes. In a window, ranks put data into each other's memory. man 3 twill_window.h has the rules."""
 from __future__ import annotations
 
 import ctypes
@@ -8,17 +9,19 @@ from typing import Any, Optional, Union
 
 import numpy
 
-from ._declarations import (TWILL_SERVER_WHOLE_TENSORS, Compression, Op, OptimizerRule, ServerLayout, ServerMode,
-                            ServerPart, ServerRate, twill_optimizer, twill_server_counters, twill_server_options,
-                            twill_tensor)
+from ._declarations import (TWILL_NO_SIGNAL, TWILL_SERVER_WHOLE_TENSORS, Compression, Op, OptimizerRule, ServerLayout,
+                            ServerMode, ServerPart, ServerRate, twill_optimizer, twill_server_counters,
+                            twill_server_options, twill_tensor)
 from ._library import encoded, fail, lib, text
-from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at
+from .buffers import Buffer, TypeLike, array_of, dtype_of, memory_at, plain, view
 from .comm import Communicator
 from .context import Shape
 from .training import described_tensor, optimizer_of, set_fields
 
 #: value of the option chunk_bytes of a Server that keeps tensors whole
 WHOLE_TENSORS: int = TWILL_SERVER_WHOLE_TENSORS
+#: in place of a signal of Window.put(): raise none
+NO_SIGNAL: int = TWILL_NO_SIGNAL
 
 _ENUMS = {"layout": ServerLayout, "mode": ServerMode, "rate": ServerRate, "op": Op, "compression": Compression}
 
@@ -191,6 +194,51 @@ class Server:
         self._keep.clear()
 
     def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None:
+            self.free()
+
+
+class Window:
+    """The array that each rank of `comm` lets the others put data into, and its signals. The array is from
+    comm.context.empty(), or None. Its length may differ between ranks, the number of signals may not. Collective."""
+
+    def __init__(self, comm: Communicator, array: Optional[Buffer], signals: int) -> None:
+        self.comm, self._handle = comm, ctypes.c_void_p()
+        self._keep = None if array is None else plain(view((array, "u8"), True))
+        address, size = (self._keep.address, self._keep.count) if self._keep else (None, 0)
+        comm._check(lib.twill_window_create(ctypes.byref(self._handle), comm._handle, address, size, signals))
+
+    def _check(self, status: int) -> None:
+        if status != 0:
+            fail(status, text(lib.twill_window_message(self._handle)))
+
+    def put(self, src: Buffer, to: int, offset: int = 0, signal: int = NO_SIGNAL) -> None:
+        """Put an array at byte `offset` of the window of rank `to`, then raise a signal there. Returns when the array
+        may change, which may be before the data have arrived."""
+        found = plain(view((src, "u8")))
+        self._check(lib.twill_put(self._handle, found.address, found.count, to, offset, signal))
+        self._check(lib.twill_window_flush(self._handle))
+
+    def signal(self, to: int, signal: int) -> None:
+        """Raise a signal of rank `to`, after all that this rank has put there."""
+        self._check(lib.twill_signal(self._handle, to, signal))
+
+    def wait_signal(self, signal: int, at_least: int) -> int:
+        """Wait until a signal of this rank has been raised `at_least` times, and return how often it was."""
+        count = ctypes.c_uint64()
+        self._check(lib.twill_wait_signal(self._handle, signal, at_least, ctypes.byref(count)))
+        return count.value
+
+    def free(self) -> None:
+        """Free the window, when all puts have arrived. Collective."""
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        lib.twill_window_destroy(handle)
+        self._keep = None
+
+    def __enter__(self) -> Window:
         return self
 
     def __exit__(self, kind: Optional[type], *_: object) -> None:

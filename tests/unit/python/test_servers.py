@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A parameter server, on any number of ranks."""
+"""A parameter server and a window, on any number of ranks."""
 import unittest
 
 import numpy as np
@@ -61,6 +61,21 @@ class Servers(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "NUL"):
                 call()
         server.free()
+
+    def test_window(self) -> None:
+        slots = comm.context.zeros((size, 300), "f4")
+        with twill.Window(comm, slots, signals=size) as window:
+            for to in range(size):
+                window.put(np.full(300, rank + 1, "f4"), to, offset=rank * 1200, signal=rank)
+            for source in range(size):
+                self.assertEqual(window.wait_signal(source, 1), 1)
+                np.testing.assert_array_equal(slots[source], source + 1)
+            window.signal(rank, rank)
+            self.assertEqual(window.wait_signal(rank, 2), 2)
+            with self.assertRaisesRegex(twill.ArgumentError, f"rank {size} is outside"):
+                window.put(slots, size)
+        with self.assertRaisesRegex(twill.ArgumentError, "not memory of twill_alloc"):
+            twill.Window(comm, np.zeros(3), 1)
 
 
 if __name__ == "__main__":
