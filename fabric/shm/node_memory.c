@@ -232,6 +232,8 @@ void twill_node_close(struct twill_node *node)
 void twill_node_wake(struct twill_node *node, uint32_t l)
 {
     struct twill_doorbell_line *doorbell = &node->area[l]->doorbell;
+    if (atomic_exchange_explicit(&doorbell->sleeping, 0, memory_order_relaxed) == 0)
+        return; /* another rank wakes it, or it is awake */
     atomic_fetch_add_explicit(&doorbell->rings, 1, memory_order_release);
     syscall(SYS_futex, &doorbell->rings, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

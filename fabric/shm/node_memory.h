@@ -109,7 +109,8 @@ struct twill_address_line {
     _Atomic uint32_t signature;      /* call hash */
 } TWILL_ALIGNED(64);
 
-/* The doorbell on which a rank sleeps. It writes `sleeping`, and its peers add to `rings`. */
+/* The doorbell on which a rank sleeps. It sets `sleeping`. The first peer that clears that again
+ * adds to `rings` and wakes it, so that the others need no system call. */
 struct twill_doorbell_line {
     _Atomic uint32_t rings;    /* futex word */
     _Atomic uint32_t sleeping; /* owner sleeps, or is about to */
@@ -222,7 +223,7 @@ bool twill_node_find_trace(struct twill_node *node, size_t bytes);
 /* Return the memory in which local rank l, this one or another of the node, records events
  * (lib/base/trace.h). It has TWILL_NODE_BOARD_AT bytes, which are zero at first. */
 void *twill_node_trace(const struct twill_node *node, uint32_t l);
-/* Ring the doorbell of local rank l, which wakes it. */
+/* Ring the doorbell of local rank l, which wakes it, unless it is awake or another rank does so. */
 void twill_node_wake(struct twill_node *node, uint32_t l);
 /* Wake local rank l if it sleeps (cheap if not). Call it after the store that l waits for. There is
  * no fence: a sleeper wakes by itself after about a millisecond, so a lost wake costs little. */

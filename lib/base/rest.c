@@ -4,11 +4,18 @@
 #include "lib/base/times.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 void twill_yield(void)
 {
     (void)sched_yield();
+}
+
+uint64_t twill_switches(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint64_t)usage.ru_nivcsw : 0;
 }
 
 void twill_nap(uint64_t ns)

@@ -18,6 +18,9 @@ struct twill_rest {
 void twill_rest(struct twill_rest *rest);
 /* Yield this thread's core to another thread that is ready to run, if there is one. */
 void twill_yield(void);
+/* Return how often the kernel has given this thread's core to another thread that did not wait for
+ * an event, as in a yield. */
+uint64_t twill_switches(void);
 void twill_nap(uint64_t ns); /* sleep, or shorter if a signal comes */
 
 #endif

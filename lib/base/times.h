@@ -145,8 +145,11 @@
 
 /* --- lib/wait: how a wait rests --- */
 
-/* If a yield took longer than this, another thread has run. */
+/* If a yield took longer than this, another thread may have run. */
 #define TWILL_YIELD_ALONE_NS UINT64_C(700)
+/* If it took longer than this, another thread has run. In between the kernel's count tells. In a
+ * virtual machine a yield to nobody takes up to 1.2 us, and one to another rank at least 3. */
+#define TWILL_YIELD_PASSED_NS TWILL_US(3)
 /* If it took longer than this, that thread did not wait, as a rank would. */
 #define TWILL_YIELD_LOST_NS TWILL_US(200)
 /* For which ticks are counted before the clock's rate is taken as known, to 0.1 %. */

@@ -149,6 +149,7 @@ static void configure(struct twill_comm *comm, bool stripe)
         .least_ns = TWILL_SLEEP_LEAST_NS,
         .most_ns = TWILL_SLEEP_MOST_NS,
         .learns = spin < 0,
+        .crowded = comm->context->job.crowded,
         .ns = twill_now(),
         .ticks = twill_ticks(),
         .share = comm->tuning.share,

@@ -3,12 +3,15 @@
  *
  * How long to spin is learnt from how long a yield of the core takes, unless TWILL_TUNE=spin sets
  * it.
- * - If it takes as long as a bare system call, no other thread wants the core. Then spin.
+ * - If no other thread ran meanwhile, no other thread wants the core. Then spin.
  * - If it takes a few context switches, another waiting rank shares the core. It may be the awaited
  *   rank, which every poll delays. Then spin less.
  * - If it takes much longer, another job has the core. Then spin again, and sleep instead of
  * yielding. The kernel soon runs a thread that is woken, but one that yields waits until all others
- * have had their turn. That costs milliseconds a message between ranks that are bound. */
+ * have had their turn. That costs milliseconds a message between ranks that are bound.
+ *
+ * Linux passes a yield only to threads of the same control group or session (autogroups), and some
+ * launchers give each rank one. If ranks share cores and yields are in vain, wait by sleeping. */
 #include "lib/wait/wait.h"
 
 #include "fabric/shm/node_memory.h"
@@ -18,10 +21,11 @@
 
 #define POLLS_PER_CHECK  4096u /* polls between checks, even if TWILL_TUNE=spin is higher */
 #define IDLE_POLLS       32u   /* vain polls before their time is counted as idle */
-#define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if another job has the core */
-#define THREAD_SPINS     200u  /* polls for another thread, which by then may have lost its core */
+#define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if yields are in vain or too long */
+#define VAIN_YIELDS      64u  /* yields in a row that no other thread used, to find that none can */
+#define THREAD_SPINS     200u /* polls for another thread, which by then may have lost its core */
 
-/* Set the bounds of a yield in ticks, pace->alone and pace->lost, and pass the clock's rate to
+/* Set the bounds of a yield in ticks, pace->alone, passed and lost, and pass the clock's rate to
  * pace->share. Returns false while that rate is unknown. */
 static bool know_bounds(struct twill_pace *pace)
 {
@@ -32,29 +36,44 @@ static bool know_bounds(struct twill_pace *pace)
         return false;
     double rate = (double)all / (double)ns;
     pace->alone = (uint64_t)(rate * (double)TWILL_YIELD_ALONE_NS) + 1;
+    pace->passed = (uint64_t)(rate * (double)TWILL_YIELD_PASSED_NS) + 1;
     pace->lost = (uint64_t)(rate * (double)TWILL_YIELD_LOST_NS) + 1;
     twill_spread_set_clock(pace->share, rate);
     return true;
 }
 
-/* Yield the core. If `pace` learns and the clock's rate is known, adapt its spins to how long that
- * took. Also set pace->contended to whether another job has the core. */
+/* Return whether ranks share cores, but yields do not reach them. */
+static bool yields_in_vain(const struct twill_pace *pace)
+{
+    return pace->crowded && pace->vain >= VAIN_YIELDS;
+}
+
+/* Yield the core. If `pace` learns and the clock's rate is known, adapt its spins to whether other
+ * threads ran and for how long. Also set pace->contended to whether another job has the core. The
+ * kernel's count of switches, which costs two system calls, decides where the time does not. */
 static void yield_core(struct twill_pace *pace)
 {
-    uint64_t before = twill_ticks();
+    bool counts = pace->unsure;
+    uint64_t switches = counts ? twill_switches() : 0, before = twill_ticks();
     twill_yield();
     uint64_t ticks = twill_ticks() - before;
     if (!pace->learns || !know_bounds(pace))
         return;
-    pace->contended = ticks >= pace->lost;
-    if (ticks > pace->alone && ticks < pace->lost) {
+    bool alone =
+        ticks <= pace->alone || (counts ? twill_switches() == switches : ticks < pace->passed);
+    pace->unsure = alone && ticks > pace->alone;
+    pace->contended = !alone && ticks >= pace->lost;
+    pace->vain = alone ? pace->vain + 1 : 0;
+    if (!alone && !pace->contended) {
         pace->spins = twill_max(pace->spins / 2, TWILL_SPIN_SHARED);
         twill_spread_while_shared(pace->share, before);
         return;
     }
     if (pace->contended)
         twill_spread_put_off(pace->share, before);
-    if (pace->spins < TWILL_SPIN_ALONE)
+    if (yields_in_vain(pace))
+        pace->spins = TWILL_SPIN_SHARED;
+    else if (pace->spins < TWILL_SPIN_ALONE)
         pace->spins += pace->spins / 4 + 1;
 }
 
@@ -87,7 +106,8 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {
-    bool sleeps = pace->contended > 0 && pace->contended++ % SLEEPS_PER_YIELD != 0;
+    bool sleeps = (pace->contended > 0 && pace->contended++ % SLEEPS_PER_YIELD != 0) ||
+                  (yields_in_vain(pace) && ++pace->vain % SLEEPS_PER_YIELD != 0);
     if (pace->yields == TWILL_NEVER || (state->yields < pace->yields && !sleeps)) {
         state->yields++;
         yield_core(pace);

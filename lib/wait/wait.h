@@ -37,17 +37,20 @@ struct twill_waiting {
 /* How long waits spin, yield and sleep, and what they have learnt. It is a member of a
  * communicator, for all its waits, or on the stack of one wait. One wait at a time uses it. */
 struct twill_pace {
-    uint32_t spins;                /* polls before a wait yields its core */
-    uint32_t yields;               /* yields before it sleeps, or TWILL_NEVER */
-    uint64_t least_ns;             /* length of the first sleep, doubled for each further one */
-    uint64_t most_ns;              /* length of the longest sleep */
-    bool learns;                   /* whether spins adapt to the time that yields take */
-    uint32_t contended;            /* yields and sleeps since a yield has shown that another job has
-                                      the core, or 0 */
-    uint64_t ns, ticks;            /* twill_now() and twill_ticks() when it began to learn */
-    uint64_t alone, lost;          /* If a yield takes at most `alone` ticks, no other thread wants
-                                      the core. If it takes `lost` or more, another job has it. Both
-                                      are 0 while unknown */
+    uint32_t spins;               /* polls before a wait yields its core */
+    uint32_t yields;              /* yields before it sleeps, or TWILL_NEVER */
+    uint64_t least_ns;            /* length of the first sleep, doubled for each further one */
+    uint64_t most_ns;             /* length of the longest sleep */
+    bool learns;                  /* whether spins adapt to the time that yields take */
+    bool crowded;                 /* ranks of the job share cores */
+    bool unsure;                  /* the time of the last yield did not tell whether it was vain */
+    uint32_t vain;                /* yields since one in which another thread ran */
+    uint32_t contended;           /* yields and sleeps since a yield has shown that another job has
+                                     the core, or 0 */
+    uint64_t ns, ticks;           /* twill_now() and twill_ticks() when it began to learn */
+    uint64_t alone, passed, lost; /* If a yield takes at most `alone` ticks, no other thread ran. If
+                                     it takes `passed` or more, one did, and if it takes `lost` or
+                                     more, that was another job. All are 0 while unknown */
     struct twill_cpu_share *share; /* the waiting rank's, if it learns */
 };
 

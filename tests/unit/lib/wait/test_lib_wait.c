@@ -150,6 +150,24 @@ TWILL_TEST(it_spins_yields_and_sleeps)
     assert_int_equal(s.sleep_ns[5], 1000);
 }
 
+/* If ranks share cores and yields are in vain, it sleeps at once, and yields now and then. */
+TWILL_TEST(it_sleeps_if_yields_are_in_vain)
+{
+    struct twill_pace pace = {.yields = 200, .least_ns = 1000, .most_ns = 4000, .vain = 64};
+    struct scripted s = {.steps = 1, .still = UINT32_MAX, .gives_up = 4};
+    assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(s.yields[3], 3);
+    pace.crowded = true;
+    s = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 4};
+    assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(s.yields[3], 0);
+    assert_int_equal(s.sleep_ns[3], 4000);
+    pace.vain = 95; /* the 32nd sleep after the last yield is due */
+    s = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 4};
+    assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(s.yields[3], 1);
+}
+
 /* --- doorbells -------------------------------------------------------------------------------- */
 
 /* A sleep that only a ring ends. */
@@ -194,6 +212,7 @@ static void *ring(void *user)
         usleep(100);
     atomic_store(&ringer->flag, true);
     twill_node_ring_doorbell(ringer->node, 0);
+    twill_node_ring_doorbell(ringer->node, 0); /* finds that it has been rung */
     return NULL;
 }
 
@@ -210,6 +229,7 @@ TWILL_TEST(a_ring_wakes_it)
     assert_int_equal(twill_await(&waitable, &pace, deadline), TWILL_OK);
     assert_true(twill_now() < deadline);
     pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&area.doorbell.rings), 1);
 }
 
 /* --- several at a time, and threads ----------------------------------------------------------- */
