@@ -74,7 +74,7 @@ _twill_bench_messages()
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     -c | --check) _twill_words "0 1" "$word" ;;
     --transport) _twill_words "default shm tcp ofi:tcp all" "$word" ;;
-    --interface) _twill_words "calls alone both" "$word" ;;
+    --interface) _twill_words "calls alone both puts" "$word" ;;
     --memory) _twill_words "malloc twill" "$word" ;;
     -J | --json) _twill_files "$word" ;;
     *) _twill_words "$options" "$word" ;;

@@ -40,6 +40,8 @@ for measurement in latency bandwidth bibw rate overlap registration; do
         fail "$measurement"
     check_csv $measurement 8 1 5
 done
+ranks 2 "$bench" latency -b 8 -e 32K -f 4096 -n 3 -w 1 --transport shm,tcp --interface puts --csv || fail "puts"
+check_csv latency 4 1 5
 ranks 5 "$bench" multi-pair -b 1 -e 1 -n 2 -w 0 --window 3 --transport shm,tcp --csv || fail "multi-pair"
 check_csv multi-pair 2 2 3
 ranks 3 "$bench" incast -b 64 -e 64 -n 2 -w 0 --window 3 --memory twill --csv || fail "incast"
@@ -95,7 +97,8 @@ latency: -b/--minbytes: 'x' is not a size|latency -b x
 latency: -b/--minbytes is above|latency -b 8 -e 4
 rate: --transport: 'ip' is not all, or a list of|rate --transport ip
 rate: --transport: 'shm,' is not all, or a list of|rate --transport shm,
-bibw: --interface: 'raw' is not calls, alone or both|bibw --interface raw
+bibw: --interface: 'raw' is not calls, alone, both or puts|bibw --interface raw
+bibw: --interface: puts are measured by latency only|bibw --interface puts
 bibw: --interface: alone needs --transport|bibw --interface alone
 bibw: --interface: a transport alone has no memory|bibw --interface alone --transport shm --memory twill
 incast: --window: '0' is not a number from 1 to 4096|incast --window 0

@@ -92,7 +92,9 @@ static void print_header(const struct fabric_run *run)
            fabric_name(options->measurement), run->size, twill_comm_nodes(run->world),
            TWILL_PLURAL(twill_comm_nodes(run->world)));
     printf("# %s by %s: %s\n", channel->transport,
-           strcmp(channel->interface, "calls") == 0 ? "twill's calls" : "the transport alone",
+           channel->ops->count == NULL                ? "puts into windows"
+           : strcmp(channel->interface, "calls") == 0 ? "twill's calls"
+                                                      : "the transport alone",
            channel->what);
     if (options->measurement == FABRIC_MULTI_PAIR)
         printf("# [ pairs: %d ] [ window size: %zu ]\n", run->size / 2, options->window);
@@ -210,19 +212,20 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
     return TWILL_OK;
 }
 
-/* Open a channel, by the library's calls or, if `alone`, by a transport without the library above
- * it. Measure and report all sizes and close it. Adds the bytes that arrived wrong to *wrong.
- * Returns STATUS_FAILED on failure. With --transport all it is no failure if it cannot be
- * opened. */
-static int measure_channel(struct fabric_run *run, const char *transport, bool alone,
-                           long long *wrong)
+/* Open a channel with an interface. Measure and report all sizes and close it. Adds the bytes that
+ * arrived wrong to *wrong. Returns STATUS_FAILED on failure. With --transport all it is no failure
+ * if it cannot be opened. */
+static int measure_channel(struct fabric_run *run, const char *transport,
+                           enum fabric_interface interface, long long *wrong)
 {
     struct fabric_channel channel = {.transport = transport,
                                      .slots = fabric_slots(&run->options, run->size)};
     int outcome = STATUS_GOOD;
     run->channel = &channel;
-    twill_status status = alone ? fabric_alone_open(&channel, run->world, &run->options)
-                                : fabric_calls_open(&channel, run->world, &run->options);
+    twill_status status =
+        interface == FABRIC_ALONE
+            ? fabric_alone_open(&channel, run->world, &run->options)
+            : fabric_calls_open(&channel, run->world, &run->options, interface == FABRIC_PUTS);
     int32_t bad = status != TWILL_OK, any = bad;
     if (twill_allreduce(run->world, &bad, &any, 1, TWILL_I32, TWILL_MAX) != TWILL_OK)
         any = 1;
@@ -250,9 +253,10 @@ static int measure_all(struct fabric_run *run)
     long long wrong = 0;
     int outcome = STATUS_GOOD;
     for (size_t i = 0; i < options->transports && outcome == STATUS_GOOD; i++)
-        for (int alone = 0; alone < 2 && outcome == STATUS_GOOD; alone++)
-            if (alone ? options->alone : options->calls)
-                outcome = measure_channel(run, options->transport[i], alone, &wrong);
+        for (int use = 0; use < FABRIC_INTERFACES && outcome == STATUS_GOOD; use++)
+            if (options->use[use])
+                outcome =
+                    measure_channel(run, options->transport[i], (enum fabric_interface)use, &wrong);
     if (wrong > 0 && run->rank == 0)
         fprintf(stderr, "twill-bench: %lld bytes are wrong\n", wrong);
     return wrong > 0 ? STATUS_FAILED : outcome;

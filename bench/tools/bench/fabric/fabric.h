@@ -26,6 +26,9 @@
 #define FABRIC_ENUMERATOR(enumerator, name, help) enumerator,
 enum fabric_measurement { FABRIC_MEASUREMENTS(FABRIC_ENUMERATOR) FABRIC_MEASUREMENT_COUNT };
 
+/* By what messages are sent: calls of the library, a transport alone, or puts into a window. */
+enum fabric_interface { FABRIC_CALLS, FABRIC_ALONE, FABRIC_PUTS, FABRIC_INTERFACES };
+
 #define FABRIC_MOST_TRANSPORTS 16
 #define FABRIC_TRANSPORT_NAME  64
 
@@ -39,8 +42,8 @@ struct fabric_options {
     size_t iterations; /* 0 for fewer with larger messages */
     size_t warmups, window, timeout;
     bool check, placed, csv, pingpong;
-    bool calls, alone;  /* --interface: the calls of the library, and the transports alone */
-    const char *output; /* JSON file, or NULL */
+    bool use[FABRIC_INTERFACES]; /* --interface */
+    const char *output;          /* JSON file, or NULL */
     char transport[FABRIC_MOST_TRANSPORTS][FABRIC_TRANSPORT_NAME];
     size_t transports; /* number of them */
     bool all;          /* a transport that is missing is omitted instead of being an error */
@@ -84,21 +87,22 @@ struct fabric_channel_ops {
 struct fabric_channel {
     const struct fabric_channel_ops *ops;
     const char *transport; /* as named in --transport */
-    const char *interface; /* "calls" or "alone" */
+    const char *interface; /* "calls", "alone" or "puts" */
     size_t slots;          /* how many messages may be in progress, in slots numbered from 0 */
     char what[256];        /* description of what carries the messages, or of a failure */
     void *own;             /* state of the implementation */
     twill_comm *world;     /* the communicator of the job, for exchanges besides the measurement */
-    /* A context for "calls", whose twill_alloc() has the buffers with --memory twill, destroyed by
-     * ops->close(). NULL for "alone". */
+    /* A context for "calls" and "puts", whose twill_alloc() has the buffers with --memory twill,
+     * destroyed by ops->close(). NULL for "alone". */
     twill_context *context;
 };
 
 /* Make a channel work by calls of the library, in a context whose settings lead to the transport.
- * The caller has set channel->transport and channel->slots. Collective over `world`. On failure
- * channel->what says why. The caller calls channel->ops->close(), also after a failure. */
+ * If `puts`, they are puts, of which one may be under way in each direction. The caller has set
+ * channel->transport and channel->slots. Collective over `world`. On failure channel->what says
+ * why. The caller calls channel->ops->close(), also after a failure. */
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
-                               const struct fabric_options *options);
+                               const struct fabric_options *options, bool puts);
 /* Make a channel use its transport directly, without communicators and calls of the library. The
  * caller has set channel->transport and channel->slots. Collective over `world`, by which the ranks
  * exchange their addresses. On failure channel->what says why. The caller calls

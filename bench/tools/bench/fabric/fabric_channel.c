@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Messages by calls of the library, in a separate context whose settings lead to a transport. */
 #include "bench/tools/bench/fabric/fabric.h"
+#include "lib/twill_window.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,11 @@ struct calls {
     twill_context *context;
     twill_comm *comm;
     twill_request **requests; /* [slots] */
+    twill_window *window;     /* for puts, or NULL */
+    void *memory;             /* of the window */
+    uint64_t taken;           /* puts that this rank has waited for */
+    void *in;                 /* where puts_wait() is to copy a put to, or NULL */
+    size_t in_bytes;
 };
 
 /* Start to send a message, as the request of a slot. */
@@ -77,6 +83,7 @@ static void calls_close(struct fabric_channel *channel)
     struct calls *calls = channel->own;
     if (calls == NULL)
         return;
+    twill_window_destroy(calls->window);
     twill_comm_destroy(calls->comm);
     twill_context_destroy(calls->context);
     free(calls->requests);
@@ -92,6 +99,72 @@ static const struct fabric_channel_ops calls_ops = {.send = calls_send,
                                                     .recv_now = calls_recv_now,
                                                     .count = calls_count,
                                                     .close = calls_close};
+
+/* Start a put to the begin of the window of a rank. */
+static twill_status puts_send(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
+                              int to)
+{
+    (void)slot;
+    return twill_put(((struct calls *)channel->own)->window, data, bytes, to, 0, 0);
+}
+
+/* Let puts_wait() wait for a put and copy it. */
+static twill_status puts_recv(struct fabric_channel *channel, size_t slot, void *data, size_t bytes,
+                              int from)
+{
+    struct calls *calls = channel->own;
+    (void)slot;
+    (void)from;
+    calls->in = data;
+    calls->in_bytes = bytes;
+    return TWILL_OK;
+}
+
+/* Wait for the next put, which stays in the window. */
+static twill_status puts_recv_now(struct fabric_channel *channel, void *data, size_t bytes,
+                                  int from)
+{
+    struct calls *calls = channel->own;
+    (void)data;
+    (void)bytes;
+    (void)from;
+    return twill_wait_signal(calls->window, 0, ++calls->taken, NULL);
+}
+
+static twill_status puts_wait(struct fabric_channel *channel, size_t first, size_t count)
+{
+    struct calls *calls = channel->own;
+    (void)first;
+    (void)count;
+    if (calls->in != NULL) {
+        TWILL_BENCH_TRY(puts_recv_now(channel, NULL, 0, 0));
+        memcpy(calls->in, calls->memory, calls->in_bytes);
+        calls->in = NULL;
+    }
+    return twill_window_flush(calls->window);
+}
+
+/* Put, and wait until the source can be used again. */
+static twill_status puts_send_now(struct fabric_channel *channel, void *data, size_t bytes, int to)
+{
+    TWILL_BENCH_TRY(puts_send(channel, 0, data, bytes, to));
+    return twill_window_flush(((struct calls *)channel->own)->window);
+}
+
+static const struct fabric_channel_ops puts_ops = {.send = puts_send,
+                                                   .recv = puts_recv,
+                                                   .wait = puts_wait,
+                                                   .send_now = puts_send_now,
+                                                   .recv_now = puts_recv_now,
+                                                   .close = calls_close};
+
+/* Create a window with room for the largest message. */
+static twill_status open_window(struct calls *calls, size_t bytes)
+{
+    TWILL_BENCH_TRY(twill_alloc(calls->context, &calls->memory, bytes));
+    memset(calls->memory, 0, bytes);
+    return twill_window_create(&calls->window, calls->comm, calls->memory, bytes, 1);
+}
 
 /* Copy the last line of the context's description that names a transport between ranks to
  * channel->what. */
@@ -134,11 +207,11 @@ static twill_status connect_calls(struct fabric_channel *channel, struct calls *
 }
 
 twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world,
-                               const struct fabric_options *options)
+                               const struct fabric_options *options, bool puts)
 {
     struct calls *calls = calloc(1, sizeof(*calls));
-    channel->ops = &calls_ops;
-    channel->interface = "calls";
+    channel->ops = puts ? &puts_ops : &calls_ops;
+    channel->interface = puts ? "puts" : "calls";
     channel->world = world;
     channel->own = calls;
     if (calls == NULL)
@@ -147,6 +220,8 @@ twill_status fabric_calls_open(struct fabric_channel *channel, twill_comm *world
     twill_status status = calls->requests == NULL ? TWILL_ERR_MEMORY : TWILL_OK;
     if (status == TWILL_OK)
         status = connect_calls(channel, calls, options);
+    if (status == TWILL_OK && puts)
+        status = open_window(calls, options->max_bytes);
     if (status == TWILL_OK) {
         channel->context = calls->context;
         describe_calls(channel, calls);

@@ -42,7 +42,8 @@ static const char usage[] =
                      "                         all that are here (default)\n"
                      "      --interface NAME   calls: twill's messages; alone: the transport "
                      "without\n"
-                     "                         the library above it; both (calls)\n"
+                     "                         the library above it; both; puts: into windows\n"
+                     "                         (latency only) (calls)\n"
                      "      --memory malloc|twill  where buffers come from (malloc)\n"
                      "      --pingpong         a column of libfabric's fi_pingpong, where it is\n"
                      "                         installed\n"
@@ -98,15 +99,16 @@ static bool read_transports(void *member, const char *text)
     return true;
 }
 
-/* Set `calls` and `alone` of `member`, a struct fabric_options, from the text of --interface, which
- * is "calls", "alone" or "both". Returns false if it is none of them. */
+/* Set `use` of `member`, a struct fabric_options, from the text of --interface, which is "calls",
+ * "alone", "both" or "puts". Returns false if it is none of them. */
 static bool read_interface(void *member, const char *text)
 {
     struct fabric_options *options = member;
     bool both = strcmp(text, "both") == 0;
-    options->calls = both || strcmp(text, "calls") == 0;
-    options->alone = both || strcmp(text, "alone") == 0;
-    return options->calls || options->alone;
+    options->use[FABRIC_CALLS] = both || strcmp(text, "calls") == 0;
+    options->use[FABRIC_ALONE] = both || strcmp(text, "alone") == 0;
+    options->use[FABRIC_PUTS] = strcmp(text, "puts") == 0;
+    return options->use[FABRIC_CALLS] || options->use[FABRIC_ALONE] || options->use[FABRIC_PUTS];
 }
 
 /* Set `member`, a bool, to whether the text of --memory is "twill". Returns false unless it is that
@@ -133,7 +135,7 @@ static const struct twill_option table[] = {
     {0, "csv", OPTION_SWITCH, FABRIC_AT(csv), 0, 0, NULL, NULL, 0},
     {0, "window", OPTION_COUNT, FABRIC_AT(window), 1, 4096, "a number from 1 to 4096", NULL, 0},
     {0, "transport", OPTION_OWN, 0, 0, 0, "all, or a list of shm, tcp, ofi:PROVIDER, default", read_transports, 0},
-    {0, "interface", OPTION_OWN, 0, 0, 0, "calls, alone or both", read_interface, 0},
+    {0, "interface", OPTION_OWN, 0, 0, 0, "calls, alone, both or puts", read_interface, 0},
     {0, "memory", OPTION_OWN, FABRIC_AT(placed), 0, 0, "malloc or twill", read_memory, 0},
     {0, "pingpong", OPTION_SWITCH, FABRIC_AT(pingpong), 0, 0, NULL, NULL, 0},
 };
@@ -146,9 +148,11 @@ static const char *check_options(const struct fabric_options *options)
         return "-b/--minbytes is above -e/--maxbytes";
     if (options->min_bytes == 0)
         return "-b/--minbytes: sizes are multiplied, and begin at 1";
-    if (options->alone && options->placed)
+    if (options->use[FABRIC_PUTS] && options->measurement != FABRIC_LATENCY)
+        return "--interface: puts are measured by latency only";
+    if (options->use[FABRIC_ALONE] && options->placed)
         return "--interface: a transport alone has no memory of twill_alloc()";
-    for (size_t i = 0; options->alone && i < options->transports; i++)
+    for (size_t i = 0; options->use[FABRIC_ALONE] && i < options->transports; i++)
         if (strcmp(options->transport[i], "default") == 0)
             return "--interface: alone needs --transport with the names of transports";
     return NULL;
@@ -164,7 +168,7 @@ bool fabric_parse(struct fabric_options *options, int argc, char **argv, bool sp
                                        .warmups = 10,
                                        .window = 64,
                                        .check = true,
-                                       .calls = true};
+                                       .use[FABRIC_CALLS] = true};
     (void)add_transport(options, "default", 7);
     *status = STATUS_USAGE;
     char program[64];
