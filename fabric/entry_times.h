@@ -17,13 +17,14 @@
 struct twill_last_entry {
     uint64_t ticks; /* twill_ticks() of this host; 0: no entry is known */
     uint32_t rank;
+    bool stops; /* in a message: a rank has asked to stop after this call or an earlier one */
 };
 
 /* A struct twill_last_entry in a message. `age` is the nanoseconds from the entry to `sent`, or its
  * greatest value if no entry is known. */
 struct twill_entry_message {
     uint64_t sent; /* twill_now() of the sender */
-    uint64_t age : 40, rank : 24;
+    uint64_t age : 40, rank : 23, stops : 1;
 };
 _Static_assert(sizeof(struct twill_entry_message) == 16, "half of a header");
 

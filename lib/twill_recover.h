@@ -66,6 +66,39 @@ TWILL_API twill_status twill_comm_shrink(twill_comm **smaller, twill_comm *comm)
 
 /** @} */
 
+/** \defgroup twill_stopping Stopping together
+ *
+ * A batch system warns a job by a signal some time before it ends it. Often only one rank gets it.
+ * twill_stop() notes the wish, and the next calls of the communicator tell all ranks. Each of them
+ * then learns of the same call after which to stop, save and exit:
+ *
+ *     uint64_t after;
+ *     do
+ *         train_a_step(comm);
+ *     while (twill_comm_stop_requested(comm, &after) == TWILL_OK && after == 0);
+ *     save(comm);
+ *
+ * No message is sent for that. The wish travels with collectives in which each rank needs data of
+ * all others: twill_allreduce(), twill_allgather(), twill_reduce_scatter(), twill_alltoall() of at
+ * least one element, and twill_barrier(). With others alone nothing is agreed.
+ * @{ */
+
+/** \brief Note that this process wishes to stop. May be called at any time, by any thread and in a
+ * signal handler. twill_init() and twill_context_create() install a handler that does this if the
+ * variable TWILL_STOP_SIGNAL names a signal. */
+TWILL_API void twill_stop(void);
+
+/** \brief Ask whether the ranks have agreed to stop. All ranks call it at the same places, where
+ * the same requests are outstanding. Local, and it waits for nothing.
+ *
+ * \param comm        the communicator
+ * \param[out] after  0 if nothing is agreed. Otherwise the number, from 1, of the collective on
+ *                    this communicator by which all ranks knew of the wish. It is the same on all
+ *                    of them, and stays
+ * \return ::TWILL_OK, or why not: ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_BROKEN, ::TWILL_ERR_FORKED. */
+TWILL_API twill_status twill_comm_stop_requested(twill_comm *comm, uint64_t *after);
+/** @} */
+
 /** \defgroup twill_growth Growing
  *
  * New processes join a running job. Rank 0 of the job makes a handle, a line of text that says

@@ -307,6 +307,15 @@ TWILL_API twill_status twill_gradients_wait(twill_gradients *set, int index);
  * in the form that TWILL_GRADIENTS accepts. */
 TWILL_API twill_status twill_gradients_wait_all(twill_gradients *set);
 
+/** \brief Ask whether the ranks have agreed to stop, after a twill_stop() on one of them
+ * (twill_recover.h). All ranks call it after the same step. Local, and it waits for nothing. If so,
+ * *after is the number, from 1, of the step by which all ranks knew of the wish, and else 0. It is
+ * the same on all ranks. With an optimizer nothing is agreed if each bucket leaves some rank
+ * without a shard. While a late result is outstanding it is an error: call twill_gradients_drain()
+ * first.
+ */
+TWILL_API twill_status twill_gradients_stop_requested(twill_gradients *set, uint64_t *after);
+
 /** \brief Compare the parameters of all tensors over the ranks, or the gradient of a tensor without
  * parameters. Collective, between steps. A difference is ::TWILL_ERR_MISMATCH on all ranks, and the
  * message names the first tensor that differs and the ranks. */

@@ -163,8 +163,12 @@ static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *f
     for (uint32_t r = 0; r < t->count; r++) {
         const struct twill_transfer *chunk = &slot->chunk[r].transfer;
         pending = pending || chunk->status == TWILL_PENDING;
-        if (slot->whole != NULL && chunk->last.ticks > slot->whole->last.ticks)
-            slot->whole->last = chunk->last;
+        if (slot->whole != NULL) {
+            bool stops = chunk->last.stops || slot->whole->last.stops;
+            if (chunk->last.ticks > slot->whole->last.ticks)
+                slot->whole->last = chunk->last;
+            slot->whole->last.stops = stops;
+        }
         if (chunk->status >= 0 || slot->whole == NULL)
             continue;
         if (chunk->status == TWILL_ERR_MISMATCH)

@@ -125,6 +125,9 @@ struct twill_staging_line {
 struct twill_abort_line {
     _Atomic uint32_t set;
     _Atomic uint32_t excluded; /* set by other ranks, which continue without the owner */
+    /* Of the node's first rank, set by all: the least number of a call after which a rank has asked
+     * to stop, or 0. */
+    _Atomic uint64_t stop;
     int32_t status;
     uint32_t from;     /* the rank that reported the failure first */
     uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
@@ -427,5 +430,13 @@ void twill_node_exclude(struct twill_node *node, uint32_t l);
 /* Return whether a rank has called twill_node_exclude() for local rank l, which was silent, so that
  * the other ranks continue without it. */
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);
+/* Publish on this node that a rank has asked to stop after call number `sequence`. Keeps the least
+ * such number. A rank that then sees data of a later step of this rank sees this, too. */
+void twill_node_ask_stop(struct twill_node *node, uint64_t sequence);
+/* Return the least number of a call after which a rank has asked to stop, or 0 if none has. */
+static inline uint64_t twill_node_stop(const struct twill_node *node)
+{
+    return atomic_load_explicit(&node->area[0]->abort.stop, memory_order_acquire);
+}
 
 #endif

@@ -16,6 +16,18 @@ static uint64_t scramble_hash(uint64_t h)
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
+/* Return a hash of a vector call's counts, one for each rank, with TWILL_COUNTS_ALL as it says. */
+static size_t hash_counts(const size_t *counts, uint32_t ranks)
+{
+    uint64_t hash = 0;
+    bool all = true;
+    for (uint32_t p = 0; p < ranks; p++) {
+        hash = scramble_hash(hash + 0x9e3779b97f4a7c15u + counts[p]);
+        all = all && counts[p] > 0;
+    }
+    return (size_t)(all ? hash | TWILL_COUNTS_ALL : hash & ~TWILL_COUNTS_ALL);
+}
+
 /* Return the part of the call that is the same on all ranks, without buffers. A created operation
  * is replaced by its kind. The counts of a vector call are replaced by their hash, or by 0 if not
  * all ranks know them. */
@@ -28,10 +40,10 @@ static struct twill_call summary_of(const struct twill_request *run)
     call.dst = NULL;
     if (!call.vector)
         return call;
-    call.count = 0;
     call.src_counts = call.dst_counts = (struct twill_counts){NULL, NULL};
-    for (uint32_t p = 0; run->layout.known != NULL && p < comm->world->size; p++)
-        call.count = (size_t)scramble_hash(call.count + 0x9e3779b97f4a7c15u + run->layout.known[p]);
+    call.count = 0;
+    if (run->layout.known != NULL)
+        call.count = hash_counts(run->layout.known, comm->world->size);
     return call;
 }
 

@@ -2,11 +2,14 @@
 /* Public functions that create and destroy contexts and communicators of all ranks. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "lib/api/api_internal.h"
+#include "lib/api/stop.h"
 #include "lib/comm/recovery.h"
+#include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/report/recording.h"
 #include "lib/twill_recover.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 /* The opened() of twill_api_observer. Opens the communicator's timeline, if there is to be one. */
@@ -29,6 +32,15 @@ const struct twill_comm_observer twill_api_observer = {.opening = twill_metrics_
                                                        .broken = twill_team_break,
                                                        .closed = observe_closed};
 
+/* Install the handler for the signal of TWILL_STOP_SIGNAL, if any. */
+static void note_stop_signal(const twill_context *context)
+{
+    static const int signals[] = {0, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}; /* as in config.h */
+    int number = signals[context->config->number[TWILL_VARIABLE_STOP_SIGNAL]];
+    if (number != 0)
+        twill_stop_on_signal(number);
+}
+
 twill_status twill_context_create(twill_context **context, const twill_bootstrap *bootstrap,
                                   const char *const *settings)
 {
@@ -37,7 +49,9 @@ twill_status twill_context_create(twill_context **context, const twill_bootstrap
     if (context == NULL)
         return TWILL_ERR_ARGUMENT;
     *context = NULL;
-    return twill_context_create_by(context, &source);
+    TWILL_TRY(NULL, twill_context_create_by(context, &source));
+    note_stop_signal(*context);
+    return TWILL_OK;
 }
 
 twill_status twill_comm_create(twill_comm **comm, twill_context *context)
@@ -113,6 +127,7 @@ static twill_status grow_into(struct twill_comm **made, struct twill_context **c
     const struct twill_context_source source = {
         .join = &join, .settings = settings, .observer = &twill_api_observer};
     TWILL_TRY(NULL, twill_context_create_by(context, &source));
+    note_stop_signal(*context);
     return twill_grow_conclude(made, *context);
 }
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Public calls for recovery, growth and deadlines (twill_recover.h), except twill_comm_revoke(),
- * which is in lib/comm/claim.c, twill_comm_join(), which is in lib/api/init.c, and
- * twill_request_set_timeout(), which is in lib/api/requests.c. */
+/* Public calls for recovery, growth, stopping and deadlines (twill_recover.h), except
+ * twill_comm_revoke(), which is in lib/comm/claim.c, twill_comm_join(), which is in lib/api/init.c,
+ * twill_request_set_timeout(), in lib/api/requests.c, and twill_stop(), in lib/api/stop.c. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/detector/detector.h"
+#include "fabric/shm/call_records.h"
 #include "lib/api/api_internal.h"
+#include "lib/api/stop.h"
 #include "lib/base/times.h"
 #include "lib/comm/recovery.h"
 #include "lib/job/config.h"
@@ -166,4 +168,86 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
     bounds->meet = (double)twill_rendezvous_bound_ns(comm) * 1e-9;
     bounds->grow = (double)twill_growth_bound_ns(comm) * 1e-9 + bounds->silent;
     return TWILL_OK;
+}
+
+/* --- stopping together -----------------------------------------------------------------------
+ * A rank that wishes to stop writes the number of its next call to the memory of its node. Messages
+ * between nodes carry the wish (struct twill_last_entry). So it reaches all ranks no later than the
+ * first call from that number on that depends on data of each rank. All ranks find the same call,
+ * as they make the same calls, although they may hear of the wish under different numbers. */
+
+/* Return whether no rank can end this call before all ranks have begun it. */
+static bool joins_all(const struct twill_call *call)
+{
+    switch (call->collective) {
+    case TWILL_BARRIER:
+        return true;
+    case TWILL_ALLREDUCE:
+        return call->count > 0 || call->vector; /* fused calls are never empty */
+    case TWILL_ALLGATHER:
+    case TWILL_REDUCE_SCATTER:
+    case TWILL_ALLTOALL:
+        return call->vector ? (call->count & TWILL_COUNTS_ALL) != 0 : call->count > 0;
+    default:
+        return false;
+    }
+}
+
+/* Return the number of the last call such that the program knows of the end of it and of all before
+ * it. That depends on its waits only, not on the progress of requests. */
+static uint64_t last_known_end(const struct twill_engine *engine)
+{
+    uint64_t last = engine->issue.started;
+    unsigned from = engine->issue.unused;
+    for (struct twill_request_slab *slab = engine->issue.slab; slab != NULL; slab = slab->next) {
+        for (unsigned i = from; i < TWILL_SLAB_REQUESTS; i++) {
+            const struct twill_request *request = twill_slab_request(slab, i);
+            bool runs =
+                request->handle.given != NULL && !request->is_point &&
+                atomic_load_explicit(&request->state, memory_order_acquire) != TWILL_REQUEST_IDLE;
+            if (runs)
+                last = twill_min(last, request->sequence - 1);
+        }
+        from = 0;
+    }
+    return last;
+}
+
+/* Return the number of the first call from number `from` on that joins all ranks and has ended, or
+ * 0. Looks at the last TWILL_PAST calls. */
+static uint64_t first_joining(const struct twill_engine *engine, uint64_t from)
+{
+    uint64_t last = last_known_end(engine), started = engine->issue.started;
+    struct twill_call_record record;
+    for (uint64_t i = twill_max(from, started - twill_min(started, TWILL_PAST - 1)); i <= last;
+         i++) {
+        if (!twill_node_read_call(engine->node, engine->node->me, i, &record))
+            continue;
+        struct twill_call call = twill_call_of(record.what, record.count, record.root);
+        if (joins_all(&call))
+            return i;
+    }
+    return 0;
+}
+
+twill_status twill_comm_stop_requested(twill_comm *comm, uint64_t *after)
+{
+    if (after != NULL)
+        *after = 0;
+    twill_status status = twill_comm_acquire(comm, __func__);
+    if (status != TWILL_OK)
+        return status;
+    status = twill_comm_usable(comm);
+    if (status == TWILL_OK && after == NULL)
+        status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "after is NULL");
+    if (status == TWILL_OK) {
+        if (twill_wishes_to_stop())
+            twill_node_ask_stop(comm->node, comm->issue.started + 1);
+        uint64_t from = twill_node_stop(comm->node);
+        if (comm->stop == 0 && from != 0)
+            comm->stop = first_joining(&comm->engine, from);
+        *after = comm->stop;
+    }
+    twill_comm_release(comm);
+    return status;
 }

@@ -74,6 +74,7 @@ struct twill_comm {
     struct twill_comm_health *health; /* failure and recovery */
     bool alone;                       /* it has its own endpoints: twill_comm_dup_alone() */
     struct twill_alone ends;          /* those endpoints, if `alone` */
+    uint64_t stop;                    /* call after which all ranks agreed to stop, or 0 */
     char rail_line[224];              /* text that twill_comm_rail() returns */
 };
 /* Return the communicator that an engine belongs to, or NULL if `engine` is NULL. */

@@ -45,15 +45,19 @@ static void *bounce_at(const struct twill_request *run, const struct twill_slot 
 
 /* Return which rank was the last to enter the run's call, and when, to send it with a message. Keep
  * it in run->last. It is this rank until others are known. The entries of the node's ranks are read
- * only if this one entered at least TWILL_SPLIT_TICKS ago. */
+ * only if this one entered at least TWILL_SPLIT_TICKS ago. Also says if a rank has asked to stop.
+ */
 static struct twill_last_entry last_entry(struct twill_request *run)
 {
     uint64_t entered = run->ticks;
     if (entered > run->last.ticks)
-        run->last = (struct twill_last_entry){entered, run->engine->rank};
+        run->last = (struct twill_last_entry){.ticks = entered, .rank = run->engine->rank};
     if (twill_ticks() - entered >= TWILL_SPLIT_TICKS)
         (void)twill_split_look(run->engine, run->sequence, &run->last);
-    return run->last;
+    struct twill_last_entry last = run->last;
+    uint64_t stop = twill_node_stop(run->engine->node);
+    last.stops = stop != 0 && stop <= run->sequence;
+    return last;
 }
 
 /* Return whether only the thread that holds the communicator may reduce messages of the run: if the
@@ -161,14 +165,16 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
 }
 
 /* Raise run->last to the latest entry of a rank into the call that the first `count` messages of a
- * lane report. If one is later than run->last was and than this rank's own entry, publish it to the
- * node. */
+ * lane report, and tell the node if one says that a rank has asked to stop. If one is later than
+ * run->last was and than this rank's own entry, publish it to the node. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
     bool later = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct twill_last_entry *last = &posted_at(run, slot, lane, i)->request.last;
+        if (TWILL_UNLIKELY(last->stops))
+            twill_node_ask_stop(run->engine->node, run->sequence);
         if (last->ticks <= run->last.ticks)
             continue;
         run->last = *last;

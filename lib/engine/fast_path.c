@@ -276,7 +276,8 @@ static void start_instance(struct twill_engine *engine, struct twill_request *ru
 /* Publish that this rank enters the call at tick `entered`, or now if it is 0. Returns the tick. */
 static inline uint64_t note_entry(struct twill_engine *engine, uint64_t entered)
 {
-    struct twill_last_entry own = {entered != 0 ? entered : twill_ticks(), engine->rank};
+    struct twill_last_entry own = {.ticks = entered != 0 ? entered : twill_ticks(),
+                                   .rank = engine->rank};
     twill_node_note_entry(engine->node, engine->issue.started, own);
     return own.ticks;
 }

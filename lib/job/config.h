@@ -64,6 +64,9 @@ enum twill_variable_agreement {
     X(AGREE, USER, "TWILL_AGREE", TWILL_CHOICE, "off", 0, 0, "off|every", SAME,                    \
       "every: blocking reductions are complete on all ranks that survive, or on none, at the "     \
       "price of an agreement each")                                                                \
+    X(STOP_SIGNAL, USER, "TWILL_STOP_SIGNAL", TWILL_CHOICE, "none", 0, 0,                          \
+      "none|INT|TERM|USR1|USR2", ANY,                                                              \
+      "Signal that asks all ranks to stop after the same call (twill_stop)")                       \
     X(THREADS, USER, "TWILL_THREADS", TWILL_TEXT, "", 0, 0, NULL, ANY,                             \
       "Threads of a rank that share large copies and reductions: a number, auto (one for each of " \
       "its cores), or empty (auto if a launcher binds the rank to several cores, else 1)")         \

@@ -143,10 +143,7 @@ static void report_reducer(struct twill_reducer *reducer, bool all)
                                  "reducer %td: ", reducer - set->reducer);
     if (all)
         snprintf(what + used, sizeof(what) - used, "in all ");
-    if (reducer->own.running)
-        twill_reducer_interrupt(reducer);
-    else
-        twill_reducer_lock(reducer);
+    twill_reducer_hold(reducer);
     twill_extend_report(reducer->comm, "twill_gradients_wait_all", what, all);
     twill_reducer_unlock(reducer);
 }

@@ -3,6 +3,7 @@
 #include "kernels/training/factors.h"
 #include "lib/base/plural.h"
 #include "lib/train/gradients.h"
+#include "lib/twill_recover.h"
 #include "lib/wait/wait.h"
 
 #include <stdio.h>
@@ -590,6 +591,31 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
         twill_factors_multiply(set->process.kernels, &factors, twill_gradients_memory(set, index),
                                0, dense->rows, set->process.pool);
     return mark_any(set, index);
+}
+
+twill_status twill_gradients_stop_requested(twill_gradients *set, uint64_t *after)
+{
+    if (after != NULL)
+        *after = 0;
+    TWILL_TRY(NULL, twill_set_check_usable(set, __func__));
+    if (after == NULL)
+        return TWILL_SET_REFUSE(set, "%s: after is NULL", __func__);
+    TWILL_TRY(NULL, twill_set_check_between(set, __func__));
+    if (set->late.outstanding && !set->late.carried)
+        return TWILL_SET_REFUSE(set,
+                                "%s: the result of the last step is outstanding: "
+                                "twill_gradients_drain() delivers it",
+                                __func__);
+    struct twill_reducer *reducer = &set->reducer[0];
+    uint64_t call = 0;
+    twill_reducer_hold(reducer);
+    twill_status status = twill_comm_stop_requested(reducer->comm, &call);
+    twill_reducer_unlock(reducer);
+    TWILL_TRY(NULL, twill_set_check(set, reducer->comm, status));
+    if (set->usage.stop == 0 && call != 0)
+        set->usage.stop = atomic_load(&set->step);
+    *after = set->usage.stop;
+    return TWILL_OK;
 }
 
 /* This is the pipelined mode of Cray's PE ML Plugin, in which a step delivers the result of the

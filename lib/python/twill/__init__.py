@@ -20,7 +20,7 @@ from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, Ex
                      InternalError, MismatchError, OutOfMemoryError, PeerError, RevokedError, SystemCallError,
                      TimeoutError, TwillError, UnsupportedError)
 from .job import job_view
-from .recovery import Bounds, Handle, Outcome, join
+from .recovery import Bounds, Handle, Outcome, join, stop
 from .requests import PersistentRequest, Request, test_all, wait_all, wait_any
 from .servers import NO_SIGNAL, WHOLE_TENSORS, ServedTensor, Server, Window
 from .training import GradientSet, SetCounters, Tensor
@@ -41,4 +41,4 @@ __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "Bootstra
            "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
            "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
            "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "Window", "dtype_of",
-           "init", "job_view", "join", "pair_dtype", "test_all", "wait_all", "wait_any"]
+           "init", "job_view", "join", "pair_dtype", "stop", "test_all", "wait_all", "wait_any"]

@@ -41,6 +41,13 @@ class Recovery:
         """End the communicator on all its ranks, including calls in progress there. Any thread may call this."""
         self._check(lib.twill_comm_revoke(self._handle))
 
+    def stop_requested(self: Communicator) -> int:  # type: ignore[misc]
+        """Return 0, or the number of the call by which all ranks knew that one of them has called stop(). All ranks ask
+        at the same places, such as after each step."""
+        after = ctypes.c_uint64()
+        self._check(lib.twill_comm_stop_requested(self._handle, ctypes.byref(after)))
+        return after.value
+
     def agree(self: Communicator, flags: int = 0) -> int:  # type: ignore[misc]
         """Return the bitwise AND of flags (64 bits) over the live ranks. failed_ranks() then lists the others."""
         value = ctypes.c_uint64(flags)
@@ -162,3 +169,9 @@ class Handle:
 
     def __exit__(self, *_: object) -> None:
         self.free()
+
+
+def stop() -> None:
+    """Note that this process wishes to stop. All ranks learn of it by stop_requested(). TWILL_STOP_SIGNAL makes a signal
+    do this."""
+    lib.twill_stop()

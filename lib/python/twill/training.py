@@ -221,6 +221,13 @@ class GradientSet:
         """Read master weights from the parameters again, after the program has changed f16 or bf16 parameters."""
         self._check(lib.twill_gradients_reload(self._handle))
 
+    def stop_requested(self) -> int:
+        """Return 0, or the number of the step by which all ranks knew that one of them has called stop(). All ranks ask
+        after the same step."""
+        after = ctypes.c_uint64()
+        self._check(lib.twill_gradients_stop_requested(self._handle, ctypes.byref(after)))
+        return after.value
+
     def check(self) -> None:
         """Compare the parameters, or else the gradients, of the ranks. Collective. MismatchError if they differ."""
         self._check(lib.twill_gradients_check(self._handle))

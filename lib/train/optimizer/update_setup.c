@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Return TWILL_OK between steps. Within a step, refuse the call and name a tensor marked ready. */
-static twill_status check_no_marks(struct twill_gradients *set, const char *call)
-{
-    uint64_t step = atomic_load(&set->step);
-    for (uint32_t t = 0; t < set->tensors; t++)
-        if (atomic_load(&set->tensor[t].marked) != step)
-            return TWILL_SET_REFUSE(
-                set, "%s: tensor '%s' is marked ready: call twill_gradients_wait_all() first", call,
-                set->tensor[t].name);
-    return TWILL_OK;
-}
-
 /* Return TWILL_OK if a committed set can take these hyperparameters now. Refuse another rule,
  * another number of states, and a call within a step, with TWILL_ERR_ARGUMENT. */
 static twill_status check_change(struct twill_gradients *set, const twill_optimizer *optimizer)
@@ -32,7 +20,7 @@ static twill_status check_change(struct twill_gradients *set, const twill_optimi
     if (twill_optimizer_states(optimizer) != twill_optimizer_states(present))
         return TWILL_SET_REFUSE(set, "momentum %g: the set was committed with momentum %g",
                                 optimizer->momentum, present->momentum);
-    return check_no_marks(set, "twill_gradients_set_optimizer");
+    return twill_set_check_between(set, "twill_gradients_set_optimizer");
 }
 
 twill_status twill_gradients_set_optimizer(twill_gradients *set, const twill_optimizer *optimizer)
@@ -94,7 +82,7 @@ twill_status twill_update_check_between(struct twill_gradients *set, const char 
         return TWILL_SET_REFUSE(set, "%s: the set has no optimizer", call);
     if (set->late.outstanding)
         return refuse_outstanding(set, call);
-    return check_no_marks(set, call);
+    return twill_set_check_between(set, call);
 }
 
 void twill_update_note_import(struct twill_gradients *set, uint64_t steps)

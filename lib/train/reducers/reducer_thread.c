@@ -45,6 +45,14 @@ void twill_reducer_interrupt(struct twill_reducer *reducer)
     atomic_store(&reducer->own.lets_in, false);
 }
 
+void twill_reducer_hold(struct twill_reducer *reducer)
+{
+    if (reducer->own.running)
+        twill_reducer_interrupt(reducer);
+    else
+        twill_reducer_lock(reducer);
+}
+
 void twill_reducer_note_end(struct twill_reducer *reducer)
 {
     if (reducer->own.running)

@@ -122,6 +122,8 @@ void twill_reducer_thread_stop(struct twill_reducer *reducer);
 void twill_reducer_thread_wake(struct twill_reducer *reducer);
 /* Lock a reducer whose thread runs, interrupting its wait. One caller at a time. */
 void twill_reducer_interrupt(struct twill_reducer *reducer);
+/* Lock a reducer, interrupting the wait of its thread if it has one. One caller at a time. */
+void twill_reducer_hold(struct twill_reducer *reducer);
 /* Wake threads that wait for a bucket of the reducer, as one has ended or the set has broken. */
 void twill_reducer_note_end(struct twill_reducer *reducer);
 /* Sleep until reducer.own.ends differs from `seen`, for a few milliseconds at most. */

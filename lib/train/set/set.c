@@ -65,6 +65,17 @@ twill_status twill_set_check_usable(struct twill_gradients *set, const char *cal
     return TWILL_OK;
 }
 
+twill_status twill_set_check_between(struct twill_gradients *set, const char *call)
+{
+    uint64_t step = atomic_load(&set->step);
+    for (uint32_t t = 0; t < set->tensors; t++)
+        if (atomic_load(&set->tensor[t].marked) != step)
+            return TWILL_SET_REFUSE(
+                set, "%s: tensor '%s' is marked ready: call twill_gradients_wait_all() first", call,
+                set->tensor[t].name);
+    return TWILL_OK;
+}
+
 const char *twill_gradients_message(const twill_gradients *set)
 {
     if (set == NULL)

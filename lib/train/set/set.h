@@ -113,6 +113,7 @@ struct twill_gradients_usage {
     /* The buckets of a step, and the bytes of optimizer state here, which any thread may read. */
     _Atomic uint32_t buckets;
     _Atomic size_t state_bytes;
+    uint64_t stop; /* step after which all ranks agreed to stop, or 0; of the thread of a step */
 };
 
 /* A gradient set. Made by twill_gradients_create() and freed by twill_gradients_destroy(). */
@@ -176,6 +177,8 @@ twill_status twill_set_refuse(struct twill_gradients *set, const char *file, int
 /* Return TWILL_OK if `call` may use the set in a step. Else return TWILL_ERR_ARGUMENT (set NULL or
  * not committed), TWILL_ERR_BROKEN, or TWILL_ERR_FORKED in a forked child. */
 twill_status twill_set_check_usable(struct twill_gradients *set, const char *call);
+/* Return TWILL_OK between steps. Within a step, refuse the call and name a tensor marked ready. */
+twill_status twill_set_check_between(struct twill_gradients *set, const char *call);
 /* Set *memory to memory of twill_alloc(). An error's message has `what`. Returns the status. */
 twill_status twill_set_allocate(struct twill_gradients *set, void **memory, size_t bytes,
                                 const char *what);

@@ -82,6 +82,25 @@ def raises() -> None:
         assert comm.rank != 0
 
 
+def stops() -> None:
+    """One rank gets the signal in its fourth step. All stop after the fifth, of the communicator and of a set."""
+    comm = twill.init(settings={"TWILL_STOP_SIGNAL": "USR1"})
+    with twill.GradientSet(comm) as gradients:
+        gradients.add("weights", 100)
+        gradients.commit()
+        after, steps = (0, 0), 0
+        while after == (0, 0) and steps < 10:
+            comm.allreduce(1)
+            gradients.tensors[0].ready()
+            gradients.wait_all()
+            steps += 1
+            if (comm.rank, steps) == (1, 4):
+                os.kill(os.getpid(), signal.SIGUSR1)
+            after = comm.stop_requested(), gradients.stop_requested()
+    assert (steps, after[1], after[0] > 0, len(set(comm.allgather_object(after)))) == (5, 5, True, 1), (steps, after)
+    comm.free()
+
+
 class Failures(unittest.TestCase):
     def job(self, name: str, status: int = 0) -> None:
         ran = subprocess.run([sys.executable, "-m", "twill.run", "-n", "3", __file__, name], text=True,
@@ -100,6 +119,9 @@ class Failures(unittest.TestCase):
 
     def test_exception(self) -> None:
         self.job("raises")
+
+    def test_stop(self) -> None:
+        self.job("stops")
 
     def test_settings(self) -> None:
         with self.assertRaisesRegex(twill.ConfigError, "TWILL_TIMEOUT"):
@@ -151,7 +173,7 @@ class Failures(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 2 and sys.argv[1] in ("dies", "differ", "late", "raises"):
+    if len(sys.argv) == 2 and sys.argv[1] in ("dies", "differ", "late", "raises", "stops"):
         globals()[sys.argv[1]]()
     else:
         unittest.main()

@@ -225,6 +225,15 @@ class Order(unittest.TestCase):
         self.assertEqual(twill.torch.promote(kept), 0 if WITHOUT_CPP else 1)
         dist.broadcast(kept.weight.data, 0)
 
+    def test_stop(self):
+        group = dist.new_group()
+        for step in range(3):
+            dist.all_reduce(torch.ones(4), group=group, async_op=True)
+            if RANK == 1:
+                twill.stop()
+            self.assertEqual(twill.torch.stop_requested(group) > 0, step > 0)
+        dist.destroy_process_group(group)
+
     def test_many_in_progress(self):
         tensors = [torch.full((1000,), float(i + RANK)) for i in range(20)]
         works = [dist.all_reduce(t, async_op=True) for t in tensors]

@@ -19,7 +19,8 @@ import torch.distributed as dist
 import twill
 import twill_entry
 
-__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "promote", "demote"]
+__all__ = ["answer_for_gloo", "backend_of", "monitored_barrier", "shrink", "compress_hook", "promote", "demote",
+           "stop_requested"]
 
 
 def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta) -> Any:
@@ -172,6 +173,13 @@ def demote(what: Any, group: dist.ProcessGroup | None = None) -> int:
     """Undo promote(), and return how many tensors were promoted."""
     backend = backend_of(group)
     return sum(backend.demote(tensor) for tensor in _tensors_of(what)) if hasattr(backend, "demote") else 0
+
+
+def stop_requested(group: dist.ProcessGroup | None = None) -> int:
+    """Return 0, or the number of the group's call by which all its ranks knew that one of them has called twill.stop().
+
+    All ranks ask at the same places, such as after each step. It waits for calls under way and sends nothing."""
+    return int(backend_of(group).stop_requested())
 
 
 def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks at annotations

@@ -238,6 +238,10 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     _set_default_timeout = setTimeout = set_timeout
 
+    def stop_requested(self) -> int:
+        with self._calls:
+            return self._comm.stop_requested()
+
     def _set_sequence_number_for_group(self) -> None:
         """Do nothing. PyTorch 1.13 calls it if the name is "gloo"."""
 

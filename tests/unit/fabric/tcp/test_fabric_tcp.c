@@ -342,7 +342,7 @@ static struct clocks start_clocks(void)
 static struct twill_entry_message message_of(const struct clocks *clocks, uint64_t ticks)
 {
     struct twill_entry_message message;
-    struct twill_last_entry last = {ticks, RANK};
+    struct twill_last_entry last = {.ticks = ticks, .rank = RANK};
     twill_entry_pack(&last, &clocks->start, &message);
     message.sent += APART;
     return message;

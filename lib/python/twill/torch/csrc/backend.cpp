@@ -88,6 +88,16 @@ uint64_t Backend::calls()
     return counters.calls;
 }
 
+uint64_t Backend::stop_requested()
+{
+    uint64_t after = 0;
+    calls_->between([&](twill_comm *comm) {
+        if (twill_comm_stop_requested(comm, &after) != TWILL_OK)
+            fail(twill_comm_message(comm));
+    });
+    return after;
+}
+
 bool Backend::promote(const at::Tensor &tensor)
 {
     if (!tensor.has_storage() || !tensor.device().is_cpu()) // sparse tensors have none
@@ -204,6 +214,7 @@ PYBIND11_MODULE(_twill_torch, m)
         .def("abort_calls", &Backend::end_calls, Release())
         .def(
             "close", [](Backend &self) { self.close(std::chrono::milliseconds(5000)); }, Release())
+        .def("stop_requested", &Backend::stop_requested, Release())
         .def("promote", &Backend::promote, Release(), py::arg("tensor"))
         .def("demote", &Backend::demote, Release(), py::arg("tensor"))
         .def("average_narrow", &Backend::average_narrow, Release(), py::arg("tensor"))

@@ -58,6 +58,9 @@ class Backend : public Base
     {
     }
 
+    /* Return what twill_comm_stop_requested() stores for the group, when all its calls that were
+     * submitted are complete. */
+    uint64_t stop_requested();
     /* Promote the storage of a tensor, and keep it until demote() or the end of the job. Returns
      * whether that is possible. */
     bool promote(const at::Tensor &tensor);
