@@ -139,7 +139,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c00000f)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000010)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
