@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make the name "twill" known to PyTorch, and load nothing else of twill before the first group is made.
+"""Entry points of the wheel, which load nothing of twill before it is needed.
 
-From 2.5 on `import torch` calls register(), an entry point of the group `torch.backends`, unless
-TORCH_DEVICE_BACKEND_AUTOLOAD=0."""
+From 2.5 on `import torch` calls register(), an entry point of the group `torch.backends`, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0.
+It makes the name "twill" known to PyTorch. The programs in PATH call program()."""
 import inspect
 import os
+import sys
 
 
 def name_backend() -> None:
@@ -28,3 +29,12 @@ def register() -> None:
 def _create(*arguments):  # type: ignore[no-untyped-def] # store, rank, size, timeout
     import twill.torch
     return twill.torch.create(*arguments)
+
+
+def program() -> None:
+    """Replace this process by the program of the package that has its name, such as twillrun."""
+    name = os.path.basename(sys.argv[0])
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "twill", "bin", name)
+    if not os.path.exists(path):
+        sys.exit(f"{name}: this wheel was built without it (TWILL_BUILD_BENCH in lib/python/CMakeLists.txt)")
+    os.execv(path, [path, *sys.argv[1:]])
