@@ -45,6 +45,7 @@ tools()
 sources()
 {
     mkdir -p "$work/apt/lists/partial" "$work/apt/archives/partial" "$work/sources"
+    # shellcheck source=/dev/null
     . /etc/os-release
     line="[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $VERSION_CODENAME main"
     printf 'deb %s\ndeb-src %s\n' "$line" "$line" >"$work/apt/list"
@@ -163,7 +164,8 @@ json()
 
 wheel()
 {
-    export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR="$root/usr/lib/pkgconfig:$root/usr/lib/$(uname -m)-linux-gnu/pkgconfig"
+    PKG_CONFIG_LIBDIR=$root/usr/lib/pkgconfig:$root/usr/lib/$(uname -m)-linux-gnu/pkgconfig
+    export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR
     rm -rf "$work/made"
     logged "wheel-$processor" env PATH="$work/tools/bin:$PATH" _PYTHON_HOST_PLATFORM="linux-$processor" "$work/tools/bin/python" -m build --wheel \
         --no-isolation -o "$work/made" -Cbuild-dir="$work/build-$processor/twill" -Ccmake.define.CMAKE_SYSTEM_NAME=Linux \
