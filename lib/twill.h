@@ -570,19 +570,20 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
  * other call may use it. Calls of 64 KiB or more then run without a copy if the buffers of all
  * ranks allow it. Undo it with twill_demote() before the memory is freed, unmapped or resized.
  *
- * A child process has no mapping of the moved pages and must not access them (fork()). The pages
- * lose mlock(), madvise() and mbind(), and registrations by other libraries. They are 4 KiB pages
- * unless the system has huge pages for shared memory. After twill_comm_grow() or
- * twill_comm_reconfigure(), demote it and promote it again. A buffer that is promoted n times is
- * demoted n times. One rank on a node, or memory of twill_alloc(), gets ::TWILL_OK and stays as it
- * is.
+ * A child of fork() has a private copy of the moved pages as of the fork, which takes time and
+ * memory. The pages lose mlock(), madvise() and mbind(), and registrations by other libraries. They
+ * are 4 KiB pages unless the system has huge pages for shared memory. After twill_comm_grow() or
+ * twill_comm_reconfigure(), demote it and promote it again. A part of a promoted buffer may be
+ * promoted as well, and a buffer that is promoted n times is demoted n times. One rank on a node,
+ * or memory of twill_alloc(), gets ::TWILL_OK and stays as it is.
  * \return ::TWILL_OK, ::TWILL_ERR_ARGUMENT if the process cannot read the memory or \p bytes is 0,
  * ::TWILL_ERR_UNSUPPORTED for a stack, a file, memory that is shared or read-only, or less than 64
  * KiB, ::TWILL_ERR_MEMORY, ::TWILL_ERR_FORKED. After an error the memory is as before. */
 TWILL_API twill_status twill_promote(twill_context *context, void *memory, size_t bytes);
-/** \brief Undo twill_promote() of the buffer at \p memory, whose pages become private again and
- * keep their contents. No thread may write to it during the call. Free persistent requests that use
- * it first. The end of the context does the same with all its promoted memory.
+/** \brief Undo the last twill_promote() of a buffer at \p memory. Pages that are in no other
+ * promoted buffer become private again and keep their contents. No thread may write to it during
+ * the call. Free persistent requests that use it first. The end of the context does the same with
+ * all its promoted memory.
  * \return ::TWILL_OK, ::TWILL_ERR_FORKED, ::TWILL_ERR_MEMORY (it stays promoted), or
  * ::TWILL_ERR_ARGUMENT if nothing was promoted there, or if it was freed while it was promoted. */
 TWILL_API twill_status twill_demote(twill_context *context, void *memory);

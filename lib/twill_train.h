@@ -104,7 +104,7 @@ typedef struct twill_gradients_options {
                                         inside calls, or as TWILL_PROGRESS says */
     int promote;                   /**< 1, the default, to twill_promote() the caller's gradients
                                         that are reduced without a copy, from the commit until the
-                                        set is destroyed. A forked child must not access them */
+                                        set is destroyed */
 } twill_gradients_options;
 
 /** \brief A tensor to be registered by twill_gradients_add(), twill_gradients_add_dense() or

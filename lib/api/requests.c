@@ -124,6 +124,8 @@ static twill_status restart_request(struct twill_request *request)
         return TWILL_OK;
     }
     comm->issue.started++;
+    if (request->exchange.state >= TWILL_EXCHANGE_PUBLISHED || twill_run_has_promoted(request))
+        twill_run_follow_fence(request);
     twill_status status = twill_request_bounce_in(request);
     if (status == TWILL_OK && twill_run_has_promoted(request))
         status = twill_run_restart_promoted(request);

@@ -77,6 +77,7 @@ static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t
 static bool publish_addresses(struct twill_request *run)
 {
     struct twill_buffer_addresses own = {.signature = run->signature};
+    run->exchange.fenced = run->engine->context->memory->heap.fenced;
     find_own(run, TWILL_SRC, &own.src, &own.src_at);
     find_own(run, TWILL_DST, &own.dst, &own.dst_at);
     twill_node_put_addresses(run->engine->node, run->sequence, &own);

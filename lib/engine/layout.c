@@ -512,6 +512,16 @@ void twill_run_drop_promoted(struct twill_request *run)
     }
 }
 
+void twill_run_follow_fence(struct twill_request *run)
+{
+    if (run->exchange.fenced || !run->engine->context->memory->heap.fenced)
+        return;
+    run->exchange.fenced = true;
+    twill_run_drop_promoted(run);
+    if (run->exchange.state >= TWILL_EXCHANGE_PUBLISHED)
+        twill_addresses_restart(run);
+}
+
 void twill_run_leave_promoted(struct twill_request *run)
 {
     const struct twill_side *dst = &run->buffers.side[TWILL_DST];

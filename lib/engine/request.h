@@ -135,6 +135,7 @@ struct twill_address_exchange {
     unsigned access;  /* set of enum twill_access that is exchanged for */
     unsigned allowed; /* those of them that all buffers so far allow */
     bool arrived; /* all ranks of the node are in this call, so its entry barrier may be skipped */
+    bool fenced;  /* the addresses are from after a fence of the heap */
     uint32_t next_address;           /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */
     unsigned allowed_before;         /* and what those buffers allowed */
@@ -396,6 +397,10 @@ static inline void twill_run_begin_promoted(struct twill_request *run)
 /* Before a persistent call starts, copy the partial pages of its promoted buffers. Returns
  * TWILL_OK, or TWILL_ERR_ARGUMENT if one was freed or demoted since twill_run_find_promoted(). */
 twill_status twill_run_restart_promoted(struct twill_request *run);
+/* Before a persistent call starts, see whether the heap was fenced since its addresses were
+ * exchanged. Then use the caller's buffers, which are private now, and let the call exchange
+ * addresses again. The ranks of the node have all fenced their heaps. */
+void twill_run_follow_fence(struct twill_request *run);
 /* Use the caller's buffers again, without copying. */
 void twill_run_drop_promoted(struct twill_request *run);
 /* Copy the result's partial pages to the caller's buffer, and use that again unless the call is

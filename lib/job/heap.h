@@ -80,8 +80,8 @@ struct twill_promoted {
  * the context's lock. */
 bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
                          struct twill_promoted *found);
-/* Make all promoted memory private, as twill_heap_fence() does with the heap. The caller holds the
- * context's lock. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+/* Make all promoted memory private, as twill_heap_fence() does with the heap. Takes the context's
+ * lock. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error);
 /* Make networks forget all promoted memory. Takes the locks of transports. */
 void twill_promoted_forget(struct twill_context *context);

@@ -21,16 +21,32 @@
 
 #define PAGE ((size_t)4096)
 
-/* A buffer of twill_promote(), in the context's list under its lock. */
+/* Moved pages, with one user or more. In the list of the process, under its lock. */
+struct moved {
+    struct moved *next;
+    unsigned char *from, *to;       /* where they are, or NULL if they are private again */
+    unsigned char *alias;           /* where the region has the page of `from` */
+    void *block;                    /* memory of the heap that has these pages */
+    unsigned users;                 /* promotions of which they are part */
+    _Atomic(unsigned char *) child; /* their contents for forked children, NULL, or MAP_FAILED */
+};
+
+/* A buffer of twill_promote(), in the context's list. Changes need the locks of the process and of
+ * the context, in this order. */
 struct twill_promotion {
     struct twill_promotion *next;
     unsigned char *memory; /* as the caller gave it, with `bytes` */
     size_t bytes;
-    unsigned char *from, *to; /* the moved pages, or NULL if there are none */
-    unsigned char *alias;     /* where the region has the page of `from` */
-    void *block;              /* memory of the heap that has these pages, or NULL */
-    unsigned again;           /* further promotions of the same buffer that are not undone yet */
+    struct moved *moved; /* has all its whole pages, or NULL if none had to be moved */
 };
+
+/* The moved pages of this process, as handlers of fork() have no argument. The lock is held while
+ * pages move and during a fork, so that a child has them as a whole. */
+static struct {
+    pthread_mutex_t lock;
+    struct moved *moved;
+    bool hooked; /* the handlers are registered */
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Return whether two addresses are the same byte of the same shared object. The kernel refuses with
  * EINVAL to requeue waiters of a futex to itself (man 2 futex), and changes nothing otherwise. */
@@ -42,8 +58,7 @@ static bool is_same_memory(unsigned char *one, unsigned char *other)
 
 /* Return whether the first and the last of the moved pages that [at, end) touches, if any, are
  * still where twill_promote() has put them. */
-static bool are_in_place(const struct twill_promotion *p, const unsigned char *at,
-                         const unsigned char *end)
+static bool are_in_place(const struct moved *p, const unsigned char *at, const unsigned char *end)
 {
     if (at >= p->to || end <= p->from)
         return true;
@@ -57,9 +72,9 @@ static bool are_in_place(const struct twill_promotion *p, const unsigned char *a
 }
 
 /* Return whether the moved pages are still where twill_promote() has put them. */
-static bool is_in_place(const struct twill_promotion *p)
+static bool is_in_place(const struct moved *p)
 {
-    return are_in_place(p, p->from, p->to);
+    return p->from != NULL && are_in_place(p, p->from, p->to);
 }
 
 /* Return why the mapping that a line of /proc/self/maps describes cannot be moved, or NULL. */
@@ -129,41 +144,107 @@ static twill_status make_private(unsigned char *from, const unsigned char *to,
     return TWILL_ERR_MEMORY;
 }
 
-/* Free the block of a buffer whose pages are private again, or no longer those of the block. */
-static void free_block(struct twill_context *context, struct twill_promotion *p)
+/* --- children ----------------------------------------------------------------------------------
+ */
+/* Free what is kept for children, if it is. */
+static void drop_child(struct moved *p)
 {
-    twill_context_give_shared(context, p->block, 0);
-    p->block = NULL;
-    p->from = p->to = NULL;
+    unsigned char *child = p->child;
+    if (child != NULL && child != MAP_FAILED)
+        munmap(child, (size_t)(p->to - p->from));
+    p->child = NULL;
 }
 
+/* Copy the contents of moved pages for a child, or renew pages of an older copy that differ, so
+ * that children that are forked one after the other share the rest. */
+static void copy_for_child(struct moved *p)
+{
+    size_t bytes = (size_t)(p->to - p->from);
+    unsigned char *child = p->child;
+    if (child == NULL || child == MAP_FAILED) {
+        child = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        p->child = child;
+        if (child != MAP_FAILED)
+            memcpy(child, p->alias, bytes);
+        return;
+    }
+    for (size_t at = 0; at < bytes; at += PAGE)
+        if (memcmp(child + at, p->alias + at, PAGE) != 0)
+            memcpy(child + at, p->alias + at, PAGE);
+}
+
+static void before_fork(void)
+{
+    int before = errno;
+    pthread_mutex_lock(&process.lock);
+    for (struct moved *p = process.moved; p != NULL; p = p->next)
+        if (is_in_place(p))
+            copy_for_child(p);
+        else if (p->from != NULL)
+            drop_child(p);
+    errno = before;
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* Put the copies in the place of the shared pages. Without memory for a copy, the child ends if it
+ * touches the pages, since its stores would reach the parent. */
+static void after_fork_in_child(void)
+{
+    int before = errno;
+    for (struct moved *p = process.moved; p != NULL; p = p->next) {
+        size_t bytes = (size_t)(p->to - p->from);
+        unsigned char *child = p->child;
+        if (child != NULL &&
+            (child == MAP_FAILED ||
+             mremap(child, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, p->from) == MAP_FAILED))
+            (void)mmap(p->from, bytes, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+    process.moved = NULL;
+    pthread_mutex_unlock(&process.lock);
+    errno = before;
+}
+
+/* Register the handlers of fork() for this process, once. Returns whether they are. */
+static bool hook_forks(void)
+{
+    if (!process.hooked)
+        process.hooked =
+            pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+    return process.hooked;
+}
+
+/* --- promotion ---------------------------------------------------------------------------------
+ */
 /* Get a block of the heap for the pages that a buffer touches, and set p->block and p->alias. The
  * buffer and its block are at the same offset in a huge page. Returns TWILL_OK or the error. */
-static twill_status find_room(struct twill_context *context, struct twill_promotion *p,
-                              struct twill_error *error)
+static twill_status find_room(struct twill_context *context, struct moved *p,
+                              const unsigned char *memory, size_t bytes, struct twill_error *error)
 {
-    uintptr_t first = (uintptr_t)p->memory & -PAGE;
-    size_t room = twill_round_up((uintptr_t)p->memory + p->bytes, PAGE) - first;
+    uintptr_t first = (uintptr_t)memory & -PAGE;
+    size_t room = twill_round_up((uintptr_t)memory + bytes, PAGE) - first;
     size_t skip = room >= TWILL_HUGE_PAGE ? first % TWILL_HUGE_PAGE : 0;
-    void *block = NULL;
-    TWILL_TRY(error, twill_context_take_shared(context, &block, skip + room + PAGE, error));
-    if (twill_heap_offset(&context->memory->heap, block, skip + room + PAGE) ==
+    TWILL_TRY(error, twill_context_take_shared(context, &p->block, skip + room + PAGE, error));
+    if (twill_heap_offset(&context->memory->heap, p->block, skip + room + PAGE) ==
         TWILL_HEAP_NOWHERE) {
-        twill_context_give_shared(context, block, skip + room + PAGE);
+        twill_context_give_shared(context, p->block, skip + room + PAGE);
         return TWILL_FAIL(error, TWILL_ERR_MEMORY,
                           "twill_promote: no room for %zu bytes: the %zu bytes that this rank "
                           "shares are full (TWILL_TUNE=heap_limit)",
-                          p->bytes, context->memory->heap.bytes);
+                          bytes, context->memory->heap.bytes);
     }
-    p->block = block;
-    p->alias = (unsigned char *)twill_round_up((uintptr_t)block, PAGE) + skip +
+    p->alias = (unsigned char *)twill_round_up((uintptr_t)p->block, PAGE) + skip +
                ((uintptr_t)p->from - first);
     return TWILL_OK;
 }
 
 /* Copy the pages to the block, and map the block's over them. A failed mremap() may have unmapped
  * them, so they are then mapped again. Returns TWILL_OK or the error. */
-static twill_status move_pages(struct twill_promotion *p, struct twill_error *error)
+static twill_status move_pages(const struct moved *p, struct twill_error *error)
 {
     size_t bytes = (size_t)(p->to - p->from);
     twill_mapping_populate(p->alias, bytes);
@@ -185,62 +266,84 @@ static twill_status move_pages(struct twill_promotion *p, struct twill_error *er
                           "twill_promote: this kernel cannot tell whether memory is still mapped "
                           "(futex, FUTEX_CMP_REQUEUE_PI)");
     }
-    (void)madvise(p->from, bytes, MADV_DONTFORK); /* a child would write to the parent's pages */
-    (void)madvise(p->from, bytes, MADV_DODUMP);   /* the region is left out of core dumps */
+    (void)madvise(p->from, bytes, MADV_DODUMP); /* the region is left out of core dumps */
     twill_mapping_populate(p->from, bytes);
     return TWILL_OK;
 }
 
-/* Move the whole pages of a buffer into the region, unless peers cannot map it or do already.
- * Returns TWILL_OK, or the error, after which nothing has moved. */
-static twill_status move_buffer(struct twill_context *context, struct twill_promotion *p,
-                                struct twill_error *error)
+/* Return why a buffer cannot be promoted, or NULL. */
+static const char *refuse(const struct moved *p, size_t bytes)
+{
+    if (bytes < TWILL_PROMOTED_LEAST)
+        return "it has less than 64 KiB";
+    if (is_own_stack(p->from, p->to))
+        return "it is a stack";
+    return refuse_pages((uintptr_t)p->from, (uintptr_t)p->to);
+}
+
+/* Move the whole pages of a buffer into the region, and count one user of them. Returns TWILL_OK,
+ * or the error, after which nothing has moved. */
+static twill_status move_buffer(struct twill_context *context, struct moved *p,
+                                unsigned char *memory, size_t bytes, struct twill_error *error)
+{
+    p->from = (unsigned char *)twill_round_up((uintptr_t)memory, PAGE);
+    p->to = memory + bytes - ((uintptr_t)memory + bytes) % PAGE;
+    const char *why = refuse(p, bytes);
+    if (why != NULL)
+        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "twill_promote: %zu bytes at %p: %s", bytes,
+                          (void *)memory, why);
+    if (!hook_forks())
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_promote: out of memory");
+    TWILL_TRY(error, find_room(context, p, memory, bytes, error));
+    twill_context_forget_memory(context, memory, bytes);
+    twill_status status = move_pages(p, error);
+    if (status != TWILL_OK) {
+        twill_context_give_shared(context, p->block, 0);
+        return status;
+    }
+    p->users = 1;
+    p->next = process.moved;
+    process.moved = p;
+    atomic_fetch_add(&context->memory->promoted, 1);
+    return TWILL_OK;
+}
+
+/* Set *moved to the pages of a promoted buffer that contains a new one, and count a user more. If
+ * there is none, move the pages of the new one, unless peers cannot map them or do already, which
+ * sets NULL. Returns TWILL_OK or the error. The caller holds the lock of the process. */
+static twill_status share_pages(struct twill_context *context, struct moved **moved,
+                                unsigned char *memory, size_t bytes, struct twill_error *error)
 {
     const struct twill_heap *heap = &context->memory->heap;
+    *moved = NULL;
     if (heap->region == NULL || heap->fenced ||
-        twill_heap_offset(heap, p->memory, p->bytes) != TWILL_HEAP_NOWHERE)
+        twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE)
         return TWILL_OK;
-    p->from = (unsigned char *)twill_round_up((uintptr_t)p->memory, PAGE);
-    p->to = p->memory + p->bytes - ((uintptr_t)p->memory + p->bytes) % PAGE;
-    const char *why = NULL;
-    if (p->bytes < TWILL_PROMOTED_LEAST)
-        why = "it has less than 64 KiB";
-    else if (is_own_stack(p->from, p->to))
-        why = "it is a stack";
-    else
-        why = refuse_pages((uintptr_t)p->from, (uintptr_t)p->to);
-    if (why != NULL)
-        return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED, "twill_promote: %zu bytes at %p: %s",
-                          p->bytes, (void *)p->memory, why);
-    TWILL_TRY(error, find_room(context, p, error));
-    twill_context_forget_memory(context, p->memory, p->bytes);
-    twill_status status = move_pages(p, error);
+    for (const struct twill_promotion *p = context->memory->promotions; p != NULL; p = p->next) {
+        bool contains = p->moved != NULL && memory >= p->memory && bytes <= p->bytes &&
+                        memory <= p->memory + (p->bytes - bytes);
+        if (contains && bytes >= TWILL_PROMOTED_LEAST && is_in_place(p->moved)) {
+            *moved = p->moved;
+            p->moved->users++;
+            return TWILL_OK;
+        }
+    }
+    *moved = calloc(1, sizeof(**moved));
+    if (*moved == NULL)
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_promote: out of memory");
+    twill_status status = move_buffer(context, *moved, memory, bytes, error);
     if (status != TWILL_OK)
-        free_block(context, p);
+        free(*moved);
     return status;
 }
 
-/* Add a buffer to the context's list. */
+/* Add a buffer to the context's list. The caller holds the lock of the process. */
 static void add_to_list(struct twill_context *context, struct twill_promotion *p)
 {
     twill_context_lock(context);
     p->next = context->memory->promotions;
     context->memory->promotions = p;
     twill_context_unlock(context);
-}
-
-/* Count a further promotion of a buffer that is in the list. Returns false if it is not. */
-static bool promote_again(struct twill_context *context, const void *memory, size_t bytes)
-{
-    twill_context_lock(context);
-    struct twill_promotion *p = context->memory->promotions;
-    while (p != NULL && (p->memory != memory || p->bytes != bytes))
-        p = p->next;
-    bool is = p != NULL && (p->from == NULL || is_in_place(p));
-    if (is)
-        p->again++;
-    twill_context_unlock(context);
-    return is;
 }
 
 /* Promote a buffer and add it to the list. Returns TWILL_OK or the error. */
@@ -252,15 +355,14 @@ static twill_status promote(struct twill_context *context, void *memory, size_t 
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_promote: out of memory");
     p->memory = memory;
     p->bytes = bytes;
-    twill_status status = move_buffer(context, p, error);
-    if (status != TWILL_OK) {
+    pthread_mutex_lock(&process.lock);
+    twill_status status = share_pages(context, &p->moved, memory, bytes, error);
+    if (status == TWILL_OK)
+        add_to_list(context, p);
+    pthread_mutex_unlock(&process.lock);
+    if (status != TWILL_OK)
         free(p);
-        return status;
-    }
-    add_to_list(context, p);
-    if (p->block != NULL)
-        atomic_fetch_add(&context->memory->promoted, 1);
-    return TWILL_OK;
+    return status;
 }
 
 twill_status twill_promote(twill_context *context, void *memory, size_t bytes)
@@ -270,52 +372,74 @@ twill_status twill_promote(twill_context *context, void *memory, size_t bytes)
         return TWILL_ERR_ARGUMENT;
     twill_status status =
         twill_context_check_memory(context, "twill_promote", memory, bytes, &error);
-    if (status == TWILL_OK && !promote_again(context, memory, bytes))
+    if (status == TWILL_OK)
         status = promote(context, memory, bytes, &error);
     return twill_context_outcome(context, status, &error);
 }
 
-/* Undo one promotion of the buffer at `memory` by the context or by one that it has replaced. If it
- * was the last, take the buffer out of the list, set *owner to that context, and return it. Sets
- * *found to whether there was one. */
+/* Take out of its list the buffer at `memory` that the context, or one that it has replaced, has
+ * promoted last. Sets *owner to that context. Returns the buffer, or NULL if there is none. */
 static struct twill_promotion *take(struct twill_context *context, const void *memory,
-                                    struct twill_context **owner, bool *found)
+                                    struct twill_context **owner)
 {
     struct twill_promotion *p = NULL;
-    for (*found = false; context != NULL && !*found; context = context->older) {
+    for (; context != NULL && p == NULL; context = context->older) {
         twill_context_lock(context);
         struct twill_promotion **at = &context->memory->promotions;
         while (*at != NULL && (*at)->memory != memory)
             at = &(*at)->next;
-        *found = *at != NULL;
-        if (*found && (*at)->again > 0) {
-            (*at)->again--;
-        } else if (*found) {
-            p = *at;
+        p = *at;
+        if (p != NULL)
             *at = p->next;
-        }
         twill_context_unlock(context);
         *owner = context;
     }
     return p;
 }
 
-/* Make a buffer that is in no list private, and free it. If there is no memory for that, put it
- * back into the list. Returns TWILL_OK or the error. */
+/* Take moved pages, which are private or lost, out of the list of the process, and free them. */
+static void free_moved(struct moved *p)
+{
+    struct moved **at = &process.moved;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    drop_child(p);
+    free(p);
+}
+
+/* Drop one user of moved pages. The last one makes them private, unless the program has replaced
+ * them (`lost`), and frees their block, unless the program may still use some of it. Returns
+ * TWILL_OK, or TWILL_ERR_MEMORY if they stay. The caller holds the lock of the process. */
+static twill_status drop_user(struct twill_context *context, struct moved *p, bool lost,
+                              struct twill_error *error)
+{
+    if (p->users > 1) {
+        p->users--;
+        return TWILL_OK;
+    }
+    if (p->from != NULL && !lost)
+        TWILL_TRY(error, make_private(p->from, p->to, error));
+    atomic_fetch_sub(&context->memory->promoted, 1);
+    if (!lost)
+        twill_context_give_shared(context, p->block, 0);
+    free_moved(p);
+    return TWILL_OK;
+}
+
+/* Undo the promotion of a buffer that is in no list, and free it. If there is no memory for that,
+ * put it back into the list. Returns TWILL_OK or the error. */
 static twill_status demote(struct twill_context *context, struct twill_promotion *p,
                            struct twill_error *error)
 {
-    bool lost = p->from != NULL && !is_in_place(p);
+    struct moved *moved = p->moved;
+    bool lost = moved != NULL && moved->from != NULL && !is_in_place(moved);
     void *memory = p->memory;
     twill_context_forget_memory(context, memory, p->bytes);
-    if (p->from != NULL && !lost && make_private(p->from, p->to, error) != TWILL_OK) {
+    if (moved != NULL && drop_user(context, moved, lost, error) != TWILL_OK) {
         add_to_list(context, p);
         return error->status;
     }
-    if (p->block != NULL)
-        atomic_fetch_sub(&context->memory->promoted, 1);
-    if (p->block != NULL && !lost) /* else the program may still use some of its pages */
-        free_block(context, p);
     free(p);
     if (lost)
         return TWILL_FAIL(error, TWILL_ERR_ARGUMENT,
@@ -333,15 +457,23 @@ twill_status twill_demote(twill_context *context, void *memory)
         return TWILL_ERR_ARGUMENT;
     twill_status status = twill_context_check_use(context, "twill_demote", &error);
     if (status == TWILL_OK) {
-        bool found;
-        struct twill_promotion *p = take(context, memory, &owner, &found);
-        if (!found)
-            status = TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
-                                "twill_demote: nothing was promoted at %p", memory);
-        else if (p != NULL)
-            status = demote(owner, p, &error);
+        pthread_mutex_lock(&process.lock);
+        struct twill_promotion *p = take(context, memory, &owner);
+        status = p != NULL ? demote(owner, p, &error)
+                           : TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
+                                        "twill_demote: nothing was promoted at %p", memory);
+        pthread_mutex_unlock(&process.lock);
     }
     return twill_context_outcome(context, status, &error);
+}
+
+/* Free the copy for children, as the contents are about to change, unless a fork is under way. */
+static void drop_child_before_call(struct moved *p)
+{
+    if (p->child == NULL || pthread_mutex_trylock(&process.lock) != 0)
+        return;
+    drop_child(p);
+    pthread_mutex_unlock(&process.lock);
 }
 
 bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
@@ -350,15 +482,17 @@ bool twill_promoted_find(struct twill_context *context, const void *memory, size
     const unsigned char *at = memory;
     twill_context_lock(context);
     struct twill_promotion *p = context->memory->promotions;
-    while (p != NULL && (p->from == NULL || at < p->memory || bytes > p->bytes ||
-                         at > p->memory + (p->bytes - bytes)))
+    while (p != NULL && (p->moved == NULL || p->moved->from == NULL || at < p->memory ||
+                         bytes > p->bytes || at > p->memory + (p->bytes - bytes)))
         p = p->next;
-    bool is = p != NULL && are_in_place(p, at, at + bytes);
+    bool is = p != NULL && are_in_place(p->moved, at, at + bytes);
     if (is) {
-        found->at = p->alias + (at - p->from);
-        found->head = at < p->from ? twill_min(bytes, (size_t)(p->from - at)) : 0;
+        const unsigned char *from = p->moved->from, *to = p->moved->to;
+        found->at = p->moved->alias + (at - from);
+        found->head = at < from ? twill_min(bytes, (size_t)(from - at)) : 0;
         found->tail =
-            at + bytes > p->to ? twill_min(bytes - found->head, (size_t)(at + bytes - p->to)) : 0;
+            at + bytes > to ? twill_min(bytes - found->head, (size_t)(at + bytes - to)) : 0;
+        drop_child_before_call(p->moved);
     }
     twill_context_unlock(context);
     return is;
@@ -370,23 +504,42 @@ void twill_promoted_forget(struct twill_context *context)
         twill_context_forget_memory(context, p->memory, p->bytes);
 }
 
-twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error)
+/* Make all moved pages of a context private. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+static twill_status fence(struct twill_context *context, struct twill_error *error)
 {
     for (struct twill_promotion *p = context->memory->promotions; p != NULL; p = p->next) {
-        if (p->from != NULL && is_in_place(p))
-            TWILL_TRY(error, make_private(p->from, p->to, error));
-        p->from = p->to = NULL;
+        struct moved *moved = p->moved;
+        if (moved == NULL || moved->from == NULL)
+            continue;
+        if (is_in_place(moved))
+            TWILL_TRY(error, make_private(moved->from, moved->to, error));
+        drop_child(moved);
+        twill_context_lock(context);
+        moved->from = moved->to = NULL;
+        twill_context_unlock(context);
     }
     return TWILL_OK;
+}
+
+twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error)
+{
+    pthread_mutex_lock(&process.lock);
+    twill_status status = fence(context, error);
+    pthread_mutex_unlock(&process.lock);
+    return status;
 }
 
 void twill_promoted_clear(struct twill_context *context)
 {
     struct twill_error none = {0};
-    (void)twill_promoted_fence(context, &none);
-    while (context->memory->promotions != NULL) {
-        struct twill_promotion *p = context->memory->promotions;
+    struct twill_promotion *p;
+    pthread_mutex_lock(&process.lock);
+    (void)fence(context, &none);
+    while ((p = context->memory->promotions) != NULL) {
         context->memory->promotions = p->next;
+        if (p->moved != NULL && --p->moved->users == 0)
+            free_moved(p->moved);
         free(p);
     }
+    pthread_mutex_unlock(&process.lock);
 }

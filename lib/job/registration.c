@@ -157,13 +157,13 @@ void twill_context_forget_memory(struct twill_context *context, const void *star
 twill_status twill_context_fence(struct twill_context *context, struct twill_error *error)
 {
     struct twill_heap *heap = &context->memory->heap;
+    twill_status status = twill_promoted_fence(context, error);
     twill_context_lock(context);
     for (struct twill_persistent_region *p = context->memory->regions; p != NULL; p = p->next) {
         if (p->pinned) /* a device would copy to or from the old pages */
             twill_context_unpin(context, p->start);
         p->pinned = false;
     }
-    twill_status status = twill_promoted_fence(context, error);
     if (status == TWILL_OK)
         status = twill_heap_fence(heap, error);
     twill_context_unlock(context);

@@ -28,6 +28,17 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8
          torch.int64]
 
 
+def is_shared(address):
+    """Return whether the page after the one of an address is shared memory."""
+    with open("/proc/self/maps") as maps:
+        lines = [line.split(None, 2) for line in maps]
+    for ends, access, _ in lines:
+        first, last = (int(end, 16) for end in ends.split("-"))
+        if first <= address + 4096 < last:
+            return access.endswith("s")
+    return False
+
+
 def sum_of(function):
     return sum(function(r) for r in range(SIZE))
 
@@ -222,8 +233,28 @@ class Order(unittest.TestCase):
         self.assertEqual(twill.torch.demote([whole, small]), 0 if WITHOUT_CPP else 1)
         self.assertEqual(whole[1000:1002].tolist() + whole[-1:].tolist(), [18.0, 18.0, 6.0])
         kept = torch.nn.Linear(400, 400)  # until the job ends
-        self.assertEqual(twill.torch.promote(kept), 0 if WITHOUT_CPP else 1)
+        for _ in range(2):
+            self.assertEqual(twill.torch.promote(kept), 0 if WITHOUT_CPP else 1)
         dist.broadcast(kept.weight.data, 0)
+        if not WITHOUT_CPP:
+            self.check_promoted_until_freed(kept)
+
+    def check_promoted_until_freed(self, kept):
+        """Storages that are freed or resized are no longer promoted."""
+        kept.weight.grad = torch.ones(400, 400)
+        self.assertEqual(twill.torch.promote(kept), 2)
+        address = kept.weight.grad.data_ptr()
+        self.assertTrue(is_shared(address) and is_shared(kept.weight.data_ptr()))
+        kept.weight.grad = None
+        self.assertFalse(is_shared(address))
+        resized = torch.full((300001,), RANK + 1.0)
+        self.assertEqual(twill.torch.promote(resized), 1)
+        address = resized.data_ptr()
+        resized.resize_(3000001)
+        self.assertFalse(is_shared(address) and address != resized.data_ptr())
+        dist.all_reduce(resized[:300001])
+        self.assertEqual(resized[300000].item(), 6.0)
+        self.assertEqual(twill.torch.demote(resized), 0)
 
     def test_stop(self):
         group = dist.new_group()
@@ -409,6 +440,17 @@ class Training(unittest.TestCase):
         self.assertLess(max(abs(a - b) for a, b in zip(short, theirs)), 0.05)
 
 
+def end_with_promoted(store):
+    """Promoted tensors, one in twill's own memory, do not keep a job."""
+    dist.init_process_group("twill", store=store, rank=RANK, world_size=SIZE)
+    kept = torch.ones(300001)
+    assert twill.torch.promote([twill.torch.backend_of().allocate_like(100000, kept), kept]) == 2
+    dist.destroy_process_group()
+    gc.collect()
+    with open("/proc/self/maps") as maps:
+        assert "twill-heap" not in maps.read() and kept[300000].item() == 1
+
+
 def make_anew(store):
     """Make and end the job several times by the same name in the same store, which keeps keys of those before. Under torchrun a program has one store."""
     for _ in range(10):
@@ -434,6 +476,7 @@ def end_with_message_under_way():
 if __name__ == "__main__":
     RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     root = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), SIZE, RANK == 0)
+    end_with_promoted(dist.PrefixStore("promoted", root))
     good = True
     for name, WITHOUT_CPP in (("twill", False), ("twill", True), ("gloo", False), ("gloo", True)):
         os.environ["TORCH_TWILL_PYTHON"] = "1" if WITHOUT_CPP else "0"

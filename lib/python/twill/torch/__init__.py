@@ -163,8 +163,8 @@ def promote(what: Any, group: dist.ProcessGroup | None = None) -> int:
     """Let the ranks of a node use tensors without a copy (twill_promote()), and return how many can be.
 
     `what` is a tensor, several, or a module, whose parameters, gradients and buffers are meant. It is for memory that
-    stays: storages are kept until demote() or the end of the job. Other threads must not write to them meanwhile, and
-    forked children, such as workers of a DataLoader, must not access them. Storages below 64 KiB stay as they are."""
+    stays: storages are promoted until demote(), until they are resized or freed, or until the job ends. Other threads must
+    not write to them during the call. Storages below 64 KiB stay as they are."""
     backend = backend_of(group)
     return sum(backend.promote(tensor) for tensor in _tensors_of(what)) if hasattr(backend, "promote") else 0
 

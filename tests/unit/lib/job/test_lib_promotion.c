@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* twill_promote() and twill_demote(): contents, neighbours on the same page, what is refused,
- * forked children, and memory that is freed while it is promoted. test_lib_mapped.c has all
- * collectives on promoted memory. */
+ * forked children, parts of a buffer, and memory that is freed while it is promoted.
+ * test_lib_mapped.c has all collectives on promoted memory. */
+#include "lib/job/context.h"
 #include "tests/support/unit.h"
 
 #include <sys/mman.h>
@@ -109,29 +110,74 @@ TWILL_TEST_ON(several_buffers, ranks, TWILL_LAYOUTS("2", "2x1"), SETTINGS)
     TWILL_CHECK(twill_demote(context, pages) == TWILL_OK && has_contents(pages, 0, 0, 0));
 }
 
-/* A child has the ends, and its access to a moved page ends it. The parent's memory stays. */
-TWILL_TEST_ON(child, processes, TWILL_LAYOUTS("2"), SETTINGS)
+/* Return the exit status of a child which has what the pages had at the fork, also after its parent
+ * has changed them, and whose own stores stay its own. The child also forks. */
+static int run_child(twill_context *context, unsigned char *pages)
+{
+    int go[2], status = 1;
+    char byte = 0;
+    TWILL_REQUIRE(pipe(go) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool fine = read(go[0], &byte, 1) == 1 && has_contents(pages, 0, 0, 0) &&
+                    twill_demote(context, pages + 8) == TWILL_ERR_FORKED &&
+                    !is_shared(pages + PAGE);
+        memset(pages, 7, BYTES + PAGE);
+        pid_t second = fork();
+        if (second == 0)
+            _exit(pages[0] == 7 && pages[PAGE] == 7 ? 3 : 4);
+        fine = fine && waitpid(second, &status, 0) == second && WEXITSTATUS(status) == 3;
+        munmap(pages, BYTES + PAGE);
+        _exit(fine ? 0 : 1);
+    }
+    memset(pages + PAGE, 99, 2 * PAGE);
+    TWILL_REQUIRE(pid > 0 && write(go[1], &byte, 1) == 1 && waitpid(pid, &status, 0) == pid);
+    close(go[0]);
+    close(go[1]);
+    TWILL_REQUIRE(pages[PAGE] == 99 && pages[3 * PAGE - 1] == 99 && is_shared(pages + PAGE));
+    for (size_t i = PAGE; i < 3 * PAGE; i++)
+        pages[i] = (unsigned char)(i % 251);
+    return status;
+}
+
+/* Children have copies, which the first call after the fork no longer keeps for more of them. */
+TWILL_TEST_ON(children, processes, TWILL_LAYOUTS("2"), SETTINGS)
 {
     twill_context *context = twill_comm_context(comm);
     unsigned char *pages = new_pages();
-    int status[2] = {0};
     TWILL_CHECK(twill_promote(context, pages + 8, BYTES) == TWILL_OK);
-    for (int moved = 0; moved < 2; moved++) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            signal(SIGSEGV, SIG_DFL);
-            if (twill_demote(context, pages + 8) != TWILL_ERR_FORKED)
-                _exit(2);
-            ((volatile unsigned char *)pages)[moved * PAGE] = 77;
-            _exit(0);
-        }
-        TWILL_CHECK(pid > 0 && waitpid(pid, &status[moved], 0) == pid);
+    for (int round = 0; round < 4; round++) {
+        TWILL_CHECK(run_child(context, pages) == 0);
+        TWILL_CHECK(has_contents(pages, 0, 0, 0));
+        for (size_t i = 0; round == 1 && i < BYTES; i++)
+            pages[i + 8] = (unsigned char)(rank == 0 ? 0 : pages[i + 8]);
+        TWILL_CHECK(round != 1 || double_bytes(comm, pages + 8, BYTES));
     }
-    TWILL_CHECK(WIFEXITED(status[0]) && WEXITSTATUS(status[0]) == 0);
-    TWILL_CHECK(TEST_ASAN || TEST_TSAN ? !WIFEXITED(status[1]) || WEXITSTATUS(status[1]) != 0
-                                       : WIFSIGNALED(status[1]) && WTERMSIG(status[1]) == SIGSEGV);
-    TWILL_CHECK(has_contents(pages, 0, 0, 0));
     TWILL_CHECK(twill_demote(context, pages + 8) == TWILL_OK && has_contents(pages, 0, 0, 0));
+    munmap(pages, BYTES + PAGE);
+}
+
+/* A buffer that is part of another one outlives that one's promotion. */
+TWILL_TEST_ON(part_of_another, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    unsigned char *pages = new_pages(), *part = pages + 8 * PAGE + 8;
+    const size_t bytes = 40 * PAGE;
+    TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK &&
+                twill_promote(context, part, bytes) == TWILL_OK &&
+                twill_promote(context, pages, bytes) == TWILL_OK);
+    twill_request *request = NULL;
+    TWILL_CHECK(twill_allreduce_init(comm, part, part, bytes, TWILL_U8, TWILL_SUM, &request) ==
+                TWILL_OK);
+    TWILL_CHECK(twill_demote(context, pages) == TWILL_OK && is_shared(pages) &&
+                twill_demote(context, pages) == TWILL_OK && is_shared(pages));
+    memset(part, rank + 1, bytes);
+    TWILL_CHECK(twill_request_start(request) == TWILL_OK && twill_wait(&request) == TWILL_OK);
+    TWILL_CHECK(part[0] == 3 && part[bytes - 1] == 3 && part[bytes] == (48 * PAGE + 8) % 251);
+    twill_request_free(&request);
+    TWILL_CHECK(twill_demote(context, pages) == TWILL_ERR_ARGUMENT);
+    TWILL_CHECK(twill_demote(context, part) == TWILL_OK && !is_shared(pages) && !is_shared(part));
+    TWILL_CHECK(part[0] == 3 && pages[1] == 1);
     munmap(pages, BYTES + PAGE);
 }
 
@@ -198,7 +244,7 @@ TWILL_TEST_ON(refused, ranks, TWILL_LAYOUTS("2"), SETTINGS)
     TWILL_CHECK(twill_promote(context, pages, 0) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_promote(NULL, pages, BYTES) == TWILL_ERR_ARGUMENT);
     TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK);
-    TWILL_CHECK(is_refused(context, pages, BYTES - PAGE, "shared memory already"));
+    TWILL_CHECK(is_refused(context, pages + 1, BYTES, "shared memory already"));
     TWILL_CHECK(twill_promote(context, pages, BYTES) == TWILL_OK &&
                 twill_demote(context, pages) == TWILL_OK && is_shared(pages) &&
                 twill_demote(context, pages) == TWILL_OK && !is_shared(pages));
@@ -230,6 +276,37 @@ TWILL_TEST_ON(alone, ranks, TWILL_LAYOUTS("1", "1x1"), SETTINGS)
     TWILL_CHECK(!is_shared(pages) && double_bytes(comm, pages, BYTES / (size_t)size));
     TWILL_CHECK(twill_demote(twill_comm_context(comm), pages) == TWILL_OK);
     munmap(pages, BYTES + PAGE);
+}
+
+/* A persistent call continues on its buffers after a recovery has made them private. */
+TWILL_TEST_ON(fenced_under_a_request, ranks, TWILL_LAYOUTS("2"), SETTINGS)
+{
+    twill_context *context = twill_comm_context(comm);
+    struct twill_error error = {0};
+    unsigned char *buffer[2] = {new_pages()};
+    twill_request *request[2];
+    TWILL_CHECK(twill_promote(context, buffer[0], BYTES) == TWILL_OK &&
+                twill_alloc(context, (void **)&buffer[1], BYTES) == TWILL_OK);
+    for (int b = 0; b < 2; b++)
+        TWILL_CHECK(twill_allreduce_init(comm, buffer[b], buffer[b], BYTES, TWILL_U8, TWILL_SUM,
+                                         &request[b]) == TWILL_OK);
+    for (unsigned round = 0; round < 4; round++) {
+        TWILL_CHECK(round != 1 || twill_context_fence(context, &error) == TWILL_OK);
+        TWILL_CHECK(is_shared(buffer[0]) == (round < 1));
+        (void)twill_test_barrier(bootstrap);
+        for (int b = 0; b < 2; b++) {
+            memset(buffer[b], (int)round + rank, BYTES);
+            TWILL_CHECK(twill_request_start(request[b]) == TWILL_OK &&
+                        twill_wait(&request[b]) == TWILL_OK);
+            TWILL_CHECK(buffer[b][0] == 2 * round + 1 && buffer[b][BYTES - 1] == 2 * round + 1,
+                        "round %u, buffer %d: %u", round, b, buffer[b][0]);
+        }
+    }
+    TWILL_CHECK(twill_demote(context, buffer[0]) == TWILL_OK && buffer[0][0] == 7);
+    for (int b = 0; b < 2; b++)
+        twill_request_free(&request[b]);
+    TWILL_CHECK(twill_free(context, buffer[1]) == TWILL_OK);
+    munmap(buffer[0], BYTES + PAGE);
 }
 
 /* A persistent call does not start on memory that was demoted, at addresses that peers know. */

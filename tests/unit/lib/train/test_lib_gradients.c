@@ -168,6 +168,10 @@ static void rank_steps(int rank, int size, twill_bootstrap *bootstrap, void *use
             TWILL_CHECK(strncmp(twill_gradients_describe(r.set, counters.buckets + 1 + t),
                                 "thread ", 7) == 0);
         TWILL_CHECK(twill_gradients_describe(r.set, counters.buckets + threads + 1) == NULL);
+        const char *promotes = strstr(c->settings, "promote=");
+        if (promotes != NULL) /* the set has promoted tensor 4, of 80 KB, or not */
+            TWILL_CHECK(twill_demote(r.s.context, r.own[4]) ==
+                        (promotes[8] == '1' ? TWILL_OK : TWILL_ERR_ARGUMENT));
     }
     set_stop(&r, bootstrap);
 }
@@ -189,6 +193,9 @@ static const char *const priority[] = {
     "TWILL_GRADIENTS=order=priority",
     "TWILL_GRADIENTS=order=priority,bucket=32K,first=4K,segment=4K", NULL};
 
+static const char *const promotion[] = {"TWILL_GRADIENTS=bucket=16K,promote=0",
+                                        "TWILL_GRADIENTS=bucket=16K,promote=1", NULL};
+
 /* Communication threads, each with buckets of its own. */
 static const char *const reducers[] = {"TWILL_GRADIENTS=threads=1",
                                        "TWILL_GRADIENTS=threads=3,bucket=16K,first=1K",
@@ -198,6 +205,7 @@ TWILL_TEST(test_backward)
 {
     run_all(false, false, false, backward);
     run_all(true, true, false, backward);
+    run_all(true, false, false, promotion);
 }
 
 TWILL_TEST(test_priority)

@@ -98,36 +98,6 @@ uint64_t Backend::stop_requested()
     return after;
 }
 
-bool Backend::promote(const at::Tensor &tensor)
-{
-    if (!tensor.has_storage() || !tensor.device().is_cpu()) // sparse tensors have none
-        return false;
-    const c10::Storage &storage = tensor.storage();
-    void *memory = const_cast<void *>(static_cast<const void *>(storage.data()));
-    std::lock_guard<Mutex> lock(creation_mutex());
-    if (twill_promote(job()->context, memory, storage.nbytes()) != TWILL_OK)
-        return false;
-    job()->promoted.push_back(storage);
-    return true;
-}
-
-bool Backend::demote(const at::Tensor &tensor)
-{
-    if (!tensor.has_storage())
-        return false;
-    void *memory = const_cast<void *>(static_cast<const void *>(tensor.storage().data()));
-    std::lock_guard<Mutex> lock(creation_mutex());
-    auto &kept = job()->promoted;
-    for (auto storage = kept.begin(); storage != kept.end(); ++storage)
-        if (storage->data() == memory) {
-            bool done = twill_demote(job()->context, memory) == TWILL_OK;
-            if (done)
-                kept.erase(storage);
-            return done;
-        }
-    return false;
-}
-
 #if TWILL_TORCH_VERSION >= 207
 /* An allocator of memory that the ranks of a node share. */
 class Allocator : public c10::Allocator

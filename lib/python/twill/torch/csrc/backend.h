@@ -4,6 +4,7 @@
 #ifndef TWILL_TORCH_BACKEND_H
 #define TWILL_TORCH_BACKEND_H
 
+#include "promotion.h"
 #include "sentences.h"
 #include "tensors.h"
 
@@ -61,11 +62,14 @@ class Backend : public Base
     /* Return what twill_comm_stop_requested() stores for the group, when all its calls that were
      * submitted are complete. */
     uint64_t stop_requested();
-    /* Promote the storage of a tensor, and keep it until demote() or the end of the job. Returns
-     * whether that is possible. */
-    bool promote(const at::Tensor &tensor);
-    /* Undo promote(). Returns whether the storage was promoted. */
-    bool demote(const at::Tensor &tensor);
+    bool promote(const at::Tensor &tensor)
+    {
+        return promote_storage(job(), tensor);
+    }
+    bool demote(const at::Tensor &tensor)
+    {
+        return demote_storage(job(), tensor);
+    }
 
     uint64_t getSequenceNumberForGroup() override
     {

@@ -148,15 +148,13 @@ inline uint64_t random_number()
 }
 
 /* The twill context of a process and the communicator from which its groups are made. Its groups
- * share it, and the last of them ends it. Constant once made, but for `messages` and `promoted`. */
+ * share it, and the last of them ends it. Constant once made, but for `messages`. */
 struct Job {
     twill_context *context = nullptr;
     twill_comm *world = nullptr;
     uint64_t id = 0; /* id of the job, the same on all ranks and never 0 */
     int rank = 0, size = 0;
     std::weak_ptr<void> messages; /* points to a Messages */
-    std::vector<c10::Storage>
-        promoted; /* twill_promote(), kept until then; under creation_mutex() */
     const unsigned forks = fork_state().forks;
 
     Job() = default;
@@ -165,10 +163,8 @@ struct Job {
     /* Leave the communicator and destroy the context. Does nothing in a forked child. */
     ~Job()
     {
-        if (forked()) { /* a child has no pages of promoted memory to free */
-            new std::vector<c10::Storage>(std::move(promoted));
+        if (forked())
             return;
-        }
         std::lock_guard<Mutex> lock(creation_mutex());
         twill_comm_leave(world);
         twill_context_destroy(context);
