@@ -8,7 +8,8 @@
  *   rank, which every poll delays. Then spin less.
  * - If it takes much longer, another job has the core. Then spin again, and sleep instead of
  * yielding. The kernel soon runs a thread that is woken, but one that yields waits until all others
- * have had their turn. That costs milliseconds a message between ranks that are bound.
+ * have had their turn. That costs milliseconds a message between ranks that are bound. Ranks that
+ * share cores sleep only if that is frequent, as it also ends each share of their session's time.
  *
  * Linux passes a yield only to threads of the same control group or session (autogroups), and some
  * launchers give each rank one. If ranks share cores and yields are in vain, wait by sleeping. */
@@ -23,6 +24,8 @@
 #define IDLE_POLLS       32u   /* vain polls before their time is counted as idle */
 #define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if yields are in vain or too long */
 #define VAIN_YIELDS      64u  /* yields in a row that no other thread used, to find that none can */
+#define LATE_YIELD       8u   /* what a yield counts in which another job ran, and others -1 */
+#define LATE_OFTEN       24u  /* if they count more, it has the core between most of the yields */
 #define THREAD_SPINS     200u /* polls for another thread, which by then may have lost its core */
 
 /* Set the bounds of a yield in ticks, pace->alone, passed and lost, and pass the clock's rate to
@@ -62,14 +65,19 @@ static void yield_core(struct twill_pace *pace)
     bool alone =
         ticks <= pace->alone || (counts ? twill_switches() == switches : ticks < pace->passed);
     pace->unsure = alone && ticks > pace->alone;
-    pace->contended = !alone && ticks >= pace->lost;
+    bool lost = !alone && ticks >= pace->lost;
+    if (lost)
+        pace->late = twill_min(pace->late, LATE_OFTEN) + LATE_YIELD;
+    else if (pace->late > 0)
+        pace->late--;
+    pace->contended = lost && (pace->late > LATE_OFTEN || !pace->crowded);
     pace->vain = alone ? pace->vain + 1 : 0;
-    if (!alone && !pace->contended) {
+    if (!alone && !lost) {
         pace->spins = twill_max(pace->spins / 2, TWILL_SPIN_SHARED);
         twill_spread_while_shared(pace->share, before);
         return;
     }
-    if (pace->contended)
+    if (lost)
         twill_spread_put_off(pace->share, before);
     if (yields_in_vain(pace))
         pace->spins = TWILL_SPIN_SHARED;

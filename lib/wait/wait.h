@@ -45,6 +45,7 @@ struct twill_pace {
     bool crowded;                 /* ranks of the job share cores */
     bool unsure;                  /* the time of the last yield did not tell whether it was vain */
     uint32_t vain;                /* yields since one in which another thread ran */
+    uint32_t late;                /* grows with a yield in which another job ran, else shrinks */
     uint32_t contended;           /* yields and sleeps since a yield has shown that another job has
                                      the core, or 0 */
     uint64_t ns, ticks;           /* twill_now() and twill_ticks() when it began to learn */
