@@ -89,7 +89,9 @@ END
 whole()
 {
     build_cpp
+    export TORCH_TWILL_PROMOTE=1
     unit torch 3 12 # with the C++ part and without, then both by the name "gloo"
+    unset TORCH_TWILL_PROMOTE
     unit calls 3 3  # twill's own calls, on tensors
     unit buffers 1 1
     torchrun

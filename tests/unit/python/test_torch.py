@@ -239,6 +239,18 @@ class Order(unittest.TestCase):
         if not WITHOUT_CPP:
             self.check_promoted_until_freed(kept)
 
+    @unittest.skipIf("TORCH_TWILL_PROMOTE" not in os.environ, "tensors that come back are not promoted")
+    def test_promoted_when_they_come_back(self):
+        tensors = [torch.ones(400000) for _ in range(2)]
+        for i in range(6):
+            parts = [tensors[0], tensors[1][:300000]]
+            for work in [dist.all_reduce(part, async_op=i % 2 == 1) for part in parts]:
+                if work is not None:
+                    work.wait()
+            self.assertEqual(is_shared(tensors[0].data_ptr()), i >= 3 and not WITHOUT_CPP)
+        self.assertEqual([t[0].item() for t in tensors], [float(SIZE ** 6)] * 2)
+        self.assertFalse(is_shared(tensors[1].data_ptr()))  # a part of its storage is not in the calls
+
     def check_promoted_until_freed(self, kept):
         """Storages that are freed or resized are no longer promoted."""
         kept.weight.grad = torch.ones(400, 400)

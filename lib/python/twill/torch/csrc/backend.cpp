@@ -30,7 +30,8 @@ inline std::shared_ptr<Messages> messages_of(const std::shared_ptr<Job> &job)
 Backend::Backend(StoreRef store, Membership group, int rank, int size, Milliseconds timeout)
     : Base(rank, size), store_(std::move(store)),
       calls_(shared_but_in_children(new CallQueue(std::move(group)))),
-      messages_(messages_of(job())), timeout_(timeout)
+      messages_(messages_of(job())), returning_(std::make_shared<Returning>(job())),
+      timeout_(timeout)
 {
 #if TWILL_TORCH_VERSION < 200
     init();
@@ -57,6 +58,7 @@ Backend::~Backend()
         scratch_.clear();
         coalesced_.clear();
         messages_.reset(); /* joins a thread */
+        returning_.reset();
         calls_.reset();
     });
 }

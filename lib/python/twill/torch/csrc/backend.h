@@ -256,6 +256,7 @@ class Backend : public Base
     StoreRef store_;
     std::shared_ptr<CallQueue> calls_;
     std::shared_ptr<Messages> messages_;
+    std::shared_ptr<Returning> returning_;
     std::atomic<Milliseconds> timeout_;
     std::atomic<uint64_t> number_{0};        /* number of calls, the same on all ranks */
     std::atomic<uint64_t> messages_made_{0}; /* by this rank */

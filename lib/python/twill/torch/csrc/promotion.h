@@ -5,6 +5,8 @@
 
 #include "job.h"
 
+#include <cstdlib>
+
 namespace twill_torch
 {
 
@@ -47,7 +49,7 @@ inline bool promote_storage(const std::shared_ptr<Job> &job, const at::Tensor &t
 #if TWILL_TORCH_VERSION >= 201
     void *memory = storage.mutable_data(); // one that is copied on write is copied now
 #else
-    void *memory = storage.data();
+    void *memory = const_cast<void *>(static_cast<const void *>(storage.data()));
 #endif
     if (twill_promote(job->context, memory, storage.nbytes()) != TWILL_OK)
         return false;
@@ -67,6 +69,89 @@ inline bool demote_storage(const std::shared_ptr<Job> &job, const at::Tensor &te
     promoted->job.reset();
     (void)tensor.storage().set_data_ptr(std::move(promoted->memory)); // frees `promoted`
     return true;
+}
+
+/* The storages of recent large calls of a group. With TORCH_TWILL_PROMOTE=1 one that comes back is
+ * promoted, as its next calls then need no copy. Calls of a group run one after the other, so there
+ * is no lock. */
+class Returning
+{
+  public:
+    explicit Returning(std::shared_ptr<Job> job) : job_(std::move(job))
+    {
+    }
+
+    /* Return whether a call is to note this tensor when it runs. */
+    bool is_noted(const at::Tensor &tensor) const
+    {
+        return on_ && static_cast<size_t>(tensor.nbytes()) >= LEAST;
+    }
+
+    /* Note that a call is about to use a tensor, alone. In the fourth call promote its storage, if
+     * all of that is the tensor's. Else the program might write to the rest meanwhile. */
+    void note(const at::Tensor &tensor)
+    {
+        if (!may_move(tensor))
+            return;
+        const c10::Storage &storage = tensor.storage();
+        const void *memory = storage.data_ptr().get();
+        for (Entry &entry : entries_)
+            if (entry.storage._unsafe_get_target() == storage.unsafeGetStorageImpl() &&
+                entry.memory == memory) {
+                if (++entry.calls == PROMOTING)
+                    (void)promote_storage(job_, tensor);
+                return;
+            }
+        if (entries_.size() == KEPT)
+            entries_.erase(entries_.begin());
+        entries_.push_back({storage.getWeakStorageImpl(), memory, 1});
+    }
+
+  private:
+    static constexpr size_t LEAST = size_t(1) << 20, KEPT = 64; /* bytes; storages */
+    static constexpr unsigned PROMOTING = 4;                    /* calls */
+
+    /* A storage, which its weak reference tells apart from later ones at the same address. */
+    struct Entry {
+        c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+        const void *memory;
+        unsigned calls;
+    };
+
+    /* Return whether a tensor is all of a storage that PyTorch's own allocator has made on a host
+     * without CUDA, whose driver may have registered the pages. */
+    static bool may_move(const at::Tensor &tensor)
+    {
+        return tensor.has_storage() && !at::hasCUDA() &&
+               tensor.storage().nbytes() == static_cast<size_t>(tensor.nbytes()) &&
+               tensor.storage().data_ptr().get_deleter() ==
+                   c10::GetAllocator(c10::kCPU)->raw_deleter();
+    }
+
+    const std::shared_ptr<Job> job_;
+    const bool on_ = [] {
+        const char *setting = getenv("TORCH_TWILL_PROMOTE");
+        return setting != nullptr && strcmp(setting, "") != 0 && strcmp(setting, "0") != 0;
+    }();
+    std::vector<Entry> entries_;
+};
+
+/* Return a function of a call that notes up to two tensors of at least 1 MiB, then does `run`. */
+template <class Run>
+auto noting(const std::shared_ptr<Returning> &returning, const at::Tensor &one,
+            const at::Tensor &other, Run run)
+{
+    bool notes_one = returning->is_noted(one),
+         notes_other = !other.is_same(one) && returning->is_noted(other);
+    return [returning = notes_one || notes_other ? returning : nullptr,
+            one = notes_one ? one : at::Tensor(), other = notes_other ? other : at::Tensor(),
+            run = std::move(run)](twill_comm *comm) {
+        if (one.defined())
+            returning->note(one);
+        if (other.defined())
+            returning->note(other);
+        return run(comm);
+    };
 }
 
 } // namespace twill_torch

@@ -28,12 +28,13 @@ inline WorkRef Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions
     at::Tensor &tensor = tensors[root == rank_ ? static_cast<size_t>(opts.rootTensor) : 0];
     Flat flat(tensor, root == rank_);
     size_t bytes = static_cast<size_t>(tensor.nbytes());
-    return submit(
-        c10d::OpType::BROADCAST, "broadcast", opts, tensors, tensors,
-        [flat, bytes, root](twill_comm *comm) {
-            return twill_broadcast(comm, flat.data(), flat.data(), bytes, TWILL_U8, root);
-        },
-        root == rank_ && tensors.size() == 1 ? nullptr : stored_in_all(flat, tensors));
+    return submit(c10d::OpType::BROADCAST, "broadcast", opts, tensors, tensors,
+                  noting(returning_, flat.flat(), flat.flat(),
+                         [flat, bytes, root](twill_comm *comm) {
+                             return twill_broadcast(comm, flat.data(), flat.data(), bytes, TWILL_U8,
+                                                    root);
+                         }),
+                  root == rank_ && tensors.size() == 1 ? nullptr : stored_in_all(flat, tensors));
 }
 
 /* Reduce the tensors of all ranks, which all get the result. Several tensors of a rank are combined
@@ -50,15 +51,15 @@ inline WorkRef Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions
     Elements elements = elements_of(call, tensor);
     Operation operation(call, opts.reduceOp, tensor);
     Flat flat(tensor, true);
-    return submit(
-        c10d::OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors,
-        [flat, elements, operation](twill_comm *comm) {
-            return operation.with(comm, elements.type, [&](twill_op op) {
-                return twill_allreduce(comm, flat.data(), flat.data(), elements.count,
-                                       elements.type, op);
-            });
-        },
-        stored_in_all(flat, tensors));
+    return submit(c10d::OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors,
+                  noting(returning_, flat.flat(), flat.flat(),
+                         [flat, elements, operation](twill_comm *comm) {
+                             return operation.with(comm, elements.type, [&](twill_op op) {
+                                 return twill_allreduce(comm, flat.data(), flat.data(),
+                                                        elements.count, elements.type, op);
+                             });
+                         }),
+                  stored_in_all(flat, tensors));
 }
 
 /* Average 16-bit floats of all ranks in place. Partial sums between nodes also have 16 bits. */
@@ -171,12 +172,12 @@ inline WorkRef Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
                          " elements");
     Flat from(input, true), to(output, false);
     size_t bytes = static_cast<size_t>(input.nbytes());
-    return submit(
-        c10d::OpType::_ALLGATHER_BASE, "_all_gather_base", opts, {input}, {output},
-        [from, to, bytes](twill_comm *comm) {
-            return twill_allgather(comm, from.data(), to.data(), bytes, TWILL_U8);
-        },
-        stored(to));
+    return submit(c10d::OpType::_ALLGATHER_BASE, "_all_gather_base", opts, {input}, {output},
+                  noting(returning_, from.flat(), to.flat(),
+                         [from, to, bytes](twill_comm *comm) {
+                             return twill_allgather(comm, from.data(), to.data(), bytes, TWILL_U8);
+                         }),
+                  stored(to));
 }
 
 /* Reduce the inputs of all ranks, of which each rank gets its equal part as output. Throws for
@@ -195,15 +196,16 @@ inline WorkRef Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &inp
     Elements elements = elements_of(call, output);
     Operation operation(call, opts.reduceOp, output);
     Flat from(input, true), to(output, false);
-    return submit(
-        c10d::OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", opts, {input}, {output},
-        [from, to, elements, operation](twill_comm *comm) {
-            return operation.with(comm, elements.type, [&](twill_op op) {
-                return twill_reduce_scatter(comm, from.data(), to.data(), elements.count,
-                                            elements.type, op);
-            });
-        },
-        stored(to));
+    return submit(c10d::OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", opts, {input},
+                  {output},
+                  noting(returning_, from.flat(), to.flat(),
+                         [from, to, elements, operation](twill_comm *comm) {
+                             return operation.with(comm, elements.type, [&](twill_op op) {
+                                 return twill_reduce_scatter(comm, from.data(), to.data(),
+                                                             elements.count, elements.type, op);
+                             });
+                         }),
+                  stored(to));
 }
 
 /* Return the size of a tensor's first dimension, or 1 if it has none. */
@@ -254,12 +256,12 @@ inline WorkRef Backend::alltoall_of_equal(at::Tensor &output, at::Tensor &input,
         refuse(call, "input and output have different sizes");
     Flat from(input, true), to(output, false);
     size_t each = static_cast<size_t>(input.nbytes()) / static_cast<size_t>(size_);
-    return submit(
-        c10d::OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output},
-        [from, to, each](twill_comm *comm) {
-            return twill_alltoall(comm, from.data(), to.data(), each, TWILL_U8);
-        },
-        stored(to));
+    return submit(c10d::OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output},
+                  noting(returning_, from.flat(), to.flat(),
+                         [from, to, each](twill_comm *comm) {
+                             return twill_alltoall(comm, from.data(), to.data(), each, TWILL_U8);
+                         }),
+                  stored(to));
 }
 
 /* Send each rank its part of the input, and receive a part of the output from each. Splits are
