@@ -100,9 +100,10 @@
                          .port = GB_S / 40}
 #define ORDINARY_CORES                                                                             \
     .start = 50 * NS, .addresses = 350 * NS, .fetch = 1200 * NS, .step = 2 * NS, .raise = 20 * NS, \
-    .poll = 50 * NS, .turn = 2 * US, .copy = GB_S / 100, .bounce = GB_S / 40, .convert = GB_S / 9, \
-    .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10), .segment = 256 << 10,    \
-    .segment_rank = 64 << 10, .segment_net = 4 << 20, .window = TWILL_WINDOW, .contention = 448,   \
+    .poll = 50 * NS, .turn = 500 * NS, .copy = GB_S / 100, .bounce = GB_S / 40,                    \
+    .convert = GB_S / 9, .reduce = REDUCE_RATES(GB_S / 100, GB_S / 100, GB_S / 40, GB_S / 10),     \
+    .segment = 256 << 10, .segment_rank = 64 << 10, .segment_net = 4 << 20,                        \
+    .window = TWILL_WINDOW, .contention = 448,                                                     \
     .thread = {{0, GB_S / 10, GB_S / 10},         {1 * US, GB_S / 20, GB_S / 20},                  \
                {1200 * NS, GB_S / 40, GB_S / 40}, {1500 * NS, GB_S / 75, GB_S / 75},               \
                {2 * US, GB_S / 120, GB_S / 120},  {3 * US, GB_S / 150, GB_S / 150},                \

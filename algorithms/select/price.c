@@ -598,12 +598,10 @@ uint64_t twill_price_run(struct twill_pricing *p, size_t bytes)
 }
 
 /* Return the picoseconds before the first step, for the call and, where it is needed, the exchange
- * of buffer addresses. In the exchange each rank that shares a core has to run once. */
+ * of buffer addresses. */
 static uint64_t entry_price(const struct twill_pricing *p)
 {
-    const struct twill_machine_model *model = p->call.model;
-    uint64_t turns = model->crowd > 1 ? model->crowd * model->turn : 0;
-    return model->start + (p->facts.exchanges ? model->addresses + turns : 0);
+    return p->call.model->start + (p->facts.exchanges ? p->call.model->addresses : 0);
 }
 
 size_t twill_price_segment(struct twill_pricing *p, size_t bytes)

@@ -196,10 +196,6 @@ TWILL_TEST(test_crowd)
         model.turn = 50;
         assert_in_range(price_on_node(TWILL_PROTOCOL_IMM, 8, &model, 8), own * model.crowd + 1,
                         (own + 50) * model.crowd);
-        uint64_t turned = price_on_node(TWILL_PROTOCOL_MAPPED, 8, &model, 8);
-        model.turn = 0; /* the exchange of addresses has a turn of each rank */
-        assert_true(turned >=
-                    price_on_node(TWILL_PROTOCOL_MAPPED, 8, &model, 8) + 50 * model.crowd);
     }
 }
 
