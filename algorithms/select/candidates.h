@@ -81,6 +81,8 @@ uint64_t twill_candidates_hash(const struct twill_tuning *tuning,
 /* Return the index of the algorithm of the candidate in the registry. */
 size_t twill_candidate_place(const struct twill_candidate *candidate);
 
+/* Return the timings and models by which a chooser chooses, which it or its maker owns. */
+const struct twill_tuning *twill_chooser_tuning(const struct twill_chooser *chooser);
 /* Get in *candidates those for a request, of the algorithm `only` or NULL for all, which the
  * chooser makes and owns. The pointer is valid until the next call for another kind of request. */
 twill_status twill_chooser_candidates(struct twill_chooser *chooser,

@@ -458,35 +458,69 @@ twill_status twill_why(char **text, struct twill_choice *choice, const struct tw
     return status;
 }
 
-void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
-                      const struct twill_world *world, const struct twill_tuning *tuning,
+/* Set in *seen the most threads that share a copy or a reduction, and the price if `taken`, the
+ * candidate, is NULL. */
+static void foresee_price(struct twill_foreseen *seen, const struct twill_candidate *taken,
+                          const struct twill_tuning *tuning, const struct twill_world *world,
+                          const struct twill_select_request *request,
+                          const struct twill_choice *choice)
+{
+    struct twill_error ignored = {.status = TWILL_OK};
+    struct twill_price_terms terms;
+    const struct twill_element_kind elements = twill_request_elements(request);
+    size_t bytes = twill_request_bytes(world, request);
+    if (taken == NULL && twill_price(&seen->cost, choice->algorithm, world, &choice->shape,
+                                     &tuning->model, bytes, elements, &ignored) != TWILL_OK)
+        seen->cost = TWILL_PRICE_NEVER;
+    if (tuning->model.threads > 1 &&
+        twill_price_find_terms(&terms, choice->algorithm, world, &choice->shape, &tuning->model,
+                               bytes, elements, &ignored) == TWILL_OK)
+        seen->threads = terms.threads;
+}
+
+/* Set *seen from the candidates `all`, NULL if there are none, among which the choice may be. */
+static void foresee(struct twill_foreseen *seen, const struct twill_candidates *all,
+                    const struct twill_tuning *tuning, const struct twill_world *world,
+                    const struct twill_select_request *request, const struct twill_choice *choice)
+{
+    const struct twill_candidate *taken = NULL;
+    size_t size = twill_request_bytes(world, request);
+    *seen = (struct twill_foreseen){TWILL_PRICE_NEVER, TWILL_PRICE_NEVER, .threads = 1};
+    for (size_t i = 0; all != NULL && i < all->count; i++) {
+        const struct twill_candidate *c = &all->candidate[i];
+        uint64_t cost = twill_candidate_cost(c, size);
+        if (twill_candidate_is(c, choice)) {
+            taken = c;
+            seen->cost = cost;
+            seen->measured = c->measured > 0;
+        } else if (twill_candidate_competes(c, size, twill_request_access(world, request)) &&
+                   cost < seen->next_cost) {
+            seen->next_cost = cost;
+            variant_name(c->algorithm, &c->shape, seen->next);
+        }
+    }
+    foresee_price(seen, taken, tuning, world, request, choice);
+}
+
+void twill_why_choice(struct twill_foreseen *seen, char *text, size_t bytes,
+                      struct twill_chooser *chooser, const struct twill_world *world,
                       const struct twill_select_request *request, const struct twill_choice *choice)
 {
     struct twill_error ignored = {.status = TWILL_OK};
     const struct twill_candidates *all;
-    const struct twill_candidate *taken = NULL, *next = NULL;
-    char name[TWILL_WHY_NAME];
-    size_t size = twill_request_bytes(world, request);
-    size_t used =
-        (size_t)snprintf(text, bytes, "%s, %s", twill_why_name(choice, name),
-                         choice->requested ? "asked for by TWILL_ALGORITHM" : "the cheapest");
+    const struct twill_tuning *tuning = twill_chooser_tuning(chooser);
+    const char *reason = choice->requested     ? "asked for by TWILL_ALGORITHM"
+                         : choice->substituted ? "the cheapest, as TWILL_ALGORITHM cannot do this"
+                                               : "the cheapest";
+    size_t used = (size_t)snprintf(text, bytes, "%s", reason);
     if (twill_chooser_candidates(chooser, request, NULL, &all, &ignored) != TWILL_OK)
-        return;
-    for (size_t i = 0; i < all->count; i++) {
-        const struct twill_candidate *c = &all->candidate[i];
-        if (twill_candidate_is(c, choice))
-            taken = c;
-        else if (twill_candidate_competes(c, size, twill_request_access(world, request)) &&
-                 (next == NULL || twill_candidate_cost(c, size) < twill_candidate_cost(next, size)))
-            next = c;
-    }
-    if (taken != NULL && used < bytes)
-        used += (size_t)twill_print(text + used, bytes - used, ": %.4g us %s, machine %s",
-                                    (double)twill_candidate_cost(taken, size) * 1e-6,
-                                    taken->measured > 0 ? "as measured" : "by the model",
-                                    tuning->model.name);
-    if (next != NULL && used < bytes)
-        twill_print(text + used, bytes - used, "; next is %s: %.4g us",
-                    variant_name(next->algorithm, &next->shape, name),
-                    (double)twill_candidate_cost(next, size) * 1e-6);
+        all = NULL;
+    foresee(seen, all, tuning, world, request, choice);
+    if (seen->cost != TWILL_PRICE_NEVER && used < bytes)
+        used += (size_t)twill_print(
+            text + used, bytes - used, ": %.4g us %s, machine %s", (double)seen->cost * 1e-6,
+            seen->measured ? "as measured" : "by the model", tuning->model.name);
+    if (seen->next_cost != TWILL_PRICE_NEVER && used < bytes)
+        twill_print(text + used, bytes - used, "; next is %s: %.4g us", seen->next,
+                    (double)seen->next_cost * 1e-6);
 }

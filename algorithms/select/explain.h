@@ -3,6 +3,7 @@
 #ifndef TWILL_EXPLAIN_H
 #define TWILL_EXPLAIN_H
 
+#include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
 
 #define TWILL_WHY_QUESTION 1024  /* bytes of a question, including its 0 */
@@ -38,12 +39,20 @@ twill_status twill_why(char **text, struct twill_choice *choice, const struct tw
 /* Print the name of a choice to text, such as "torus=4x6@staged". Returns text. */
 const char *twill_why_name(const struct twill_choice *choice, char text[TWILL_WHY_NAME]);
 
-/* Print to text[bytes] a part of a sentence for the log. It has the name of a choice that the
- * chooser made for this request, the reason, its cost and the next best candidate. If candidates
- * cannot be made, for lack of memory, only name and reason are printed. Allocates nothing if the
- * chooser still has the candidates for such requests. */
-void twill_why_choice(char *text, size_t bytes, struct twill_chooser *chooser,
-                      const struct twill_world *world, const struct twill_tuning *tuning,
+/* A choice beside the forms that lost, as twill_why_choice() finds it. */
+struct twill_foreseen {
+    uint64_t cost, next_cost;  /* picoseconds, TWILL_PRICE_NEVER if not known */
+    bool measured;             /* `cost` comes from measurements */
+    unsigned threads;          /* most threads of a rank that share a copy or a reduction */
+    char next[TWILL_WHY_NAME]; /* the cheapest other candidate, or "" */
+};
+
+/* Set *seen for a choice that the chooser made for this request, and print to text[bytes] a part of
+ * a sentence: the reason, the cost and the next best candidate. If candidates cannot be made, for
+ * lack of memory, only the reason is printed. Allocates nothing if the chooser still has the
+ * candidates for such requests. */
+void twill_why_choice(struct twill_foreseen *seen, char *text, size_t bytes,
+                      struct twill_chooser *chooser, const struct twill_world *world,
                       const struct twill_select_request *request,
                       const struct twill_choice *choice);
 

@@ -118,6 +118,11 @@ void twill_chooser_threads(struct twill_chooser *chooser, uint32_t threads,
         twill_machine_model_measure(model, rates);
 }
 
+const struct twill_tuning *twill_chooser_tuning(const struct twill_chooser *chooser)
+{
+    return chooser->tuning;
+}
+
 /* Return whether a table has the candidates for requests like this one, of the algorithm `only`, or
  * of all if that is NULL. The collective, `vector`, the order and the kind of elements must be
  * equal. Size, root and buffers do not matter. */

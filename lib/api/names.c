@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "algorithms/select/explain.h"
 #include "kernels/thread_pool.h"
+#include "lib/api/api_internal.h"
 #include "lib/comm/comm.h"
 #include "lib/engine/time_split.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"
+#include "lib/twill_plan.h"
 #include "numa/memory.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *twill_comm_message(const twill_comm *comm)
 {
@@ -156,4 +161,117 @@ twill_status twill_comm_times_reset(twill_comm *comm)
     twill_split_begin(&comm->engine, TWILL_SPLIT_PROGRAM);
     twill_comm_release(comm);
     return TWILL_OK;
+}
+
+/* --- how a call would run --------------------------------------------------------------------- */
+
+/* Set collective and `vector` of the call named `name`. Returns false if there is none. */
+static bool find_collective(struct twill_call *call, const char *name)
+{
+    for (unsigned c = 0; c < TWILL_COLLECTIVE_COUNT; c++) {
+        const char *known = twill_collective_name((enum twill_collective)c);
+        size_t length = strlen(known);
+        bool sharded = twill_collective_facts((enum twill_collective)c)->sharded;
+        call->collective = (enum twill_collective)c;
+        call->vector = sharded && strcmp(name + strnlen(name, length), "v") == 0;
+        if (strncmp(name, known, length) == 0 && (name[length] == '\0' || call->vector))
+            return true;
+    }
+    return false;
+}
+
+/* Set the count of a call with `bytes` bytes, whose type, operation and root are checked. Returns
+ * TWILL_OK, or TWILL_ERR_ARGUMENT with comm->error set. */
+static twill_status set_count(struct twill_comm *comm, struct twill_call *call, size_t bytes)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(call->collective);
+    TWILL_TRY(&comm->error, twill_call_check_alike(comm, call));
+    if (bytes > SIZE_MAX >> 1)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "bytes %zu overflows memory", bytes);
+    if (call->collective != TWILL_BARRIER)
+        call->count =
+            bytes / twill_call_element(comm, call) / (facts->sharded ? comm->world->size : 1);
+    return TWILL_OK;
+}
+
+/* Convert picoseconds to seconds, TWILL_PRICE_NEVER to NaN. */
+static double seconds_of(uint64_t picoseconds)
+{
+    return picoseconds == TWILL_PRICE_NEVER ? (double)NAN : (double)picoseconds * 1e-12;
+}
+
+/* Answer for a call whose arguments are checked. Returns TWILL_OK or the error. */
+static twill_status foresee(struct twill_comm *comm, const struct twill_call *call, size_t bytes,
+                            int buffers, twill_call_plan *plan)
+{
+    struct twill_request run = {.engine = &comm->engine, .call = *call};
+    struct twill_select_request key;
+    struct twill_choice choice;
+    struct twill_foreseen seen;
+    char name[TWILL_WHY_NAME];
+    twill_run_describe(&run);
+    TWILL_TRY(&comm->error,
+              twill_run_foresee(&run, (buffers & TWILL_PLAN_SHARED) != 0, bytes, &key, &choice));
+    twill_why_choice(&seen, plan->reason, sizeof(plan->reason), comm->plan_cache.chooser,
+                     comm->world, &key, &choice);
+    twill_why_name(&choice, name);
+    size_t length = strcspn(name, "@");
+    snprintf(plan->algorithm, sizeof(plan->algorithm), "%.*s", (int)length, name);
+    snprintf(plan->protocol, sizeof(plan->protocol), "%s", name + length + (name[length] != '\0'));
+    snprintf(plan->next, sizeof(plan->next), "%s", seen.next);
+    plan->seconds = seconds_of(seen.cost);
+    plan->next_seconds = seconds_of(seen.next_cost);
+    plan->threads = (int)seen.threads;
+    plan->measured = seen.measured;
+    size_t shards = twill_collective_facts(call->collective)->sharded ? comm->world->size : 1;
+    plan->segment_bytes =
+        call->vector ? 0 : run.layout.segment_length * run.layout.element * shards;
+    return TWILL_OK;
+}
+
+/* Check the arguments and answer. Returns TWILL_OK, or an error without the name of the call. */
+static twill_status answer(struct twill_comm *comm, struct twill_call *call, size_t bytes,
+                           int buffers, twill_call_plan *plan)
+{
+    static char memory[2]; /* addresses for SRC and DST, which are not accessed */
+    if (plan == NULL)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "plan is NULL");
+    if (plan->bytes < sizeof(*plan))
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "plan: bytes is %zu, not sizeof(twill_call_plan)", plan->bytes);
+    if ((buffers & ~(TWILL_PLAN_SHARED | TWILL_PLAN_IN_PLACE)) != 0)
+        return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT,
+                          "buffers %d is no sum of TWILL_PLAN_SHARED and TWILL_PLAN_IN_PLACE",
+                          buffers);
+    TWILL_TRY(&comm->error, set_count(comm, call, bytes));
+    call->src = &memory[0];
+    call->dst = &memory[(buffers & TWILL_PLAN_IN_PLACE) == 0];
+    return foresee(comm, call, bytes, buffers, plan);
+}
+
+twill_status twill_comm_plan_for(twill_comm *comm, const char *collective, size_t bytes,
+                                 twill_type type, twill_op op, int root, int buffers,
+                                 twill_call_plan *plan)
+{
+    struct twill_call call = {.type = type};
+    TWILL_TRY(NULL, twill_comm_acquire(comm, "twill_comm_plan_for"));
+    twill_status status = twill_comm_usable(comm);
+    if (status != TWILL_OK)
+        goto release;
+    if (collective == NULL || !find_collective(&call, collective))
+        status = TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "collective \"%s\" is no call",
+                            collective != NULL ? collective : "NULL");
+    const struct twill_collective_facts *facts = twill_collective_facts(call.collective);
+    call.op = facts->reduces ? op : TWILL_SUM;
+    call.root = facts->rooted ? (uint32_t)root : 0;
+    if (status == TWILL_OK)
+        status = answer(comm, &call, bytes, buffers, plan);
+    if (status != TWILL_OK) {
+        struct twill_error own = comm->error;
+        twill_error_clear(&comm->error);
+        (void)TWILL_COMM_REFUSE(comm, status, "%s", own.message);
+    }
+release:
+    twill_comm_release(comm);
+    return status;
 }

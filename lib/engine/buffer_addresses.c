@@ -71,6 +71,17 @@ static void restrict_access(struct twill_request *run, uint64_t offset, uint64_t
         run->exchange.allowed &= ~(unsigned)TWILL_ACCESS_FETCHED;
 }
 
+void twill_addresses_assume(struct twill_request *run, bool in_heap)
+{
+    const struct twill_engine *engine = run->engine;
+    const struct twill_side *side = run->buffers.side;
+    bool bounced = side[TWILL_SRC].bounced || side[TWILL_DST].bounced;
+    bool offset = in_heap && !bounced && engine->context->memory->heap.region != NULL;
+    bool address = !bounced && engine->links.single_copy != NULL;
+    run->exchange.allowed = run->exchange.access;
+    restrict_access(run, offset ? 0 : TWILL_HEAP_NOWHERE, address ? 0 : TWILL_HEAP_NOWHERE);
+}
+
 /* Publish in node memory where this rank's SRC and DST of the call are. Remove from
  * exchange.allowed the ways of access that these do not allow. Returns whether at least one way
  * remains. */

@@ -182,6 +182,36 @@ static twill_status find_choice(struct twill_choice *choice, struct twill_engine
     return TWILL_OK;
 }
 
+/* Set run->layout's segments as for a call with this choice. Returns TWILL_OK or the error. */
+static twill_status foresee_segments(struct twill_request *run, const struct twill_choice *choice)
+{
+    struct twill_plan plan;
+    twill_status status = twill_plan_sketch(&plan, run->engine, choice);
+    run->plan = &plan;
+    if (status == TWILL_OK)
+        status = twill_run_find_segments(run);
+    run->plan = NULL;
+    twill_schedule_destroy(&plan.schedule);
+    return status;
+}
+
+twill_status twill_run_foresee(struct twill_request *run, bool in_heap, size_t bytes,
+                               struct twill_select_request *key, struct twill_choice *choice)
+{
+    struct twill_engine *engine = run->engine;
+    enum twill_collective collective = run->call.collective;
+    bool exchanges, any_exchanges;
+    TWILL_TRY(&engine->error, twill_addresses_needed(run, &exchanges, &any_exchanges));
+    if (exchanges)
+        twill_addresses_assume(run, in_heap);
+    *key = select_request(run);
+    if (run->call.vector && (collective == TWILL_ALLGATHER || collective == TWILL_REDUCE_SCATTER))
+        key->bytes = bytes; /* all ranks know the counts */
+    TWILL_TRY(&engine->error, have_chooser(engine));
+    TWILL_TRY(&engine->error, find_choice(choice, engine, key));
+    return foresee_segments(run, choice);
+}
+
 /* If the choice is a substitute, warn once, on rank 0, that TWILL_ALGORITHM cannot do this call. */
 static void log_substitute(struct twill_engine *engine, const struct twill_choice *choice)
 {
@@ -200,20 +230,21 @@ static void log_substitute(struct twill_engine *engine, const struct twill_choic
 static void log_choice(const struct twill_engine *engine, struct twill_plan *plan,
                        const struct twill_choice *choice)
 {
-    char why[400];
+    char why[400], name[TWILL_WHY_NAME];
+    struct twill_foreseen seen;
     const struct twill_select_request *request = &plan->key;
     unsigned class = request->bytes > 0 ? 64u - (unsigned)__builtin_clzll(request->bytes) : 0;
     uint64_t bit = UINT64_C(1) << twill_min(class, 63);
     if ((plan->logged & bit) != 0)
         return;
     plan->logged |= bit;
-    twill_why_choice(why, sizeof(why), engine->plan_cache.chooser, engine->world,
-                     engine->context->selection.tuning, request, choice);
+    twill_why_choice(&seen, why, sizeof(why), engine->plan_cache.chooser, engine->world, request,
+                     choice);
     const char *type = twill_type_name(request->type);
     twill_say(engine->log, twill_log_once(TWILL_LOG_INFO, engine->local == 0),
-              "communicator %u: %s%s of %zu bytes, %s: %s", engine->number,
+              "communicator %u: %s%s of %zu bytes, %s: %s, %s", engine->number,
               twill_collective_name(request->collective), request->vector ? "v" : "",
-              request->bytes, type != NULL ? type : "?", why);
+              request->bytes, type != NULL ? type : "?", twill_why_name(choice, name), why);
 }
 
 /* Set run->plan to the plan of the last call or the one before, if that fits. Otherwise choose a

@@ -34,6 +34,9 @@ void twill_request_end(struct twill_request *request);
  * ranks of the node are. Returns 1 once the exchange is over, 0 before, or an error below 0. It is
  * over at once if this rank's buffers allow no access. */
 int twill_addresses_exchange(struct twill_request *run);
+/* Set exchange.allowed as an exchange would if the buffers of all ranks were in their heaps
+ * (`in_heap`), or in none. Exchanges nothing. */
+void twill_addresses_assume(struct twill_request *run, bool in_heap);
 /* Store in ranks[] up to `most` ranks of the node whose addresses are missing. Returns how many it
  * stored, 0 if no exchange is under way. */
 unsigned twill_addresses_missing(const struct twill_request *run, uint32_t *ranks, unsigned most);
@@ -49,6 +52,10 @@ twill_status twill_slots_unpack(const struct twill_slots *slots);
 /* Store in *plan the engine's plan for a choice, made if needed. Returns TWILL_OK or the error. */
 twill_status twill_plan_get(struct twill_engine *engine, const struct twill_choice *choice,
                             struct twill_plan **plan);
+/* Set *plan to what a plan for a choice would be. It is not kept, and connects to no peer. The
+ * caller destroys plan->schedule, also after an error. Returns TWILL_OK or the error. */
+twill_status twill_plan_sketch(struct twill_plan *plan, struct twill_engine *engine,
+                               const struct twill_choice *choice);
 /* Free all plans of an engine. */
 void twill_plans_destroy(struct twill_engine *engine);
 
@@ -82,6 +89,9 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
 /* --- lib/engine/layout.c: where everything lies --- */
+/* Set layout.segments and segment_length, which is SIZE_MAX if no rank knows the largest shard, of
+ * a call that has its plan. Returns TWILL_OK or the error. */
+twill_status twill_run_find_segments(struct twill_request *run);
 /* Set run->layout and run->fast_path of a call that has its plan. Returns TWILL_OK or the error. */
 twill_status twill_run_lay_out(struct twill_request *run);
 /* Set layout.store_flags. Stores bypass the caches if the message is large (TWILL_TUNE=stream),

@@ -242,7 +242,7 @@ static void place_shared(struct twill_request *run)
     run->layout.max_ahead = copies - TWILL_WINDOW;
 }
 
-twill_status twill_run_lay_out(struct twill_request *run)
+twill_status twill_run_find_segments(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
     bool unknown =
@@ -263,6 +263,14 @@ twill_status twill_run_lay_out(struct twill_request *run)
         run->layout.segment_length = limit;
         run->layout.segments = (run->layout.most + limit - 1) / limit;
     }
+    return TWILL_OK;
+}
+
+twill_status twill_run_lay_out(struct twill_request *run)
+{
+    const struct twill_schedule *s = &run->plan->schedule;
+    TWILL_TRY(&run->engine->error, twill_run_find_segments(run));
+    bool unknown = run->layout.segment_length == SIZE_MAX;
     run->layout.shard_blocks = s->blocks / s->shards;
     run->layout.mirrored = run->plan->alternates && s->shards == 2;
     join_shards(run);

@@ -240,8 +240,7 @@ static uint32_t entry_steps_of(const struct twill_engine *engine, const struct t
     return twill_schedule_entry_steps(&plan->schedule, engine->rank, engine->world->size);
 }
 
-/* Set all sizes and flags of a plan that has its schedule, and connect to its peers. Returns
- * TWILL_OK or the error. */
+/* Set all sizes and flags of a plan that has its schedule. Returns TWILL_OK or the error. */
 static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *plan)
 {
     struct copies copies;
@@ -254,7 +253,16 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
     size_segments(engine, plan, &copies);
     count_messages(plan);
     size_bounces(engine, plan);
-    return connect_peers(engine, plan);
+    return TWILL_OK;
+}
+
+twill_status twill_plan_sketch(struct twill_plan *plan, struct twill_engine *engine,
+                               const struct twill_choice *choice)
+{
+    *plan = (struct twill_plan){.choice = *choice};
+    TWILL_TRY(&engine->error, twill_schedule_emit(&plan->schedule, choice->algorithm, engine->world,
+                                                  engine->rank, &choice->shape, &engine->error));
+    return bind_plan(engine, plan);
 }
 
 #ifndef NDEBUG
@@ -284,15 +292,12 @@ static twill_status make_plan(struct twill_engine *engine, const struct twill_ch
     struct twill_plan *plan = calloc(1, sizeof(*plan));
     if (plan == NULL)
         return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for a plan");
-    plan->choice = *choice;
     twill_status status = TWILL_OK;
 #ifndef NDEBUG
     TWILL_TRY_OR_FAIL(&engine->error, verify_schedules(engine, choice));
 #endif
-    TWILL_TRY_OR_FAIL(&engine->error,
-                      twill_schedule_emit(&plan->schedule, choice->algorithm, engine->world,
-                                          engine->rank, &choice->shape, &engine->error));
-    TWILL_TRY_OR_FAIL(&engine->error, bind_plan(engine, plan));
+    TWILL_TRY_OR_FAIL(&engine->error, twill_plan_sketch(plan, engine, choice));
+    TWILL_TRY_OR_FAIL(&engine->error, connect_peers(engine, plan));
     plan->next = engine->plan_cache.plans;
     engine->plan_cache.plans = plan;
     *made = plan;

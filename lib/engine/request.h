@@ -421,6 +421,12 @@ void twill_request_begin(struct twill_request *request, uint64_t entered);
  * ranks of the node exchange buffer addresses if these matter. Returns 1 once all is done, 0 while
  * peers' buffer addresses are missing, and an error below 0. */
 int twill_run_choose(struct twill_request *run);
+/* lib/engine/choose_plan.c. Set *key and *choice as a call like run->call would choose, and the
+ * segments of the layout, after twill_run_describe(). Addresses of buffers do not matter: all
+ * ranks' are in their heaps if `in_heap`, else in none. `bytes` is the size of a vector call whose
+ * counts all ranks know. Exchanges nothing. Returns TWILL_OK or the error. */
+twill_status twill_run_foresee(struct twill_request *run, bool in_heap, size_t bytes,
+                               struct twill_select_request *key, struct twill_choice *choice);
 /* lib/engine/executor.c. Grow all free slots as this run needs. Returns TWILL_OK or the error. */
 twill_status twill_run_reserve_slots(struct twill_request *run);
 /* lib/engine/choose_plan.c. Forget the peers' buffers, to exchange addresses of other buffers in

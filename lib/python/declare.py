@@ -96,9 +96,9 @@ class Headers:
 
     @staticmethod
     def split(declaration: str) -> tuple[str, str]:
-        match = re.fullmatch(r"\s*(.*?)(\w+)\s*", declaration)
+        match = re.fullmatch(r"\s*(.*?)(\w+)(\[\d+\])?\s*", declaration)
         assert match, declaration
-        return match[1].strip(), match[2]
+        return match[1].strip() + (match[3] or ""), match[2]
 
     @staticmethod
     def arguments(text: str) -> list[str]:
@@ -109,6 +109,8 @@ class Headers:
         plain = kind.replace("const ", "").strip()
         if plain in SCALARS:
             return SCALARS[plain]
+        if plain.startswith("char["):
+            return f"c_char * {plain[5:-1]}"
         if plain in self.enums:
             return "c_int"
         if plain in self.callbacks or plain in self.structs:
@@ -127,8 +129,8 @@ class Headers:
     def python(self) -> str:
         out = ["# SPDX-License-Identifier: Apache-2.0", '"""The C interface. Written by lib/python/declare.py."""',
                "from __future__ import annotations", "",
-               "from ctypes import (CFUNCTYPE, Structure, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_uint64,",
-               "                    c_void_p)",
+               "from ctypes import (CFUNCTYPE, Structure, c_char, c_char_p, c_double, c_float, c_int, c_int32, c_size_t,",
+               "                    c_uint64, c_void_p)",
                "from enum import IntEnum", "from typing import Any"]
         out += ["\n\n" + self.class_text(name) for name in self.enums]
         out.append("\n")

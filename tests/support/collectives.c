@@ -54,6 +54,14 @@ size_t test_call_bytes(const struct test_call *call, int size)
            COLLECTIVES_GUARD;
 }
 
+size_t test_call_elements(const struct test_call *call, int size)
+{
+    size_t sum = 0;
+    for (int shard = 0; shard < (call_facts(call)->sharded ? size : 1); shard++)
+        sum += call_elements(call, 0, shard);
+    return sum;
+}
+
 /* Lay out shards. Vector calls with offsets have them in reverse order, with a gap of one element
  * after each; reduce_scatterv has no offsets. */
 static void lay_out_vectors(const struct test_call *call, size_t *count, size_t *at, int size,
@@ -363,6 +371,8 @@ static twill_status run_made(const struct test_call *call, twill_comm *comm,
                              const struct test_buffers *buffers)
 {
     twill_request *request = NULL;
+    if (call->ask != NULL)
+        call->ask(call, comm);
     twill_status status = test_call_begin(call, comm, buffers, &request);
     if (status != TWILL_OK || call->form == TEST_BLOCKING)
         return status;

@@ -19,6 +19,9 @@ struct test_call {
     bool in_place; /* may differ between ranks */
     enum test_form form;
     uint32_t turn; /* selects the payload's values */
+    /* Called by test_call_check() before the call, unless NULL. It reads `answer`. */
+    void (*ask)(const struct test_call *call, twill_comm *comm);
+    void *answer;
 };
 
 /* Buffers of one rank; memory by malloc() or twill_alloc(). */
@@ -38,6 +41,8 @@ void test_buffers_put(struct test_buffers *buffers, twill_context *context, bool
 bool test_call_exists(const struct test_call *call);
 /* Return the bytes that each buffer needs on `size` ranks. */
 size_t test_call_bytes(const struct test_call *call, int size);
+/* Return the elements of all shards together, of rank 0 in an alltoallv. */
+size_t test_call_elements(const struct test_call *call, int size);
 /* Describe the call, for messages. */
 void test_call_name(const struct test_call *call, char *text, size_t bytes);
 /* Fill the buffers, make the call, compare everything. Returns false after noting a failure

@@ -9,9 +9,10 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence
 import numpy
 
 from . import calls
-from ._declarations import TWILL_COLOUR_NONE, Level, Op, twill_bootstrap, twill_counters, twill_exchange_fn
+from ._declarations import (TWILL_COLOUR_NONE, TWILL_PLAN_IN_PLACE, TWILL_PLAN_SHARED, Level, Op, twill_bootstrap,
+                            twill_call_plan, twill_counters, twill_exchange_fn)
 from ._library import fail, lib, lines, settings_of, text
-from .buffers import PLAIN, Buffer, address_of, copies_of
+from .buffers import PLAIN, Buffer, TypeLike, address_of, copies_of, named_layout
 from .context import Context
 from .forms import blocking, persistent, started
 from .objects import Objects
@@ -46,6 +47,20 @@ class Counters(NamedTuple):
     seconds_waiting: float
     seconds_blocked: float
     forks: int
+
+
+class CallPlan(NamedTuple):
+    """How a call would run, in the terms of twill_call_plan in man 3 twill_plan.h. Times that are not known are NaN."""
+
+    algorithm: str
+    protocol: str
+    seconds: float
+    next: str
+    next_seconds: float
+    segment_bytes: int
+    threads: int
+    measured: int
+    reason: str
 
 
 class _Exchanger:
@@ -306,6 +321,20 @@ class Communicator(Objects, Recovery):
         read = twill_counters()
         self._check(lib.twill_comm_counters(self._handle, ctypes.byref(read)))
         return Counters(*[getattr(read, name) for name in Counters._fields])
+
+    def plan_for(self, collective: str, size: int, kind: TypeLike = "f32", op: Any = Op.SUM, root: int = 0, *,
+                 shared: bool = False, in_place: bool = False) -> CallPlan:
+        """Return how a call would run, such as plan_for("allreduce", 1 << 20). Local; nothing is sent.
+
+        `size` is the bytes of the whole message, all shards together. `shared` says that the buffers of all ranks are
+        from context.empty() or promoted."""
+        read = twill_call_plan(bytes=ctypes.sizeof(twill_call_plan))
+        layout = named_layout(kind)
+        buffers = TWILL_PLAN_SHARED * shared + TWILL_PLAN_IN_PLACE * in_place
+        self._check(lib.twill_comm_plan_for(self._handle, collective.encode(), size, layout.type, getattr(op, "value", op),
+                                            root, buffers, ctypes.byref(read)))
+        found = [getattr(read, name) for name in CallPlan._fields]
+        return CallPlan(*[text(value) if isinstance(value, bytes) else value for value in found])
 
     def times(self) -> list[str]:
         """Return lines that say where the time of calls went since times_reset(), and which ranks came last."""

@@ -281,11 +281,16 @@ class Calls(unittest.TestCase):
         self.assertGreater(comm.counters.calls, before)
         self.assertTrue(comm.context.describe() and comm.context.variables())
         self.assertEqual(comm.context.why("allreduce 64K f32")[0][0], "call")
+        plan = comm.plan_for("allreduce", 4096)
+        self.assertIn("the cheapest", plan.reason)
+        self.assertTrue(plan.algorithm and plan.seconds > 0 and plan.segment_bytes == 4096, plan)
         comm.times_reset()
         self.assertIsInstance(comm.times() + comm.rails(), list)
         self.assertEqual((comm.message, comm.epoch, comm.nodes), ("", 0, 1))
         self.assertIn("allreduce", repr(type(comm).allreduce))
         self.assertGreater(comm.bounds().silent, 0)
+        with self.assertRaisesRegex(twill.ArgumentError, 'collective "sum" is no call'):
+            comm.plan_for("sum", 8)
 
 
 def max_by_magnitude(rows: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 /* Messages of calls: a refusal names the refused call, a mismatch with the destruction of a
  * communicator names that, a rank is named once; and warnings about names of nothing. */
 #include "lib/base/base.h"
+#include "lib/twill_plan.h"
 #include "tests/support/unit.h"
 
 #define NAMES_SETTINGS TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=8M", "TWILL_LOG=none"
@@ -77,6 +78,48 @@ static void named_rank(int rank, int size, twill_bootstrap *bootstrap, void *use
 }
 
 /* One rank warns, once. */
+/* A refused question names the argument and harms nothing. An answer sends nothing. */
+TWILL_TEST_ON(a_plan_for_a_call, ranks, TWILL_LAYOUTS("1", "2", "2x1"), NAMES_SETTINGS)
+{
+    static const struct {
+        const char *collective;
+        size_t bytes;
+        int type, op, root, buffers;
+        const char *says;
+    } refused[] = {
+        {"allreducev", 8, TWILL_F32, TWILL_SUM, 0, 0, "collective \"allreducev\" is no call"},
+        {NULL, 8, TWILL_F32, TWILL_SUM, 0, 0, "collective \"NULL\" is no call"},
+        {"gather", SIZE_MAX, TWILL_F32, TWILL_SUM, 0, 0, "bytes 18446744073709551615 overflows"},
+        {"allreduce", 8, 99, TWILL_SUM, 0, 0, "type 99 is not a twill_type"},
+        {"allreduce", 8, TWILL_F32, TWILL_BAND, 0, 0, "op band does not take type f32"},
+        {"reduce", 8, TWILL_F32, TWILL_SUM, -1, 0, "root -1 is outside 0"},
+        {"reduce", 8, TWILL_F32, TWILL_SUM, 0, 4, "buffers 4 is no sum of TWILL_PLAN_SHARED"},
+    };
+    twill_call_plan plan = {.bytes = sizeof(plan)}, none = {.bytes = 8};
+    twill_counters counters;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(refused); i++)
+        TWILL_CHECK(TWILL_ENDS(
+            comm,
+            twill_comm_plan_for(comm, refused[i].collective, refused[i].bytes,
+                                (twill_type)refused[i].type, (twill_op)refused[i].op,
+                                refused[i].root, refused[i].buffers, &plan),
+            TWILL_ERR_ARGUMENT, twill_test_text("twill_comm_plan_for: %s", refused[i].says)));
+    TWILL_CHECK(
+        TWILL_ENDS(comm, twill_comm_plan_for(comm, "barrier", 0, TWILL_F32, TWILL_SUM, 0, 0, &none),
+                   TWILL_ERR_ARGUMENT, "plan: bytes is 8"));
+    TWILL_CHECK(
+        TWILL_ENDS(comm, twill_comm_plan_for(comm, "barrier", 0, TWILL_F32, TWILL_SUM, 0, 0, NULL),
+                   TWILL_ERR_ARGUMENT, "plan is NULL"));
+    TWILL_CHECK(twill_comm_plan_for(comm, "allreduce", 64 << 10, TWILL_F32, TWILL_SUM, 99, 0,
+                                    &plan) == TWILL_OK);
+    TWILL_CHECK(TWILL_SAYS(plan.reason, plan.next[0] != '\0' ? plan.next : "the cheapest"));
+    TWILL_CHECK(twill_comm_counters(comm, &counters) == TWILL_OK);
+    TWILL_CHECK(counters.calls == 0 && counters.bytes_sent == 0);
+    TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+    TWILL_CHECK(twill_comm_plan_for(NULL, "barrier", 0, TWILL_F32, TWILL_SUM, 0, 0, &plan) ==
+                TWILL_ERR_ARGUMENT);
+}
+
 TWILL_TEST(names_of_nothing)
 {
     static struct named_setting cases[] = {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sweep: every collective, even and vector, x type x operation x registered algorithm x world x
  * count x root x in place x form (blocking, nonblocking, persistent) x kind of memory, payload by
- * rank and position, against a serial oracle, every byte of both buffers compared. Sampled by
+ * rank and position, against a serial oracle, every byte of both buffers compared. Each call takes
+ * the plan that twill_comm_plan_for() has named before. Sampled by
  * TEST_SEED: calls, the kind of memory of each world, and the worlds of each algorithm, which some
  * consecutive seeds cover; everything with TEST_WHOLE. A new algorithm is swept without a line
  * here. */
 #include "algorithms/algorithms.h"
 #include "tests/support/collectives.h"
 #include "tests/support/payload.h"
+#include "tests/support/plans.h"
 #include "tests/support/schedules.h"
 #include "tests/support/unit.h"
 
@@ -169,7 +171,7 @@ static bool sweep_calls(struct calls_sweep *sweep, twill_comm *comm,
         struct test_call call = {.turn = 0};
         (void)call_number(sweep->numbers[i], (size_t)sweep->world->size, &call);
         struct test_buffers moved = placed(buffers, sweep->numbers[i], comm);
-        if (!test_call_check(&call, comm, &moved))
+        if (!test_plan_check(&call, comm, &moved, sweep->heap))
             return TWILL_NOTE(false, "world %s, %s, call %llu", sweep->world->nodes,
                               sweep->algorithm, (unsigned long long)sweep->numbers[i]);
         if (twill_comm_rank(comm) == 0)

@@ -5,7 +5,7 @@
  * there; which regions stay attached and which are released. XPMEM has not been run on hardware. */
 #include "lib/comm/comm.h"
 #include "tests/doubles/xpmem/xpmem_double.h"
-#include "tests/support/collectives.h"
+#include "tests/support/plans.h"
 #include "tests/support/unit.h"
 
 #define ALL_AS(protocol)                                                                           \
@@ -41,7 +41,8 @@ static const char *how_of(twill_context *context)
     return "";
 }
 
-static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool requested)
+static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bool requested,
+                        bool mixed)
 {
     static const size_t counts[] = {3, 2500, TEST_TSAN ? 4099 : 12345};
     static const enum twill_collective collectives[] = {
@@ -59,7 +60,8 @@ static bool check_calls(twill_comm *comm, const struct test_buffers *buffers, bo
         /* In place, the source is bounced, so the requested algorithm cannot be used. */
         if (requested && call.collective == TWILL_ALLTOALL && call.in_place)
             continue;
-        TWILL_REQUIRE(test_call_check(&call, comm, buffers));
+        TWILL_REQUIRE(mixed ? test_call_check(&call, comm, buffers)
+                            : test_plan_check(&call, comm, buffers, false));
     }
     return true;
 }
@@ -75,7 +77,7 @@ static void calling_rank(int rank, int size, twill_bootstrap *bootstrap, void *u
     twill_context *context = twill_comm_context(comm);
     TWILL_CHECK(test_buffers_get(&buffers, context, REACH_MOST_BYTES, 0, heap));
     TWILL_CHECK(TWILL_SAYS(how_of(context), scene->says));
-    TWILL_CHECK(check_calls(comm, &buffers, requested));
+    TWILL_CHECK(check_calls(comm, &buffers, requested, scene->mixed));
     test_buffers_put(&buffers, context, heap);
     twill_test_close(comm);
 }
