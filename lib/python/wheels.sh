@@ -1,8 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Make wheels that need neither a compiler nor packages of the system: glibc 2.28 is enough (manylinux_2_28).
+# Make wheels that need neither a compiler nor packages of the system: glibc 2.28 is enough.
 #
-#   sh lib/python/wheels.sh [x86_64|aarch64]    the wheel of twill, for this processor by default
+#   sh lib/python/wheels.sh [x86_64|aarch64] [PYTORCH ...]    the wheel of twill, for this processor by default
+#   sh lib/python/wheels.sh sdist                              the source distribution of the last commit
+#
+# PYTORCH is a wheel of PyTorch, or a version that pip can download. The C++ part of twill.torch is compiled for each of them, and not at
+# its first use. This needs the headers of the Python that the wheel is for. Nothing of PyTorch is run.
 #
 # Wheels are put into $TWILL_WHEELS/dist (default: build-wheels). Headers and stubs of glibc 2.28 are those of Zig, from PyPI, and the
 # compiler is Debian's gcc, by which twill is built elsewhere. hwloc, libsodium and json-c are linked statically, libgomp is in the wheel
@@ -116,6 +120,7 @@ headers()
     for package in "$work"/sources/*.deb; do
         dpkg-deb -x "$package" "$root"
     done
+    cp -r "$root/usr/include/$(uname -m)-linux-gnu/." "$root/usr/include"
 }
 
 hwloc()
@@ -162,6 +167,57 @@ json()
     licensed json-c "$folder/COPYING"
 }
 
+# prebuilt WHEEL|VERSION: compile the C++ part of twill.torch for a wheel of PyTorch.
+prebuilt()
+{
+    file=$1
+    if [ ! -e "$file" ]; then
+        mkdir -p "$work/torch"
+        logged "torch-$1" python3 -m pip download -q --no-deps -d "$work/torch" "torch==$1"
+        file=$(echo "$work/torch/torch-$1"[-+]*.whl)
+    fi
+    name=$(basename "$file" .whl)
+    python=${name#torch-*-cp} version=${name#torch-} torch=$work/build-$processor/$name
+    python=${python%%-*} version=$(echo "$version" | cut -d. -f1,2)
+    include=
+    for candidate in "python3.${python#3}" "$HOME/.pyenv/versions/3.${python#3}".*/bin/python; do
+        [ -n "$include" ] || include=$("$candidate" -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null || :)
+    done
+    [ -e "$include/Python.h" ] || { say "$name: there are no headers of Python 3.${python#3}" && exit 1; }
+    say "compiling for $name"
+    rm -rf "$torch"
+    mkdir -p "$torch/bits" "$work/prebuilt-$processor"
+    logged "unpack-$name" unzip -q "$file" 'torch/include/*' 'torch/lib/libc10.so' 'torch/lib/libtorch_cpu.so' 'torch/lib/libtorch_python.so' \
+        torch/share/cmake/Torch/TorchConfig.cmake -d "$torch"
+    abi=$(sed -n 's/.*_GLIBCXX_USE_CXX11_ABI=\([01]\).*/\1/p' "$torch/torch/share/cmake/Torch/TorchConfig.cmake" | head -n 1)
+    abi=${abi:-1}
+    # Before 2.7 PyTorch names the compiler by which classes are known to pybind11.
+    flags=$(grep -aom 1 '__pybind11_internals_v[0-9]*_gcc_libstdcpp_cxxabi[0-9]*' "$torch/torch/lib/libtorch_python.so" |
+        sed -n '1s/.*_libstdcpp\(.*\)/-DPYBIND11_COMPILER_TYPE="_gcc" -DPYBIND11_STDLIB="_libstdcpp" -DPYBIND11_BUILD_ABI="\1"/p' || :)
+    # What gcc's headers take for granted of glibc 2.30, and a function of gcc 12's library, of which an older one has another version.
+    version_of_gcc=$("$gxx" -dumpversion)
+    headers=/usr/include/$processor-linux-gnu/c++/$version_of_gcc
+    sed '/_CLOCKWAIT\|_CLOCKLOCK/d' "$headers/bits/c++config.h" >"$torch/bits/c++config.h"
+    wait=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE
+    echo "__asm__(\".symver $wait,$wait@GLIBCXX_3.4.11\");" >"$torch/older.h"
+    standard=$(echo "$version" | awk -F. '{print ($1 > 2 || $2 >= 9) ? "c++20" : "c++17"}')
+    made="$work/prebuilt-$processor/_twill_torch-$version-cpython-$python-$processor-linux-gnu-cxx11abi$abi.so"
+    # shellcheck disable=SC2086 # words
+    logged "compile-$name" ${CMAKE_CXX_COMPILER_LAUNCHER:-} "$gxx" --sysroot="$root" -nostdinc -nostdinc++ -isystem "$torch" \
+        -isystem "/usr/include/c++/$version_of_gcc" -isystem "$headers" -isystem "/usr/include/c++/$version_of_gcc/backward" -isystem "$($gcc -print-file-name=include)" \
+        -isystem "$root/usr/include" -std="$standard" -O1 -fPIC -fvisibility=hidden -w -D_GLIBCXX_USE_CXX11_ABI="$abi" $flags \
+        -include "$torch/older.h" -I"$source/lib" -isystem "$torch/torch/include" -isystem "$torch/torch/include/torch/csrc/api/include" \
+        -isystem "$include" -c "$source/lib/python/twill/torch/csrc/backend.cpp" -o "$torch/backend.o"
+    logged "link-$name" "$gxx" --sysroot="$root" -B"$root/usr/lib/" -shared -s "$torch/backend.o" -o "$made" -L"$torch/torch/lib" \
+        -lc10 -ltorch_cpu -ltorch_python "$library"
+    # Whatever it needs is there, but for Python's own.
+    nm -D --defined-only "$torch"/torch/lib/*.so "$library" "$root"/usr/lib/*.so.* "$("$gxx" -print-file-name=libstdc++.so.6)" \
+        "$("$gxx" -print-file-name=libgcc_s.so.1)" | awk 'NF == 3 {sub(/@.*/, "", $3); print $3}' | sort -u >"$torch/defined"
+    nm -D --undefined-only "$made" | awk '$1 == "U" {sub(/@.*/, "", $2); print $2}' | grep -v '^_*Py' | sort -u >"$torch/needed"
+    missing=$(comm -13 "$torch/defined" "$torch/needed")
+    [ -z "$missing" ] || { say "$name lacks: $missing" && exit 1; }
+}
+
 wheel()
 {
     PKG_CONFIG_LIBDIR=$root/usr/lib/pkgconfig:$root/usr/lib/$(uname -m)-linux-gnu/pkgconfig
@@ -170,16 +226,41 @@ wheel()
     logged "wheel-$processor" env PATH="$work/tools/bin:$PATH" _PYTHON_HOST_PLATFORM="linux-$processor" "$work/tools/bin/python" -m build --wheel \
         --no-isolation -o "$work/made" -Cbuild-dir="$work/build-$processor/twill" -Ccmake.define.CMAKE_SYSTEM_NAME=Linux \
         -Ccmake.define.CMAKE_SYSTEM_PROCESSOR="$processor" -Ccmake.define.CMAKE_C_COMPILER="${cc%% *}" -Ccmake.define.CMAKE_C_FLAGS="${cc#* }" \
-        -Ccmake.define.TWILL_BUILD_BENCH=ON -Ccmake.define.TWILL_WHEEL_LICENSES="$root/licenses" -Ccmake.define.TWILL_WITH_LIBFABRIC=ON \
+        -Ccmake.define.TWILL_BUILD_BENCH=ON -Ccmake.define.TWILL_WHEEL_LICENSES="$root/licenses" \
+        -Ccmake.define.TWILL_WHEEL_PREBUILT="$work/prebuilt-$processor" -Ccmake.define.TWILL_WITH_LIBFABRIC=ON \
         -Ccmake.define.TWILL_WITH_MEMKIND=ON -Ccmake.define.TWILL_WITH_PMIX=ON -Ccmake.define.TWILL_WITH_OPENMP=ON "$source/lib/python"
-    logged "audit-$processor" env PATH="$work/tools/bin:$PATH" LD_LIBRARY_PATH="$root/gomp" auditwheel repair --plat "manylinux_2_28_$processor" \
-        --only-plat -w "$work/dist" "$work"/made/twill-*.whl
-    ls "$work/dist/"twill-*"$processor.whl"
 }
 
-processor=${1:-$(uname -m)}
+# A source distribution has pyproject.toml at its top.
+sdist()
+{
+    rm -rf "$work/sdist"
+    mkdir "$work/sdist"
+    git -C "$source" archive HEAD | tar -x -C "$work/sdist"
+    sed 's|^readme = .*|readme = "lib/python/README.md"|; s|\.\./\.\./||; s|^wheel.packages = .*|cmake.source-dir = "lib/python"\
+wheel.packages = ["lib/python/twill", "lib/python/twill_entry.py"]|
+        s|^sdist.include = .*|sdist.exclude = ["tests", "bench/results", "docs/results", "lib/python/pyproject.toml"]|' \
+        "$source/lib/python/pyproject.toml" >"$work/sdist/pyproject.toml"
+    logged sdist env PATH="$work/tools/bin:$PATH" "$work/tools/bin/python" -m build --sdist --no-isolation -o "$work/dist" "$work/sdist"
+    ls "$work"/dist/twill-*.tar.gz
+}
+
+processor=$(uname -m)
+case ${1:-} in
+x86_64 | aarch64)
+    processor=$1
+    shift
+    ;;
+sdist)
+    mkdir -p "$work/logs" "$work/done" "$work/dist"
+    once tools
+    sdist
+    exit
+    ;;
+esac
 root=$work/sysroot-$processor
-gcc=$processor-linux-gnu-gcc
+library=$work/build-$processor/twill/twill/lib/libtwill.so.0
+gcc=$processor-linux-gnu-gcc gxx=$processor-linux-gnu-g++
 cc="$gcc --sysroot=$root -B$root/usr/lib/ -nostdinc -isystem $($gcc -print-file-name=include) -isystem $root/usr/include"
 mkdir -p "$work/logs" "$work/done" "$work/dist"
 once tools
@@ -187,4 +268,14 @@ once sources
 for part in sysroot headers hwloc sodium gomp json; do
     once "$part-$processor"
 done
+rm -rf "$work/prebuilt-$processor"
 wheel
+if [ $# -gt 0 ]; then
+    for given in "$@"; do
+        (prebuilt "$given")
+    done
+    wheel
+fi
+logged "audit-$processor" env PATH="$work/tools/bin:$PATH" LD_LIBRARY_PATH="$root/gomp" auditwheel repair --only-plat -w "$work/dist" \
+    --exclude libc10.so --exclude libtorch_cpu.so --exclude libtorch_python.so --exclude libtwill.so.0 "$work"/made/twill-*.whl
+ls "$work/dist/"twill-*"$processor.whl"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the C++ part of twill.torch against the PyTorch that is installed, once for each pair of versions.
+"""Builds the C++ part of twill.torch against the PyTorch that is installed, once for each pair of versions, unless the wheel
+has it for this version.
 
 The result is kept in $TORCH_TWILL_CACHE, or else in twill/ of $XDG_CACHE_HOME or ~/.cache. `python -m twill.torch.build`
 builds before the first use, for example in an image or on the login node of a cluster with a shared home."""
@@ -9,6 +10,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -80,6 +82,17 @@ def _key() -> str:
     return f"{_NAME}-{torch.__version__}-{abi}-{digest.hexdigest()[:16]}.so"
 
 
+def prebuilt() -> str | None:
+    """Return the path of the extension that the wheel has for releases of PyTorch like this one, or None. Flags of the user's
+    for the compiler (TORCH_TWILL_CXXFLAGS) ask for one of their own."""
+    release = re.fullmatch(r"(\d+\.\d+)\.\d+(\+(cpu|cu\d+|rocm[\d.]+|xpu))?", torch.__version__)
+    if release is None or "TORCH_TWILL_CXXFLAGS" in os.environ:
+        return None
+    name = f"{_NAME}-{release[1]}-{sysconfig.get_config_var('SOABI')}-cxx11abi{int(torch._C._GLIBCXX_USE_CXX11_ABI)}.so"
+    path = os.path.join(_HERE, "prebuilt", name)
+    return path if os.path.exists(path) else None
+
+
 def cache_folder() -> str:
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
@@ -141,18 +154,28 @@ def build() -> str:
     return path
 
 
-def load() -> ModuleType:
-    """Return the extension as a module."""
-    if _NAME in sys.modules:
-        return sys.modules[_NAME]
-    spec = importlib.util.spec_from_file_location(_NAME, build())
+def _module(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(_NAME, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"twill.torch: {build()} is not a Python module")
+        raise ImportError(f"twill.torch: {path} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     sys.modules[_NAME] = module
     return module
 
 
+def load() -> ModuleType:
+    """Return the extension as a module: the wheel's if it fits, or else one that is built here."""
+    if _NAME in sys.modules:
+        return sys.modules[_NAME]
+    path = prebuilt()
+    if path is not None:
+        try:
+            return _module(path)
+        except ImportError as error:
+            print(f"twill.torch: {path} does not fit this PyTorch: {error}", file=sys.stderr, flush=True)
+    return _module(build())
+
+
 if __name__ == "__main__":
-    print(build())
+    print(prebuilt() or build())
