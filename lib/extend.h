@@ -47,6 +47,7 @@ struct twill_extend_comm {
     const struct twill_error *error; /* error of its last call, for the thread that made it */
     uint64_t timeout_ns;             /* present timeout of waits */
     const char *timeout_name;        /* what has set the timeout, for messages */
+    bool grouped;                    /* a group of calls is open */
 };
 /* Return the present properties of a communicator, without claiming it. */
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);

@@ -17,9 +17,6 @@ twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *
  * handle in *request. All ranks call it. Returns TWILL_OK or the error. */
 twill_status twill_call_init(struct twill_comm *comm, const struct twill_call *call,
                              struct twill_request **request, const char *name);
-/* Set in the hash of counts that the summary of a vector call has, if all ranks know the counts and
- * none is zero. */
-#define TWILL_COUNTS_ALL UINT64_C(1)
 /* Run the last call on a communicator, a barrier that waits until all ranks destroy it. Does
  * nothing if the communicator is broken. A failure breaks it. */
 void twill_call_last(struct twill_comm *comm);

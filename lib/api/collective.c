@@ -16,6 +16,9 @@ static uint64_t scramble_hash(uint64_t h)
     return (h ^ h >> 32) * 0x94d049bb133111ebu;
 }
 
+/* Set in the hash of a vector call's counts if all ranks know the counts and none is zero. */
+#define TWILL_COUNTS_ALL UINT64_C(1)
+
 /* Return a hash of a vector call's counts, one for each rank, with TWILL_COUNTS_ALL as it says. */
 static size_t hash_counts(const size_t *counts, uint32_t ranks)
 {
@@ -55,9 +58,28 @@ static uint64_t hash_of_factor(float factor)
     return scramble_hash((uint64_t)bits + 1);
 }
 
+/* Return whether no rank can end the call before it has data of all others. The summary's count is
+ * a hash if shards have their own counts, some of which may be zero. */
+static bool joins_all(const struct twill_request *run)
+{
+    switch (run->call.collective) {
+    case TWILL_BARRIER:
+        return true;
+    case TWILL_ALLREDUCE:
+    case TWILL_ALLGATHER:
+    case TWILL_REDUCE_SCATTER:
+    case TWILL_ALLTOALL:
+        return run->call.vector ? (run->summary.count & TWILL_COUNTS_ALL) != 0
+                                : run->call.count > 0;
+    default:
+        return false;
+    }
+}
+
 void twill_run_hash_call(struct twill_request *run)
 {
     const struct twill_call *call = &run->summary;
+    run->summary.joins = joins_all(run);
     uint64_t h = call->count ^ (uint64_t)run->engine->number << 40;
     h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u;
     if (TWILL_UNLIKELY(run->layout.after != NULL))

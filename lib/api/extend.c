@@ -2,13 +2,13 @@
 /* Defines extend.h. Each function claims the communicator where it has to, and calls down. */
 #include "lib/extend.h"
 #include "fabric/shm/node_memory.h"
+#include "lib/api/api_internal.h"
 #include "lib/engine/time_split.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"
 #include "lib/job/heap.h"
 
 #include "lib/base/times.h"
-#include "lib/comm/comm.h"
 #include "lib/report/recording.h"
 
 #include <stdio.h>
@@ -42,7 +42,8 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
                                       .trace = &comm->trace,
                                       .error = &comm->error,
                                       .timeout_ns = comm->tuning.timeout_ns,
-                                      .timeout_name = twill_comm_timeout_name(comm)};
+                                      .timeout_name = twill_comm_timeout_name(comm),
+                                      .grouped = twill_group_is_open(comm->group)};
 }
 
 twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm)

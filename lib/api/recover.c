@@ -4,7 +4,7 @@
  * twill_request_set_timeout(), in lib/api/requests.c, and twill_stop(), in lib/api/stop.c. */
 #include "fabric/bootstrap/bootstrap.h"
 #include "fabric/detector/detector.h"
-#include "fabric/shm/call_records.h"
+#include "fabric/shm/node_memory.h"
 #include "lib/api/api_internal.h"
 #include "lib/api/stop.h"
 #include "lib/base/times.h"
@@ -176,23 +176,6 @@ twill_status twill_comm_bounds(const twill_comm *comm, twill_bounds *bounds)
  * first call from that number on that depends on data of each rank. All ranks find the same call,
  * as they make the same calls, although they may hear of the wish under different numbers. */
 
-/* Return whether no rank can end this call before all ranks have begun it. */
-static bool joins_all(const struct twill_call *call)
-{
-    switch (call->collective) {
-    case TWILL_BARRIER:
-        return true;
-    case TWILL_ALLREDUCE:
-        return call->count > 0 || call->vector; /* fused calls are never empty */
-    case TWILL_ALLGATHER:
-    case TWILL_REDUCE_SCATTER:
-    case TWILL_ALLTOALL:
-        return call->vector ? (call->count & TWILL_COUNTS_ALL) != 0 : call->count > 0;
-    default:
-        return false;
-    }
-}
-
 /* Return the number of the last call such that the program knows of the end of it and of all before
  * it. That depends on its waits only, not on the progress of requests. */
 static uint64_t last_known_end(const struct twill_engine *engine)
@@ -214,19 +197,14 @@ static uint64_t last_known_end(const struct twill_engine *engine)
 }
 
 /* Return the number of the first call from number `from` on that joins all ranks and has ended, or
- * 0. Looks at the last TWILL_PAST calls. */
+ * 0. Looks at the last TWILL_ENDS_KEPT calls. */
 static uint64_t first_joining(const struct twill_engine *engine, uint64_t from)
 {
     uint64_t last = last_known_end(engine), started = engine->issue.started;
-    struct twill_call_record record;
-    for (uint64_t i = twill_max(from, started - twill_min(started, TWILL_PAST - 1)); i <= last;
-         i++) {
-        if (!twill_node_read_call(engine->node, engine->node->me, i, &record))
-            continue;
-        struct twill_call call = twill_call_of(record.what, record.count, record.root);
-        if (joins_all(&call))
+    for (uint64_t i = twill_max(from, started - twill_min(started, TWILL_ENDS_KEPT - 1)); i <= last;
+         i++)
+        if (engine->issue.joined[i % TWILL_ENDS_KEPT])
             return i;
-    }
     return 0;
 }
 

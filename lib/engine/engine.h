@@ -34,6 +34,7 @@ struct twill_plan_cache {
     bool logged_substitute;              /* it has warned that TWILL_ALGORITHM was not followed */
 };
 
+#define TWILL_ENDS_KEPT 64u /* number of last calls in issue.joined */
 /* The calls of an engine that are under way, in the order of their start, and the numbering of all
  * calls. Only the thread that holds the communicator uses it. */
 struct twill_issue_queue {
@@ -58,6 +59,7 @@ struct twill_issue_queue {
     uint64_t arrived;       /* last instance that all ranks of the node are known to have begun */
     uint32_t looks;         /* for such arrivals, all in vain so far */
     uint32_t differs;       /* 1 + the rank whose message belonged to an unknown other call, or 0 */
+    bool joined[TWILL_ENDS_KEPT]; /* of ended call n, at n % TWILL_ENDS_KEPT: its summary.joins */
 };
 
 /* Settings of a communicator, set when it is made. Only timeout_ns may change after that. */

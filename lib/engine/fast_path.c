@@ -191,6 +191,7 @@ void twill_run_number(struct twill_request *run)
 {
     compute_signature(run->engine, run);
     number_call(run->engine, run);
+    run->engine->issue.joined[run->sequence % TWILL_ENDS_KEPT] = false; /* no call comes of it */
 }
 
 /* Return the number of the first lane of an epoch's slot in node memory. */

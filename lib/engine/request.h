@@ -37,6 +37,7 @@ struct twill_call {
     bool vector;
     struct twill_counts src_counts, dst_counts; /* vector: on the side with all shards */
     size_t pitch; /* elements between shards of the caller's buffer, or 0 for `count` */
+    bool joins;   /* in a summary: no rank can end the call before it has data of all others */
 };
 
 /* The layout of SRC or DST of a call in memory. Counts and offsets are in elements. */

@@ -97,6 +97,7 @@ static inline void record_end(struct twill_request *request, twill_status status
     twill_trace_call_end(request, status);
     if (TWILL_UNLIKELY(request->layout.account != NULL))
         engine->observer->ended(request);
+    engine->issue.joined[request->sequence % TWILL_ENDS_KEPT] = request->summary.joins;
     twill_node_leave_call(engine->node, request->sequence);
     engine->usage.ended = request->sequence;
     engine->usage.last = request->last;

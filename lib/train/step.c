@@ -613,7 +613,7 @@ twill_status twill_gradients_stop_requested(twill_gradients *set, uint64_t *afte
     twill_reducer_unlock(reducer);
     TWILL_TRY(NULL, twill_set_check(set, reducer->comm, status));
     if (set->usage.stop == 0 && call != 0)
-        set->usage.stop = atomic_load(&set->step);
+        set->usage.stop = set->usage.steps;
     *after = set->usage.stop;
     return TWILL_OK;
 }

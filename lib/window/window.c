@@ -437,6 +437,9 @@ twill_status twill_window_create(twill_window **made, twill_comm *comm, void *bu
     *made = NULL;
     if (context == NULL)
         return TWILL_ERR_ARGUMENT;
+    if (twill_extend_comm(comm).grouped)
+        return twill_extend_fail(comm, TWILL_EXTEND_REFUSES, call, TWILL_ERR_ARGUMENT,
+                                 "a group of calls is open");
     size_t size = (size_t)twill_comm_size(comm);
     struct twill_window *window =
         calloc(1, sizeof(*window) + size * (sizeof(*window->peer) + sizeof(struct window_offer)));

@@ -85,6 +85,11 @@ def raises() -> None:
 def stops() -> None:
     """One rank gets the signal in its fourth step. All stop after the fifth, of the communicator and of a set."""
     comm = twill.init(settings={"TWILL_STOP_SIGNAL": "USR1"})
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+    os.kill(child, signal.SIGUSR1)  # a child is no rank, and ends
+    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGUSR1
     with twill.GradientSet(comm) as gradients:
         gradients.add("weights", 100)
         gradients.commit()

@@ -10,7 +10,19 @@
 enum { LARGE = 50000, STEPS = 9 };
 
 /* What a rank does between two questions. */
-enum step { BROADCAST, REDUCE, EMPTY, START, WAIT, SUM, LARGE_SUM, GATHER, BARRIER };
+enum step {
+    BROADCAST,
+    REDUCE,
+    EMPTY,
+    START,
+    WAIT,
+    OVERLAP, /* a large broadcast and a small sum, one of which may end before the other */
+    REFUSED, /* all ranks refuse it */
+    SUM,
+    LARGE_SUM,
+    GATHER,
+    BARRIER
+};
 static const struct stop_script {
     const char *nodes, *settings;
     enum step steps[STEPS];
@@ -27,6 +39,10 @@ static const struct stop_script {
     {"2x2", "TWILL_PROVIDER=tcp", {SUM, BROADCAST, GATHER, SUM, SUM}, {2, 1}, 3},
     {"1x4", "TWILL_PROVIDER=ofi:tcp", {SUM, SUM, BROADCAST, BARRIER, SUM}, {2, 0}, 4},
     {"3", "TWILL_LOG=warn", {BROADCAST, REDUCE, EMPTY, BROADCAST}, {1, 1}, 0},
+    {"3", "TWILL_LOG=warn", {BROADCAST, OVERLAP, OVERLAP, SUM}, {1, 0}, 3},
+    {"2x2", "TWILL_PROVIDER=tcp", {BROADCAST, OVERLAP, OVERLAP, SUM}, {0, 1}, 3},
+    {"2x2", "TWILL_PROVIDER=tcp", {BROADCAST, REFUSED, REDUCE, SUM}, {1, 0}, 4},
+    {"2x2", "TWILL_PROVIDER=tcp", {BROADCAST, REFUSED, BROADCAST, GATHER}, {0, 1}, 4},
 };
 
 static float large[LARGE];
@@ -35,6 +51,7 @@ static bool make(twill_comm *comm, enum step step, twill_request **request)
 {
     float one[4] = {1}, all[16];
     static float sum[4];
+    twill_request *both[2];
     switch (step) {
     case BROADCAST:
         return twill_broadcast(comm, one, one, 4, TWILL_F32, 0) == TWILL_OK;
@@ -46,6 +63,14 @@ static bool make(twill_comm *comm, enum step step, twill_request **request)
         return twill_allreduce_start(comm, sum, sum, 4, TWILL_F32, TWILL_SUM, request) == TWILL_OK;
     case WAIT:
         return twill_wait(request) == TWILL_OK;
+    case OVERLAP:
+        return twill_broadcast_start(comm, large, large, LARGE, TWILL_F32, 0, &both[0]) ==
+                   TWILL_OK &&
+               twill_allreduce_start(comm, sum, sum, 4, TWILL_F32, TWILL_SUM, &both[1]) ==
+                   TWILL_OK &&
+               twill_wait_all(2, both) == TWILL_OK;
+    case REFUSED:
+        return twill_allreduce(comm, one, one, 4, TWILL_F32, TWILL_BAND) == TWILL_ERR_ARGUMENT;
     case SUM:
         return twill_allreduce(comm, one, one, 4, TWILL_F32, TWILL_SUM) == TWILL_OK;
     case LARGE_SUM:
@@ -93,6 +118,7 @@ static const struct stop_set {
                  {"2+1", "TWILL_GRADIENTS=threads=1", false},
                  {"1x2", "TWILL_GRADIENTS=threads=2,bucket=0", true},
                  {"2", "TWILL_GRADIENTS=compress=top_k", false},
+                 {"2", "TWILL_GRADIENTS=autotune=1", false},
                  {"2", "TWILL_GRADIENTS=order=priority", false}};
 TWILL_TEST_SETS(sets_stop, processes, stop_sets, c->nodes, c->gradients, "TWILL_PROVIDER=tcp")
 {

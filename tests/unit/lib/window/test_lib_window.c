@@ -233,6 +233,10 @@ TWILL_TEST_ON(refused_creation, ranks, TWILL_LAYOUTS("1", "3", "2x1"), WINDOW_SE
                                mine || mismatch ? wrong[i].words : "failed on rank"));
         TWILL_CHECK(window == NULL);
     }
+    TWILL_CHECK(twill_group_start(comm) == TWILL_OK);
+    TWILL_CHECK(TWILL_ENDS(comm, twill_window_create(&window, comm, memory, 64, 1),
+                           TWILL_ERR_ARGUMENT, "a group of calls is open"));
+    TWILL_CHECK(twill_group_end(comm) == TWILL_OK);
     TWILL_CHECK(twill_free(twill_comm_context(comm), memory) == TWILL_OK);
     TWILL_CHECK(TWILL_ENDS(comm, twill_window_create(&window, comm, memory, 64, 1),
                            TWILL_ERR_ARGUMENT, "freed"));
