@@ -140,8 +140,9 @@ static uint64_t least_cost(const struct twill_candidates *all, size_t bytes)
     return twill_candidate_cost(test_cheapest(all, bytes, 0), bytes);
 }
 
-/* Check that no power of four of threads costs more than the one before, nor 1.6 % more, as prices
- * may be extrapolated. */
+/* Check that no power of four of threads costs more than the one before. Up to 6 % more is allowed:
+ * prices may be extrapolated, and a message that is ready earlier may delay another (R. L. Graham,
+ * Bounds on multiprocessing timing anomalies, 1969). */
 static void check_monotone(const struct twill_world *world, enum twill_collective collective,
                            const struct twill_machine_model *machine)
 {
@@ -154,7 +155,7 @@ static void check_monotone(const struct twill_world *world, enum twill_collectiv
         struct twill_candidates *all = candidates_of(world, collective, &model);
         for (size_t i = 0; i < TWILL_ARRAY_LENGTH(sizes); i++) {
             uint64_t cost = least_cost(all, sizes[i]);
-            if (cost / 64 * 63 > before[i])
+            if (cost / 16 * 15 > before[i])
                 fail_msg("%s of %zu bytes on %ux%u, %s: %llu threads cost %.2f us, fewer %.2f",
                          twill_collective_name(collective), sizes[i], world->nodes,
                          world->node_size[0], model.name, (unsigned long long)threads,
