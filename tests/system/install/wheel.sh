@@ -28,6 +28,7 @@ native()
     [ -e "$root/usr/bin/python3" ] || debootstrap --variant=minbase --include=python3-venv bookworm "$root" "$debian"
     mkdir -p "$root/wheels"
     rm -rf "$root/tmp/venv"
+    echo "127.0.0.1 localhost $(uname -n)" >"$root/etc/hosts"
     cp "$folder"/dist/*.whl "$folder/sum.py" "$folder/ddp.py" "$root/wheels"
     extra=
     [ -z "$(find "$folder/dist" -name 'torch-*.whl')" ] || extra='[torch]'
