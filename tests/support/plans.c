@@ -55,11 +55,11 @@ static const struct twill_plan *taken(const struct test_call *call, const twill_
 static bool same_segments(const struct test_call *call, const twill_comm *comm,
                           const twill_call_plan *plan)
 {
-    const struct twill_run_layout *layout = &comm->issue.blocking.layout;
-    size_t shards = comm->issue.blocking.plan->schedule.shards;
+    const struct twill_request *run = &comm->issue.blocking;
     if (call->form != TEST_BLOCKING || call->vector)
         return true;
-    return plan->segment_bytes == layout->segment_length * layout->element * shards;
+    return plan->segment_bytes ==
+           run->layout.segment_length * run->layout.element * run->plan->schedule.shards;
 }
 
 bool test_plan_check(const struct test_call *call, twill_comm *comm,
