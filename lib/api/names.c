@@ -233,7 +233,7 @@ static twill_status foresee(struct twill_comm *comm, const struct twill_call *ca
 static twill_status answer(struct twill_comm *comm, struct twill_call *call, size_t bytes,
                            int buffers, twill_call_plan *plan)
 {
-    static char memory[2]; /* addresses for SRC and DST, which are not accessed */
+    static const char memory[2] = {0}; /* addresses for SRC and DST, which are not accessed */
     if (plan == NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_ARGUMENT, "plan is NULL");
     if (plan->bytes < sizeof(*plan))
@@ -245,7 +245,7 @@ static twill_status answer(struct twill_comm *comm, struct twill_call *call, siz
                           buffers);
     TWILL_TRY(&comm->error, set_count(comm, call, bytes));
     call->src = &memory[0];
-    call->dst = &memory[(buffers & TWILL_PLAN_IN_PLACE) == 0];
+    call->dst = (void *)(uintptr_t)&memory[(buffers & TWILL_PLAN_IN_PLACE) == 0];
     return foresee(comm, call, bytes, buffers, plan);
 }
 

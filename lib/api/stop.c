@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* The library's only writable variable, as a signal handler gets no argument: whether twill_stop()
+/* A writable variable, as a signal handler gets no argument: whether twill_stop()
  * was called, and the process that has installed the handler. */
 static struct {
     atomic_bool set;

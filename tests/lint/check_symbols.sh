@@ -5,25 +5,25 @@
 . "$(dirname "$0")/../support/rules.sh"
 
 
-# Sections that are written to while the program runs. .data.rel.ro is read-only once loaded. One object has one variable, which a
-# signal handler sets.
+# Sections that are written to while the program runs. .data.rel.ro is read-only once loaded. Two objects have one variable each:
+# a handler of signals and those of fork() get no argument.
 check_no_variables() # archive...
 {
     for archive in "$@"; do
         objdump -h "$archive" 2>&1 | awk -v archive="${archive##*/}" '
             / file format / {object = $1}
             $2 ~ /^\.(data|bss|tdata|tbss|sdata|sbss|ldata|lbss)(\.|$)/ && $2 !~ /^\.data\.rel\.ro/ &&
-                $3 !~ /^0+$/ && archive object !~ /^libtwill_lib\.astop\.c\.o/ {print archive "(" object " has " $2}' | sed 's/:\{0,1\} has/) has/'
+                $3 !~ /^0+$/ && archive object !~ /^libtwill_lib\.a(stop|promotion)\.c\.o/ {print archive "(" object " has " $2}' | sed 's/:\{0,1\} has/) has/'
         nm -A "$archive" 2>/dev/null | awk '$(NF-1) == "C" {print $1, $NF, "is common"}'
         # Sort by name.
         objdump -t "$archive" 2>/dev/null | awk '
-            / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ && $NF != "wishes" {print "  variable", $NF}'
+            / O / && / \.(data|bss|tdata|tbss)/ && !/ \.data\.rel\.ro/ && $NF !~ /^(wishes|process)$/ {print "  variable", $NF}'
     done
 }
 
 # Calls that the library must not make. The log writes with fprintf(stderr), in base.c only. One object starts
 # threads: that of TWILL_PROGRESS=thread, and those of gradient sets. One object restores signal actions that libfabric's libraries
-# have changed, and one installs the handler of TWILL_STOP_SIGNAL.
+# have changed, and one installs the handler of TWILL_STOP_SIGNAL. One has forked children copy promoted memory.
 check_no_calls() # archive...
 {
     for archive in "$@"; do
@@ -32,7 +32,8 @@ check_no_calls() # archive...
             ($NF == "sigaction" && $1 !~ /libtwill_(fabric\.a:ofi_library|lib\.a:stop)\.c\.o:$/) ||
             $NF ~ /^(printf|puts|putchar|vprintf|__printf_chk|__vprintf_chk|perror|stdout)$/ ||
             ($NF == "pthread_create" && $1 !~ /libtwill_base\.a:thread_start\.c\.o:$/) ||
-            $NF ~ /^(thrd_create|fork|vfork|system|popen|pthread_atfork)$/ ||
+            $NF ~ /^(thrd_create|fork|vfork|system|popen)$/ ||
+            ($NF == "pthread_atfork" && $1 !~ /libtwill_lib\.a:promotion\.c\.o:$/) ||
             $NF ~ /^(setenv|putenv|unsetenv|chdir|setlocale|srand|rand|strtok)$/ ||
             ($NF ~ /^(strto(d|f|ld)|atof|strn?casecmp|(__)?v(sn|as)printf(_chk)?)$/ &&
                 archive !~ /libtwill_base/) || # twill_print(), twill_read_real(): the same in every locale
