@@ -94,7 +94,7 @@ TWILL_API void twill_stop(void);
  * \param comm        the communicator
  * \param[out] after  0 if nothing is agreed. Otherwise the number, from 1, of the collective on
  *                    this communicator by which all ranks knew of the wish. It is the same on all
- *                    of them, and stays. The library's own collectives count, too
+ *                    of them, and stays. Collectives of the library itself are numbered as well.
  * \return ::TWILL_OK, or why not: ::TWILL_ERR_ARGUMENT, ::TWILL_ERR_BROKEN, ::TWILL_ERR_FORKED. */
 TWILL_API twill_status twill_comm_stop_requested(twill_comm *comm, uint64_t *after);
 /** @} */

@@ -95,8 +95,8 @@ static bool push_has_ended(struct twill_server *server, int index)
 }
 
 /* Return whether no pull of key `index` is under way. If all shards have answered the one under
- * way, end it. That copies the parameters to the caller's memory, unless they were received there,
- * and sets the key's version. */
+ * way, end it. The end sets the key's version, and copies the parameters to the caller's memory
+ * unless they were received there. */
 static bool pull_has_ended(struct twill_server *server, int index)
 {
     struct twill_server_key *key = &server->key[index];

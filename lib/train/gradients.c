@@ -174,8 +174,8 @@ static twill_status commit_set(struct twill_gradients *set)
     return twill_set_check(set, set->comm, twill_barrier(set->comm)); /* fails if a rank has */
 }
 
-/* If the set has communicators and is not broken yet, break it on all ranks with this rank's
- * reason, set->error. Have the reducers of a broken set end. Returns the status. */
+/* Break a set that has communicators on all ranks, unless it is broken, with this rank's reason,
+ * set->error. Have the reducers of a broken set end. Returns the status. */
 static twill_status fail_commit(struct twill_gradients *set, twill_status status)
 {
     struct twill_error own = set->error;
