@@ -30,18 +30,23 @@ static uint64_t random_digest(void)
     return number;
 }
 
+/* Read the start of a file into text[bytes], which is empty if that fails. */
+static void read_file(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, text, bytes - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = '\0';
+}
+
 void twill_host_describe(struct twill_host *host)
 {
     memset(host, 0, sizeof(*host));
     if (gethostname(host->name, sizeof(host->name) - 1) != 0)
         snprintf(host->name, sizeof(host->name), "unknown");
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t got = read(fd, host->boot_id, sizeof(host->boot_id) - 1);
-        close(fd);
-        host->boot_id[got > 0 ? got : 0] = '\0';
-        host->boot_id[strcspn(host->boot_id, "\n")] = '\0';
-    }
+    read_file("/proc/sys/kernel/random/boot_id", host->boot_id, sizeof(host->boot_id));
+    host->boot_id[strcspn(host->boot_id, "\n")] = '\0';
     if (host->boot_id[0] == '\0')
         snprintf(host->boot_id, sizeof(host->boot_id), "%.39s", host->name);
     host->net_namespace = namespace_of("/proc/self/ns/net");
@@ -68,4 +73,15 @@ uint64_t twill_host_hash(const struct twill_host *host, uint64_t time)
     for (size_t i = 0; i < sizeof(host->boot_id); i++)
         hash = twill_hash_mix(hash, (uint64_t)host->boot_id[i]);
     return hash | 1;
+}
+
+uint64_t twill_host_turns(const struct twill_host *host)
+{
+    char text[1024];
+    read_file("/proc/sys/kernel/sched_autogroup_enabled", text, sizeof(text));
+    uint64_t hash = twill_hash_mix(host->pid_namespace, text[0] == '1' ? (uint64_t)getsid(0) : 0);
+    read_file("/proc/self/cgroup", text, sizeof(text));
+    for (const char *at = text; *at != '\0'; at++)
+        hash = twill_hash_mix(hash, (uint64_t)*at);
+    return hash;
 }

@@ -24,5 +24,8 @@ bool twill_host_same_process(const struct twill_host *a, const struct twill_host
 /* Return a hash of host->boot_id, host->pid and `time`, never 0. `time`, such as the start of the
  * process, tells apart processes that had the same number. */
 uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
+/* Return a hash of the group of threads that share turns on a core: this process's control groups
+ * and, where Linux has autogroups, its session. A yield passes the core only to the same group. */
+uint64_t twill_host_turns(const struct twill_host *host);
 
 #endif

@@ -150,6 +150,7 @@ static void configure(struct twill_comm *comm, bool stripe)
         .most_ns = TWILL_SLEEP_MOST_NS,
         .learns = spin < 0,
         .crowded = comm->context->job.crowded,
+        .apart = comm->context->job.apart,
         .ns = twill_now(),
         .ticks = twill_ticks(),
         .share = comm->tuning.share,

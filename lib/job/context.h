@@ -91,6 +91,7 @@ struct twill_context_job {
     struct twill_cpus *host_cpus;   /* [host_ranks] where each rank of this host may run */
     unsigned host_ranks, host_rank; /* host_rank: this rank's index in host_cpus */
     bool crowded;                   /* ranks share cores, so waits must yield early */
+    bool apart;                     /* they do, and yields of a core do not reach all of them */
     bool unbound; /* several ranks of a node may run on the same set of several cores */
 };
 

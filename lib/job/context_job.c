@@ -22,6 +22,7 @@
 struct peer_info {
     char version[16];
     struct twill_host host;
+    uint64_t turns;          /* twill_host_turns() */
     struct twill_cpus where; /* CPUs that the rank may run on */
     struct twill_memory_claims memory;
     uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
@@ -35,7 +36,8 @@ struct peer_info {
 
 /* Compare all ranks. Return TWILL_ERR_MISMATCH if one has another version, or TWILL_ERR_CONFIG if
  * other settings or contents of TWILL_TUNING. Else set all_tuned, if the machine's timings agree,
- * and job.crowded, if more ranks than CPUs run on exactly this rank's CPUs, and return TWILL_OK. */
+ * and job.crowded, if more ranks than CPUs run on exactly this rank's CPUs, and job.apart, and
+ * return TWILL_OK. */
 static twill_status check_agreement(struct twill_context *context, const struct peer_info *all)
 {
     const struct peer_info *mine = &all[context->job.oob->rank];
@@ -63,11 +65,15 @@ static twill_status check_agreement(struct twill_context *context, const struct 
                               "read other timings than rank 0",
                               r);
     /* Count the ranks of this machine, in any namespace, that run on exactly these CPUs. */
-    unsigned sharing = 0;
-    for (int r = 0; r < context->job.oob->size; r++)
-        sharing += strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
-                   all[r].level.cpuset_hash == mine->level.cpuset_hash;
+    unsigned sharing = 0, reached = 0;
+    for (int r = 0; r < context->job.oob->size; r++) {
+        bool shares = strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
+                      all[r].level.cpuset_hash == mine->level.cpuset_hash;
+        sharing += shares;
+        reached += shares && all[r].turns == mine->turns;
+    }
     context->job.crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
+    context->job.apart = context->job.crowded && reached < sharing;
     return TWILL_OK;
 }
 
@@ -150,6 +156,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     memset(mine, 0, sizeof(*mine)); /* padding is also sent */
     snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
     twill_host_describe(&mine->host);
+    mine->turns = twill_host_turns(&mine->host);
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();

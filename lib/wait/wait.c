@@ -12,7 +12,8 @@
  * share cores sleep only if that is frequent, as it also ends each share of their session's time.
  *
  * Linux passes a yield only to threads of the same control group or session (autogroups), and some
- * launchers give each rank one. If ranks share cores and yields are in vain, wait by sleeping. */
+ * launchers give each rank one. If such ranks share cores and yields are in vain, wait by sleeping.
+ */
 #include "lib/wait/wait.h"
 
 #include "fabric/shm/node_memory.h"
@@ -45,10 +46,11 @@ static bool know_bounds(struct twill_pace *pace)
     return true;
 }
 
-/* Return whether ranks share cores, but yields do not reach them. */
+/* Return whether ranks share cores, but yields do not reach them. Where yields can, no rank has
+ * wanted the core. */
 static bool yields_in_vain(const struct twill_pace *pace)
 {
-    return pace->crowded && pace->vain >= VAIN_YIELDS;
+    return pace->apart && pace->vain >= VAIN_YIELDS;
 }
 
 /* Yield the core. If `pace` learns and the clock's rate is known, adapt its spins to whether other

@@ -43,6 +43,7 @@ struct twill_pace {
     uint64_t most_ns;             /* length of the longest sleep */
     bool learns;                  /* whether spins adapt to the time that yields take */
     bool crowded;                 /* ranks of the job share cores */
+    bool apart;                   /* they do, and yields may not reach all of them */
     bool unsure;                  /* the time of the last yield did not tell whether it was vain */
     uint32_t vain;                /* yields since one in which another thread ran */
     uint32_t late;                /* grows with a yield in which another job ran, else shrinks */

@@ -13,6 +13,7 @@
 
 #include <dlfcn.h>
 #include <netinet/in.h>
+#include <sys/wait.h>
 
 /* --- variables ------------------------------------------------------------------------------- */
 
@@ -184,6 +185,28 @@ TWILL_TEST(hosts)
     b = a;
     b.boot_id[0] ^= 1;
     assert_false(twill_host_same_node(&a, &b) || twill_host_same_process(&a, &b));
+}
+
+/* A child takes its turns on a core with its parent, until it has a session of its own. */
+TWILL_TEST(turns)
+{
+    struct twill_host host;
+    twill_host_describe(&host);
+    uint64_t own = twill_host_turns(&host);
+    char text[2] = "";
+    FILE *file = fopen("/proc/sys/kernel/sched_autogroup_enabled", "r");
+    bool by_session = file != NULL && fgets(text, sizeof(text), file) != NULL && text[0] == '1';
+    if (file != NULL)
+        (void)fclose(file);
+    pid_t child = fork();
+    if (child == 0) {
+        bool same = twill_host_turns(&host) == own;
+        (void)setsid();
+        _exit(same && (twill_host_turns(&host) != own) == by_session ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
 }
 
 TWILL_TEST(interfaces)

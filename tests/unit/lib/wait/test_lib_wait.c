@@ -150,14 +150,19 @@ TWILL_TEST(it_spins_yields_and_sleeps)
     assert_int_equal(s.sleep_ns[5], 1000);
 }
 
-/* If ranks share cores and yields are in vain, it sleeps at once, and yields now and then. */
+/* If yields may not reach ranks that share cores, and are in vain, it sleeps at once, and yields
+ * now and then. */
 TWILL_TEST(it_sleeps_if_yields_are_in_vain)
 {
     struct twill_pace pace = {.yields = 200, .least_ns = 1000, .most_ns = 4000, .vain = 64};
     struct scripted s = {.steps = 1, .still = UINT32_MAX, .gives_up = 4};
     assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
     assert_int_equal(s.yields[3], 3);
-    pace.crowded = true;
+    pace.crowded = true; /* alone, this tells nothing of yields */
+    s = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 4};
+    assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(s.yields[3], 3);
+    pace.apart = true;
     s = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 4};
     assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
     assert_int_equal(s.yields[3], 0);
