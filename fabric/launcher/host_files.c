@@ -55,7 +55,8 @@ bool twill_preload_set(void)
 {
     char path[PATH_MAX];
     const char *setting = getenv("TWILL_HEAP"), *others = getenv("LD_PRELOAD");
-    if (setting == NULL || strncmp(setting, "shared", 6) != 0 ||
+    if (setting == NULL ||
+        (strncmp(setting, "shared", 6) != 0 && strncmp(setting, "promote", 7) != 0) ||
         (others != NULL && strstr(others, HEAP_LIBRARY) != NULL))
         return true;
     if (!library_find(path, TWILL_LIBRARY_FOLDER) && !library_find(path, "../lib"))

@@ -248,8 +248,8 @@ int twill_null_open(void);
 bool twill_self_find(char path[PATH_MAX]);
 /* Keep hwloc from printing a line in each process where there is no /sys. */
 void twill_hwloc_quieten(void);
-/* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP=shared, unless it is there or cannot be found.
- * Returns true, or false if there is no memory. */
+/* Add libtwill-heap.so to LD_PRELOAD if TWILL_HEAP is shared or promote, unless it is there or
+ * cannot be found. Returns true, or false if there is no memory. */
 bool twill_preload_set(void);
 /* Return the program of a rank with its arguments, NULL-terminated, which stay the options'. */
 char **twill_program_of(const struct twill_options *options, int rank);

@@ -491,15 +491,23 @@ twill_status twill_run_restart_promoted(struct twill_request *run)
 void twill_run_find_promoted(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
-    if (atomic_load_explicit(&context->memory->promoted, memory_order_relaxed) == 0)
+    const size_t promotes = run->persistent || run->buffers.device.place != NULL
+                                ? 0
+                                : context->memory->preloaded.promotes;
+    if (promotes == 0 &&
+        atomic_load_explicit(&context->memory->promoted, memory_order_relaxed) == 0)
         return;
     const struct twill_collective_facts *facts = twill_collective_facts(run->call.collective);
     size_t all = (facts->sharded ? run->engine->world->size : 1) * run->call.count; /* elements */
     if (run->call.vector || all * run->layout.element < TWILL_PROMOTED_LEAST)
         return;
+    const unsigned char *noted = NULL;
     for (unsigned i = 0; i < TWILL_SIDES; i++) {
         struct twill_side *side = &run->buffers.side[i];
         struct twill_promoted found;
+        if (promotes > 0 && side->base != NULL && side->base != noted)
+            twill_promoted_note(context, side->base, side->bytes);
+        noted = side->base;
         if (side->base == NULL || !twill_promoted_find(context, side->base, side->bytes, &found))
             continue;
         side->given = side->base;

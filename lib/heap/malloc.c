@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* malloc() and the other functions that programs call. Large blocks come from the region and are
- * recognised by their address. The rest goes to the next malloc, of libc or another library. */
+ * recognised by their address. The rest goes to the next malloc, of libc or another library. With
+ * TWILL_HEAP=promote it gets all of them, and libtwill hears before a large one is freed or moved.
+ */
 #include "lib/heap/malloc_state.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #pragma GCC visibility push(default)
 int posix_memalign(void **block, size_t alignment, size_t bytes);
@@ -94,6 +100,17 @@ static inline bool size_is_large(size_t bytes)
     return TWILL_UNLIKELY(bytes >= least) && least > 0;
 }
 
+/* Tell the watchers of a block of the next malloc if it is large (TWILL_HEAP=promote). */
+static inline void tell_of_block(void *block, bool keeps)
+{
+    size_t watched = atomic_load_explicit(&twill_preload_state.watched, memory_order_relaxed);
+    if (TWILL_LIKELY(watched == 0))
+        return;
+    size_t bytes = twill_preload_state.next.usable_size(block);
+    if (bytes >= watched)
+        twill_tell_watchers(block, bytes, keeps);
+}
+
 /* Do what libc's function does, by the next malloc. A block that is large (TWILL_HEAP=shared) comes
  * from the region if there is room. */
 TWILL_EXPORTED void *malloc(size_t bytes)
@@ -129,8 +146,10 @@ TWILL_EXPORTED void free(void *block)
         return;
     if (twill_is_ours(block) && twill_block_free(block))
         return;
-    if (has_next()) /* it reports an address inside a block of ours as invalid */
-        twill_preload_state.next.free(block);
+    if (!has_next())
+        return;
+    tell_of_block(block, false);
+    twill_preload_state.next.free(block); /* reports an address inside a block of ours as invalid */
 }
 
 /* Move a block of `has` bytes to a new one, or return NULL and keep it if there is no memory. */
@@ -167,6 +186,7 @@ TWILL_EXPORTED void *realloc(void *block, size_t bytes)
     }
     if (!has_next())
         return NULL;
+    tell_of_block(block, true);
     size_t has = size_is_large(bytes) ? twill_preload_state.next.usable_size(block) : 0;
     void *large = has > 0 ? twill_block_alloc(bytes, 1, false) : NULL;
     if (large == NULL)
@@ -259,4 +279,26 @@ TWILL_EXPORTED size_t malloc_usable_size(void *block)
     if (has > 0)
         return has;
     return has_next() ? twill_preload_state.next.usable_size(block) : 0;
+}
+
+/* Do what libc's function does, after telling the watchers (TWILL_HEAP=promote). */
+TWILL_EXPORTED int munmap(void *memory, size_t bytes)
+{
+    size_t watched = atomic_load_explicit(&twill_preload_state.watched, memory_order_relaxed);
+    if (TWILL_UNLIKELY(watched > 0 && bytes >= watched))
+        twill_tell_watchers(memory, bytes, false);
+    return (int)syscall(SYS_munmap, memory, bytes);
+}
+
+/* Do what libc's function does, after telling the watchers (TWILL_HEAP=promote). */
+TWILL_EXPORTED void *mremap(void *memory, size_t has, size_t bytes, int flags, ...)
+{
+    size_t watched = atomic_load_explicit(&twill_preload_state.watched, memory_order_relaxed);
+    va_list more;
+    va_start(more, flags);
+    void *to = (flags & MREMAP_FIXED) != 0 ? va_arg(more, void *) : NULL;
+    va_end(more);
+    if (TWILL_UNLIKELY(watched > 0 && has >= watched))
+        twill_tell_watchers(memory, has, true);
+    return (void *)syscall(SYS_mremap, memory, has, bytes, flags, to); /* NOLINT: an address */
 }

@@ -10,7 +10,7 @@
 
 #define TWILL_PRELOAD_LIBRARY "libtwill-heap.so"
 #define TWILL_PRELOAD_SYMBOL  "twill_preload_heap" /* a const struct twill_preload */
-#define TWILL_PRELOAD_VERSION 1
+#define TWILL_PRELOAD_VERSION 2
 
 /* The shared memory from which a process serves large blocks, mapped at base[bytes]. There is one
  * per process. libtwill makes it and offers it (offer()). As blocks outlive contexts, it is never
@@ -21,6 +21,8 @@ struct twill_preload_region {
     unsigned char *base;
     size_t bytes;
 };
+
+typedef void twill_preload_freeing(void *memory, size_t bytes, bool keeps);
 
 /* The functions of libtwill-heap.so. Any thread may call them. */
 struct twill_preload {
@@ -36,6 +38,11 @@ struct twill_preload {
     /* Return a block of the region, or NULL if none fits. */
     void *(*alloc)(size_t bytes, size_t alignment);
     void (*release)(void *block);
+    /* Call `freeing` with memory of at least `least` bytes before the program frees, unmaps, moves
+     * or resizes it. `keeps` is false if its contents are then lost. unwatch() ends one watch().
+     * Returns false, and does nothing, if other copies of libtwill watch already. */
+    bool (*watch)(twill_preload_freeing *freeing, size_t least);
+    void (*unwatch)(twill_preload_freeing *freeing);
 };
 
 #endif

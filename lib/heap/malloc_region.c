@@ -225,6 +225,55 @@ static void stop(void)
         give_back_extents();
 }
 
+/* The watch() of twill_preload_heap. The least of all contexts applies until all have called
+ * unwatch(). */
+static bool watch(twill_preload_freeing *freeing, size_t least)
+{
+    struct twill_preload_state *state = &twill_preload_state;
+    struct twill_watcher *found = NULL;
+    bool entered = enter_region();
+    for (unsigned i = 0; i < TWILL_WATCHERS; i++) {
+        struct twill_watcher *w = &state->watchers[i];
+        if (w->users > 0 ? w->freeing == freeing : found == NULL)
+            found = w;
+    }
+    if (found != NULL) {
+        size_t now = state->watched;
+        found->users++;
+        found->freeing = freeing;
+        state->watched = now == 0 ? least : twill_min(now, least);
+    }
+    leave_region(entered);
+    return found != NULL;
+}
+
+/* The unwatch() of twill_preload_heap. */
+static void unwatch(twill_preload_freeing *freeing)
+{
+    unsigned users = 0;
+    bool entered = enter_region();
+    for (unsigned i = 0; i < TWILL_WATCHERS; i++) {
+        struct twill_watcher *w = &twill_preload_state.watchers[i];
+        if (w->users > 0 && w->freeing == freeing && --w->users == 0)
+            w->freeing = NULL;
+        users += w->users;
+    }
+    if (users == 0)
+        twill_preload_state.watched = 0;
+    leave_region(entered);
+}
+
+void twill_tell_watchers(void *memory, size_t bytes, bool keeps)
+{
+    int before = errno;
+    for (unsigned i = 0; i < TWILL_WATCHERS; i++) {
+        twill_preload_freeing *freeing = twill_preload_state.watchers[i].freeing;
+        if (freeing != NULL)
+            freeing(memory, bytes, keeps);
+    }
+    errno = before;
+}
+
 /* The alloc() of twill_preload_heap. Returns a block that need not be zero, or NULL if none
  * fits. */
 static void *block_alloc(size_t bytes, size_t alignment)
@@ -247,4 +296,6 @@ const struct twill_preload twill_preload_heap = {
     .stop = stop,
     .alloc = block_alloc,
     .release = block_release,
+    .watch = watch,
+    .unwatch = unwatch,
 };

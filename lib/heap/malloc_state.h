@@ -27,6 +27,14 @@ struct twill_next {
     size_t (*usable_size)(void *block);
 };
 
+#define TWILL_WATCHERS 4
+
+/* A libtwill that demotes memory before it is freed, for `users` contexts. */
+struct twill_watcher {
+    _Atomic(twill_preload_freeing *) freeing;
+    unsigned users; /* protected by the lock */
+};
+
 /* The state of the library in this process. There is one instance, which is never freed. */
 struct twill_preload_state {
     struct twill_next next;
@@ -38,6 +46,9 @@ struct twill_preload_state {
     _Atomic uintptr_t base;  /* start of the region */
     _Atomic uintptr_t bytes; /* size of the region, written last, 0 if there is none */
     _Atomic size_t keep;     /* most bytes of free blocks that stay resident */
+
+    struct twill_watcher watchers[TWILL_WATCHERS];
+    _Atomic size_t watched; /* bytes of the smallest memory for a watcher, 0 without one */
 
     pthread_mutex_t lock; /* protects the members below */
     struct twill_arena arena;
@@ -73,6 +84,8 @@ bool twill_block_resize(void *block, size_t bytes);
 /* Free a block. If more than `keep` bytes of free ones are then resident, give pages back to the
  * system. Returns false, and does nothing, if no block starts there. */
 bool twill_block_free(void *block);
+/* Tell all watchers of memory that is about to be freed, moved or resized. */
+void twill_tell_watchers(void *memory, size_t bytes, bool keeps);
 /* Register the fork handlers, once. A region is accepted only if that succeeded. */
 void twill_hook_forks(void);
 

@@ -39,7 +39,8 @@ enum twill_variable_agreement {
       "as mcdram")                                                                                 \
     X(HEAP, USER, "TWILL_HEAP", TWILL_TEXT, "off", 0, 0, NULL, ANY,                                \
       "With libtwill-heap.so preloaded: shared or shared:BYTES serves malloc of at least "         \
-      "BYTES (64K) from shared memory")                                                            \
+      "BYTES (64K) from shared memory; promote or promote:BYTES shares buffers of at least "       \
+      "BYTES (1M) that come back")                                                                 \
     X(PROVIDER, USER, "TWILL_PROVIDER", TWILL_TEXT, "", 0, 0, NULL, SAME,                          \
       "What carries messages between nodes: tcp (twill's own), ofi:NAME or NAME (libfabric's); "   \
       "empty: the best")                                                                           \

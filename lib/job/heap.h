@@ -80,6 +80,14 @@ struct twill_promoted {
  * the context's lock. */
 bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
                          struct twill_promoted *found);
+/* Note that a large call is about to use a buffer, with TWILL_HEAP=promote. If it comes back, the
+ * call promotes it. Takes the context's lock. */
+void twill_promoted_note(struct twill_context *context, void *memory, size_t bytes);
+/* Begin to be told of memory that the program frees, and end it. Returns false if another libtwill
+ * or a lack of memory forbids it. */
+struct twill_preloaded;
+bool twill_promoted_watch(const struct twill_preloaded *preloaded);
+void twill_promoted_unwatch(const struct twill_preloaded *preloaded);
 /* Make all promoted memory private, as twill_heap_fence() does with the heap. Takes the context's
  * lock. Returns TWILL_OK or TWILL_ERR_MEMORY. */
 twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error);
@@ -89,10 +97,12 @@ void twill_promoted_forget(struct twill_context *context);
 void twill_promoted_clear(struct twill_context *context);
 
 /* With TWILL_HEAP=shared a context's heap is the region from which libtwill-heap.so allocates. */
+/* With TWILL_HEAP=promote it tells libtwill of memory that is freed. */
 
-/* Whether TWILL_HEAP=shared takes effect, and if not, why. Exchanged between ranks. */
+/* Whether TWILL_HEAP takes effect, and if not, why. Exchanged between ranks. */
 enum twill_preloaded_outcome {
     TWILL_PRELOADED_OFF, /* not requested */
+    TWILL_PRELOADED_PROMOTES,
     TWILL_PRELOADED_READY,
     TWILL_PRELOADED_ABSENT,  /* the library is not loaded */
     TWILL_PRELOADED_VERSION, /* the library belongs to another version of twill */
@@ -107,10 +117,12 @@ enum twill_preloaded_outcome {
 struct twill_preloaded {
     const struct twill_preload *library; /* NULL unless READY */
     enum twill_preloaded_outcome outcome;
-    size_t least;                        /* bytes of the smallest block that malloc() takes there */
+    size_t least;                        /* bytes of the smallest block or buffer that it serves */
     struct twill_shm_region_given given; /* the region, as it is shared with other ranks */
     void *token;                         /* 8 bytes allocated in the region */
     bool serving;                        /* malloc() may use the region: serve() has been called */
+    const struct twill_preload *watched; /* with TWILL_HEAP=promote, else NULL */
+    size_t promotes; /* `least` while it watches for calls that promote buffers, else 0 */
 };
 
 /* Parse TWILL_HEAP (`setting`) and look for the library if it requests one. Returns an error only

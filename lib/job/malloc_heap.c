@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds or creates the region that malloc() is served from. See lib/job/heap.h. */
+/* Finds or creates the region that malloc() is served from, or has its blocks watched. See
+ * lib/job/heap.h. */
 #include "lib/heap/malloc_interface.h"
 #include "lib/job/heap.h"
 
@@ -11,13 +12,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LEAST_BYTES ((size_t)64 << 10) /* smallest block served, by default */
+#define LEAST_BYTES    ((size_t)64 << 10) /* smallest block served, by default */
+#define PROMOTES_BYTES ((size_t)1 << 20)  /* smallest buffer promoted, by default */
 
 /* Return the reason for an outcome, with the remedy, for messages. */
 static const char *text_of(enum twill_preloaded_outcome outcome)
 {
     static const char *const texts[TWILL_PRELOADED_OUTCOMES] = {
         [TWILL_PRELOADED_OFF] = "it is not requested",
+        [TWILL_PRELOADED_PROMOTES] = "calls promote buffers that come back",
         [TWILL_PRELOADED_READY] = "it is in use",
         [TWILL_PRELOADED_ABSENT] = TWILL_PRELOAD_LIBRARY
         " is not loaded (start with LD_PRELOAD=" TWILL_PRELOAD_LIBRARY ", or by twillrun)",
@@ -31,20 +34,24 @@ static const char *text_of(enum twill_preloaded_outcome outcome)
     return texts[outcome];
 }
 
-/* Parse "off" or "shared[:BYTES]" into *requested and *least. Else return TWILL_ERR_CONFIG. */
-static twill_status parse_preloaded(const char *text, bool *requested, size_t *least,
-                                    struct twill_error *error)
+/* Parse "off", "shared[:BYTES]" or "promote[:BYTES]" into preloaded->least, 0 for off, and
+ * *promotes. Else return TWILL_ERR_CONFIG. */
+static twill_status parse_preloaded(struct twill_preloaded *preloaded, const char *text,
+                                    bool *promotes, struct twill_error *error)
 {
-    int64_t bytes = LEAST_BYTES;
-    *requested = strncmp(text, "shared", 6) == 0;
-    bool good = *requested ? text[6] == '\0' ||
-                                 (text[6] == ':' && twill_read_integer(text + 7, true, &bytes))
-                           : strcmp(text, "off") == 0;
+    bool shared = strncmp(text, "shared", 6) == 0, promote = strncmp(text, "promote", 7) == 0;
+    const char *end = text + (shared ? 6 : promote ? 7 : 0);
+    int64_t bytes = shared ? LEAST_BYTES : PROMOTES_BYTES;
+    bool good = shared || promote
+                    ? *end == '\0' || (*end == ':' && twill_read_integer(end + 1, true, &bytes))
+                    : strcmp(text, "off") == 0;
     if (!good || bytes < 1)
         return TWILL_FAIL(error, TWILL_ERR_CONFIG,
-                          "TWILL_HEAP=%s: must be off, shared or shared:BYTES (K, M, G, T allowed)",
+                          "TWILL_HEAP=%s: must be off, shared, shared:BYTES, promote or "
+                          "promote:BYTES (K, M, G, T allowed)",
                           text);
-    *least = (size_t)bytes;
+    preloaded->least = shared || promote ? (size_t)bytes : 0;
+    *promotes = promote;
     return TWILL_OK;
 }
 
@@ -78,16 +85,17 @@ static const struct twill_preload_region *region_of(const struct twill_preload *
     return region;
 }
 
-/* Set preloaded->library if the malloc library is loaded in this version. Returns the outcome. */
-static enum twill_preloaded_outcome find_preloaded(struct twill_preloaded *preloaded)
+/* Set *library if the malloc library is loaded in this version. Returns `fine`, or why not. */
+static enum twill_preloaded_outcome find_preloaded(const struct twill_preload **library,
+                                                   enum twill_preloaded_outcome fine)
 {
-    const struct twill_preload *library = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
-    if (library == NULL)
+    const struct twill_preload *found = dlsym(RTLD_DEFAULT, TWILL_PRELOAD_SYMBOL);
+    if (found == NULL)
         return TWILL_PRELOADED_ABSENT;
-    if (library->version != TWILL_PRELOAD_VERSION)
+    if (found->version != TWILL_PRELOAD_VERSION)
         return TWILL_PRELOADED_VERSION;
-    preloaded->library = library;
-    return TWILL_PRELOADED_READY;
+    *library = found;
+    return fine;
 }
 
 /* Find or create this process's region, and allocate preloaded->token in it. Set preloaded->given
@@ -115,10 +123,12 @@ static enum twill_preloaded_outcome make_preloaded(struct twill_preloaded *prelo
 twill_status twill_preloaded_open(struct twill_preloaded *preloaded, const char *setting,
                                   struct twill_error *error)
 {
-    bool requested;
-    TWILL_TRY(error, parse_preloaded(setting, &requested, &preloaded->least, error));
-    if (requested)
-        preloaded->outcome = find_preloaded(preloaded);
+    bool promotes = false;
+    TWILL_TRY(error, parse_preloaded(preloaded, setting, &promotes, error));
+    if (promotes)
+        preloaded->outcome = find_preloaded(&preloaded->watched, TWILL_PRELOADED_PROMOTES);
+    else if (preloaded->least > 0)
+        preloaded->outcome = find_preloaded(&preloaded->library, TWILL_PRELOADED_READY);
     return TWILL_OK;
 }
 
@@ -134,6 +144,8 @@ void twill_preloaded_make(struct twill_preloaded *preloaded, size_t bytes)
 
 void twill_preloaded_begin(struct twill_preloaded *preloaded, size_t kept, uint32_t ranks)
 {
+    if (preloaded->watched != NULL && ranks > 1 && twill_promoted_watch(preloaded))
+        preloaded->promotes = preloaded->least;
     preloaded->serving = preloaded->token != NULL && ranks > 1;
     if (preloaded->serving)
         preloaded->library->serve(preloaded->least, kept);
@@ -144,7 +156,7 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
 {
     if (ineffective > 0)
         twill_say(log, TWILL_LOG_WARN,
-                  "TWILL_HEAP=shared does nothing on %d rank%s, of which this is the first: %s",
+                  "TWILL_HEAP does nothing on %d rank%s, of which this is the first: %s",
                   ineffective, TWILL_PLURAL(ineffective), text_of(preloaded->outcome));
     if (mcdram && preloaded->token != NULL)
         twill_say(
@@ -155,6 +167,9 @@ void twill_preloaded_warn(const struct twill_preloaded *preloaded, const struct 
 
 void twill_preloaded_close(struct twill_preloaded *preloaded)
 {
+    if (preloaded->promotes > 0)
+        twill_promoted_unwatch(preloaded);
+    preloaded->promotes = 0;
     if (preloaded->library == NULL)
         return;
     if (preloaded->serving)

@@ -7,6 +7,7 @@
  * A program may free a buffer without twill_demote(). So before each use, two futex calls ask the
  * kernel whether the buffer's first and last moved page are still those of the block. */
 #include "fabric/shm/mapping.h"
+#include "lib/heap/malloc_interface.h"
 #include "lib/job/job_internal.h"
 
 #include <errno.h>
@@ -40,13 +41,43 @@ struct twill_promotion {
     struct moved *moved; /* has all its whole pages, or NULL if none had to be moved */
 };
 
+#define NOTED     64 /* buffers of a process */
+#define PROMOTING 4  /* calls with a buffer, the last of which promotes it */
+
+/* A buffer of a recent large call of a context with TWILL_HEAP=promote. */
+struct noted {
+    struct twill_context *context; /* NULL if there is none */
+    unsigned char *memory;
+    size_t bytes;
+    unsigned calls;
+    bool promoted;
+};
+
 /* The moved pages of this process, as handlers of fork() have no argument. The lock is held while
- * pages move and during a fork, so that a child has them as a whole. */
+ * pages move and during a fork, so that a child has them as a whole. Who holds the lock of the
+ * noted buffers takes no other, because free() takes it. */
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, noted_lock;
+    _Atomic bool entered;      /* the lock is held */
+    _Atomic pthread_t entrant; /* by this thread, if it is */
     struct moved *moved;
     bool hooked; /* the handlers are registered */
-} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct noted noted[NOTED];
+    unsigned next; /* the one that the next buffer replaces */
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER, .noted_lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void enter_process(void)
+{
+    pthread_mutex_lock(&process.lock);
+    process.entrant = pthread_self();
+    process.entered = true;
+}
+
+static void leave_process(void)
+{
+    process.entered = false;
+    pthread_mutex_unlock(&process.lock);
+}
 
 /* Return whether two addresses are the same byte of the same shared object. The kernel refuses with
  * EINVAL to requeue waiters of a futex to itself (man 2 futex), and changes nothing otherwise. */
@@ -128,15 +159,17 @@ static bool is_own_stack(const unsigned char *from, const unsigned char *to)
     return to > (unsigned char *)start && from < (unsigned char *)start + bytes;
 }
 
-/* Replace pages by private ones with the same contents. Returns TWILL_OK or the error. */
-static twill_status make_private(unsigned char *from, const unsigned char *to,
+/* Replace pages by private ones, with the same contents if it `keeps` them, else with zeros.
+ * Returns TWILL_OK or the error. */
+static twill_status make_private(unsigned char *from, const unsigned char *to, bool keeps,
                                  struct twill_error *error)
 {
     size_t bytes = (size_t)(to - from);
     void *new = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (new == MAP_FAILED)
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "mmap of %zu bytes: %s", bytes, strerror(errno));
-    memcpy(new, from, bytes);
+    if (keeps)
+        memcpy(new, from, bytes);
     if (mremap(new, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, from) != MAP_FAILED)
         return TWILL_OK;
     (void)TWILL_FAIL(error, TWILL_ERR_MEMORY, "mremap of %zu bytes: %s", bytes, strerror(errno));
@@ -176,18 +209,20 @@ static void copy_for_child(struct moved *p)
 static void before_fork(void)
 {
     int before = errno;
-    pthread_mutex_lock(&process.lock);
+    enter_process();
     for (struct moved *p = process.moved; p != NULL; p = p->next)
         if (is_in_place(p))
             copy_for_child(p);
         else if (p->from != NULL)
             drop_child(p);
+    pthread_mutex_lock(&process.noted_lock);
     errno = before;
 }
 
 static void after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&process.lock);
+    pthread_mutex_unlock(&process.noted_lock);
+    leave_process();
 }
 
 /* Put the copies in the place of the shared pages. Without memory for a copy, the child ends if it
@@ -195,6 +230,8 @@ static void after_fork_in_parent(void)
 static void after_fork_in_child(void)
 {
     int before = errno;
+    memset(process.noted, 0, sizeof(process.noted));
+    pthread_mutex_unlock(&process.noted_lock); /* mremap() is watched */
     for (struct moved *p = process.moved; p != NULL; p = p->next) {
         size_t bytes = (size_t)(p->to - p->from);
         unsigned char *child = p->child;
@@ -205,7 +242,7 @@ static void after_fork_in_child(void)
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
     process.moved = NULL;
-    pthread_mutex_unlock(&process.lock);
+    leave_process();
     errno = before;
 }
 
@@ -261,7 +298,7 @@ static twill_status move_pages(const struct moved *p, struct twill_error *error)
     }
     if (!can_tell || !is_in_place(p)) {
         if (can_tell)
-            (void)make_private(p->from, p->to, error);
+            (void)make_private(p->from, p->to, true, error);
         return TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                           "twill_promote: this kernel cannot tell whether memory is still mapped "
                           "(futex, FUTEX_CMP_REQUEUE_PI)");
@@ -355,11 +392,11 @@ static twill_status promote(struct twill_context *context, void *memory, size_t 
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "twill_promote: out of memory");
     p->memory = memory;
     p->bytes = bytes;
-    pthread_mutex_lock(&process.lock);
+    enter_process();
     twill_status status = share_pages(context, &p->moved, memory, bytes, error);
     if (status == TWILL_OK)
         add_to_list(context, p);
-    pthread_mutex_unlock(&process.lock);
+    leave_process();
     if (status != TWILL_OK)
         free(p);
     return status;
@@ -409,9 +446,10 @@ static void free_moved(struct moved *p)
 }
 
 /* Drop one user of moved pages. The last one makes them private, unless the program has replaced
- * them (`lost`), and frees their block, unless the program may still use some of it. Returns
- * TWILL_OK, or TWILL_ERR_MEMORY if they stay. The caller holds the lock of the process. */
-static twill_status drop_user(struct twill_context *context, struct moved *p, bool lost,
+ * them (`lost`), and frees their block, unless the program may still use some of it. The contents
+ * stay if it `keeps` them. Returns TWILL_OK, or TWILL_ERR_MEMORY if the pages stay. The caller
+ * holds the lock of the process. */
+static twill_status drop_user(struct twill_context *context, struct moved *p, bool lost, bool keeps,
                               struct twill_error *error)
 {
     if (p->users > 1) {
@@ -419,7 +457,7 @@ static twill_status drop_user(struct twill_context *context, struct moved *p, bo
         return TWILL_OK;
     }
     if (p->from != NULL && !lost)
-        TWILL_TRY(error, make_private(p->from, p->to, error));
+        TWILL_TRY(error, make_private(p->from, p->to, keeps, error));
     atomic_fetch_sub(&context->memory->promoted, 1);
     if (!lost)
         twill_context_give_shared(context, p->block, 0);
@@ -428,15 +466,16 @@ static twill_status drop_user(struct twill_context *context, struct moved *p, bo
 }
 
 /* Undo the promotion of a buffer that is in no list, and free it. If there is no memory for that,
- * put it back into the list. Returns TWILL_OK or the error. */
-static twill_status demote(struct twill_context *context, struct twill_promotion *p,
+ * put it back into the list. The contents stay if it `keeps` them. Returns TWILL_OK or the
+ * error. */
+static twill_status demote(struct twill_context *context, struct twill_promotion *p, bool keeps,
                            struct twill_error *error)
 {
     struct moved *moved = p->moved;
     bool lost = moved != NULL && moved->from != NULL && !is_in_place(moved);
     void *memory = p->memory;
     twill_context_forget_memory(context, memory, p->bytes);
-    if (moved != NULL && drop_user(context, moved, lost, error) != TWILL_OK) {
+    if (moved != NULL && drop_user(context, moved, lost, keeps, error) != TWILL_OK) {
         add_to_list(context, p);
         return error->status;
     }
@@ -457,14 +496,115 @@ twill_status twill_demote(twill_context *context, void *memory)
         return TWILL_ERR_ARGUMENT;
     twill_status status = twill_context_check_use(context, "twill_demote", &error);
     if (status == TWILL_OK) {
-        pthread_mutex_lock(&process.lock);
+        enter_process();
         struct twill_promotion *p = take(context, memory, &owner);
-        status = p != NULL ? demote(owner, p, &error)
+        status = p != NULL ? demote(owner, p, true, &error)
                            : TWILL_FAIL(&error, TWILL_ERR_ARGUMENT,
                                         "twill_demote: nothing was promoted at %p", memory);
-        pthread_mutex_unlock(&process.lock);
+        leave_process();
     }
     return twill_context_outcome(context, status, &error);
+}
+
+/* --- TWILL_HEAP=promote ------------------------------------------------------------------------
+ */
+/* Count a call with a buffer. Returns whether it is the one that promotes it. A new buffer replaces
+ * the oldest that is not promoted. */
+static bool count_call(struct twill_context *context, unsigned char *memory, size_t bytes)
+{
+    bool promotes = false, known = false;
+    pthread_mutex_lock(&process.noted_lock);
+    for (unsigned i = 0; i < NOTED && !known; i++) {
+        struct noted *n = &process.noted[i];
+        known = n->context == context && n->memory == memory && n->bytes == bytes;
+        promotes = known && ++n->calls == PROMOTING;
+        n->promoted = n->promoted || promotes;
+    }
+    for (unsigned i = 0; i < NOTED && !known; i++) {
+        struct noted *n = &process.noted[process.next++ % NOTED];
+        known = !n->promoted;
+        if (known)
+            *n = (struct noted){.context = context, .memory = memory, .bytes = bytes, .calls = 1};
+    }
+    pthread_mutex_unlock(&process.noted_lock);
+    return promotes;
+}
+
+/* Set *found to a noted buffer that [memory, memory + bytes) touches, and forget it with `take`.
+ * Returns whether there is one. */
+static bool find_noted(const unsigned char *memory, size_t bytes, bool take, struct noted *found)
+{
+    bool any = false;
+    pthread_mutex_lock(&process.noted_lock);
+    for (unsigned i = 0; i < NOTED && !any; i++) {
+        struct noted *n = &process.noted[i];
+        any = n->context != NULL && memory < n->memory + n->bytes && n->memory < memory + bytes;
+        if (any && take) {
+            *found = *n;
+            *n = (struct noted){0};
+        }
+    }
+    pthread_mutex_unlock(&process.noted_lock);
+    return any;
+}
+
+/* Forget the noted buffers of a context that ends. */
+static void forget_noted(const struct twill_context *context)
+{
+    pthread_mutex_lock(&process.noted_lock);
+    for (unsigned i = 0; i < NOTED; i++)
+        if (process.noted[i].context == context)
+            process.noted[i] = (struct noted){0};
+    pthread_mutex_unlock(&process.noted_lock);
+}
+
+/* Demote the buffers in memory that the program is about to free, move or resize. Memory in which
+ * no call had a buffer, such as the library's own, takes no lock of the process. What this file
+ * itself frees needs no demotion. */
+static void before_free(void *memory, size_t bytes, bool keeps)
+{
+    struct twill_error none = {0};
+    struct twill_context *owner;
+    struct noted found;
+    if (!find_noted(memory, bytes, false, &found) ||
+        (process.entered && pthread_equal(process.entrant, pthread_self())))
+        return;
+    enter_process();
+    while (find_noted(memory, bytes, true, &found)) {
+        struct twill_promotion *p =
+            found.promoted ? take(found.context, found.memory, &owner) : NULL;
+        if (p != NULL)
+            (void)demote(owner, p, keeps, &none);
+    }
+    leave_process();
+}
+
+bool twill_promoted_watch(const struct twill_preloaded *preloaded)
+{
+    enter_process();
+    bool hooked = hook_forks();
+    leave_process();
+    return hooked && preloaded->watched->watch(before_free, preloaded->least);
+}
+
+void twill_promoted_unwatch(const struct twill_preloaded *preloaded)
+{
+    preloaded->watched->unwatch(before_free);
+}
+
+void twill_promoted_note(struct twill_context *context, void *memory, size_t bytes)
+{
+    struct twill_error none = {0};
+    const struct twill_heap *heap = &context->memory->heap;
+    if (bytes < context->memory->preloaded.promotes || heap->region == NULL || heap->fenced ||
+        twill_heap_offset(heap, memory, bytes) != TWILL_HEAP_NOWHERE ||
+        !count_call(context, memory, bytes) || promote(context, memory, bytes, &none) == TWILL_OK)
+        return;
+    pthread_mutex_lock(&process.noted_lock);
+    for (unsigned i = 0; i < NOTED; i++)
+        if (process.noted[i].memory == memory && process.noted[i].bytes == bytes)
+            process.noted[i].promoted = false;
+    pthread_mutex_unlock(&process.noted_lock);
 }
 
 /* Free the copy for children, as the contents are about to change, unless a fork is under way. */
@@ -472,8 +612,10 @@ static void drop_child_before_call(struct moved *p)
 {
     if (p->child == NULL || pthread_mutex_trylock(&process.lock) != 0)
         return;
+    process.entrant = pthread_self();
+    process.entered = true;
     drop_child(p);
-    pthread_mutex_unlock(&process.lock);
+    leave_process();
 }
 
 bool twill_promoted_find(struct twill_context *context, const void *memory, size_t bytes,
@@ -512,7 +654,7 @@ static twill_status fence(struct twill_context *context, struct twill_error *err
         if (moved == NULL || moved->from == NULL)
             continue;
         if (is_in_place(moved))
-            TWILL_TRY(error, make_private(moved->from, moved->to, error));
+            TWILL_TRY(error, make_private(moved->from, moved->to, true, error));
         drop_child(moved);
         twill_context_lock(context);
         moved->from = moved->to = NULL;
@@ -523,9 +665,9 @@ static twill_status fence(struct twill_context *context, struct twill_error *err
 
 twill_status twill_promoted_fence(struct twill_context *context, struct twill_error *error)
 {
-    pthread_mutex_lock(&process.lock);
+    enter_process();
     twill_status status = fence(context, error);
-    pthread_mutex_unlock(&process.lock);
+    leave_process();
     return status;
 }
 
@@ -533,7 +675,8 @@ void twill_promoted_clear(struct twill_context *context)
 {
     struct twill_error none = {0};
     struct twill_promotion *p;
-    pthread_mutex_lock(&process.lock);
+    enter_process();
+    forget_noted(context);
     (void)fence(context, &none);
     while ((p = context->memory->promotions) != NULL) {
         context->memory->promotions = p->next;
@@ -541,5 +684,5 @@ void twill_promoted_clear(struct twill_context *context)
             free_moved(p->moved);
         free(p);
     }
-    pthread_mutex_unlock(&process.lock);
+    leave_process();
 }

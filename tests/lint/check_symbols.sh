@@ -69,10 +69,10 @@ check_soname() # library soname
     readelf -d "$1" | grep -q "SONAME.*\[$2\]" || echo "${1##*/}: soname is not $2"
 }
 
-# libtwill-heap.so shows the names of malloc and the one that libtwill looks for; it needs libc alone,
+# libtwill-heap.so shows the names of malloc and of calls that unmap, and the one that libtwill looks for; it needs libc alone,
 # since every process gets it; and a malloc has no context: what it remembers is in one variable.
-HEAP_NAMES='aligned_alloc calloc free malloc malloc_usable_size memalign posix_memalign pvalloc realloc
-reallocarray twill_preload_heap valloc'
+HEAP_NAMES='aligned_alloc calloc free malloc malloc_usable_size memalign mremap munmap posix_memalign pvalloc
+realloc reallocarray twill_preload_heap valloc'
 check_heap() # library variable
 {
     echo "$HEAP_NAMES" | tr " " "\n" | sort >"$scratch/promised"

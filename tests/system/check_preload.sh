@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# TWILL_HEAP=shared: programs that use malloc only, under libtwill-heap.so. Ordinary programs run unchanged, blocks
-# are right under threads and forks, and ranks' buffers need no bounce copies.
+# TWILL_HEAP: programs that use malloc only, under libtwill-heap.so. Ordinary programs run unchanged, blocks are right
+# under threads and forks, ranks' buffers need no bounce copies, and those that come back are promoted.
 # shellcheck disable=SC2016 # what is in single quotes is for others to expand
 # shellcheck source=../support/rules.sh
 . "$(dirname "$0")/../support/rules.sh"
@@ -17,6 +17,10 @@ export TWILL_TIMEOUT TWILL_TUNE
 # shellcheck disable=SC2086
 must_end 0 "hammer.c compiles" "$cc" $flags -o "$scratch/hammer" "$source/tests/system/preload/hammer.c" \
     -L"$build/lib" -ltwill -ldl -lpthread -Wl,-rpath,"$build/lib" || finish
+
+# shellcheck disable=SC2086
+must_end 0 "returning.c compiles" "$cc" $flags -o "$scratch/returning" "$source/tests/system/preload/returning.c" \
+    -L"$build/lib" -ltwill -lpthread -Wl,-rpath,"$build/lib" || finish
 
 # --- ordinary programs: the library is loaded and does nothing ------------------------------
 
@@ -82,7 +86,7 @@ must_end 0 "a small region: what does not fit is staged" env TWILL_HEAP=shared \
     TWILL_TUNE=reach=none,heap_limit=4M "$run" -n 2 "$build/tests/buffers"
 count ': 0 wrong, staged' 2
 must_end 2 "a value that is none" env TWILL_HEAP=share "$run" -n 2 --grace 900 sh -c "$build/tests/buffers || exit 2"
-count 'TWILL_HEAP=share: must be off, shared or shared:BYTES' 2
+count 'TWILL_HEAP=share: must be off, shared, shared:BYTES, promote or promote:BYTES' 2
 
 cat >"$scratch/without" <<PROGRAM
 #!/bin/sh
@@ -94,8 +98,15 @@ for rank in 0 2; do
     must_end 0 "4 ranks, rank $rank without the library" env TWILL_HEAP=shared "$run" -n 4 \
         "$scratch/without" "$rank"
     count ': 0 wrong, staged' 4
-    count "twill.$rank.: TWILL_HEAP=shared does nothing on 1 rank" 1
+    count "twill.$rank.: TWILL_HEAP does nothing on 1 rank" 1
 done
+
+must_end 0 "buffers that come back are promoted until they are freed, resized or unmapped" \
+    env TWILL_HEAP=promote "$run" -n 2 "$scratch/returning"
+count 'all right' 2
+must_end failure "self-test: it notices that the library is not loaded" "$run" -n 2 "$scratch/returning"
+must_end 0 "promotion: buffers that never come back" env TWILL_HEAP=promote:64K "$run" -n 4 "$build/tests/buffers"
+count ': 0 wrong' 4
 
 # Others that are preloaded stay so.
 must_end 0 "twillrun keeps LD_PRELOAD" env TWILL_HEAP=shared LD_PRELOAD=libc.so.6 "$run" -n 1 \
