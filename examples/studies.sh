@@ -265,7 +265,7 @@ study_oversubscribed()
     published "oversubscribed links between groups change the choice to an algorithm that crosses them less"
     shown='^allreduce|is chosen'
     for machine in fattree fattree2 fattree4; do
-        command_of "$bin/twill-info" --why allreduce 64K f32 --world groups=4,nodes=6,ranks=1 --machine $machine
+        command_of "$bin/twill-info" --why allreduce 8K f32 --world groups=4,nodes=6,ranks=1 --machine $machine
     done
 }
 study_aries() # Theta's allreduce, simulated

@@ -9,6 +9,10 @@
  * power of two. An allreduce takes 2 ceil(lg P) rounds and 2n(P-1)/P bytes. Shard numbers wrap
  * around, so some rounds have two messages.
  *
+ * In an allreduce between groups of nodes, rows within one group come first, then columns, in which
+ * each rank has 1/X of the bytes for rows of X ranks. With equal groups this is the least that
+ * crosses between them, in up to two rounds more.
+ *
  *     P = 5, rank 0:  round 0 (5 -> 3): shards 3 4 to rank 3; 0 1 from rank 2
  *                     round 1 (3 -> 2): shard  2   to rank 2; 0   from rank 3
  *                     round 2 (2 -> 1): shard  1   to rank 1; 0   from rank 4, complete */
@@ -34,6 +38,10 @@ static void emit(struct twill_emitter *e, const struct twill_shape *shape)
     e->shards = sharded ? world->size : 1;
     e->tmp_blocks = reduces && world->size > 2 ? e->blocks : 0;
     uint32_t mine = twill_group_block(&g, g.me);
+    if (shape->collective == TWILL_ALLREDUCE) {
+        twill_emit_circulant(e, &g, TWILL_SRC);
+        return;
+    }
     if (reduces && world->size > 1)
         twill_emit_circulant_reduce_scatter(e, &g, TWILL_SRC);
     else

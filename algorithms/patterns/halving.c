@@ -2,12 +2,14 @@
 /* Reduce-scatter and allgather on a circulant graph. halving_doubling.c explains the idea. */
 #include "algorithms/collectives/cores.h"
 
+#include <stdlib.h>
+
 /* The shards that one step sends to `peer` (`out`) or receives from it. They belong to the
  * positions base + from to base + to - 1 of the group, modulo its size. This rank already has
  * partials of those less than `partials` after `base`, and of the others only its raw data. */
 struct shard_range {
     uint32_t base, from, to, partials, peer; /* `peer` is a rank */
-    bool out, reduces, ends; /* `reduces` in a reduce-scatter, and `ends` in its last round */
+    bool out, reduces, ends; /* `reduces` in a reduce-scatter, `ends` where the result is FINAL */
 };
 
 /* Append one message of `blocks` blocks from `block` on, which sends to the peer of the step or
@@ -58,8 +60,10 @@ static uint32_t skip_length(uint32_t size, uint32_t number)
     return size;
 }
 
-void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
-                                         enum twill_space from)
+/* Append a reduce-scatter as twill_emit_circulant_reduce_scatter() does. The shard of this rank
+ * ends in `to`, which is DST, where it is FINAL, or TMP, where it is a partial. */
+static void reduce_scatter_to(struct twill_emitter *e, const struct twill_group *g,
+                              enum twill_space from, enum twill_space to)
 {
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
@@ -78,13 +82,19 @@ void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct t
                                  .partials = partials,
                                  .peer = g->rank[(g->me + size - next) % size],
                                  .reduces = true,
-                                 .ends = next == 1};
+                                 .ends = next == 1 && to == TWILL_DST};
         size_t mark = twill_emit_mark(e);
         emit_shards(e, g, &in, next);
         emit_shards(e, g, &out, 0);
         twill_emit_insert_wait(e, mark);
     }
     twill_emit_wait(e);
+}
+
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from)
+{
+    reduce_scatter_to(e, g, from, TWILL_DST);
 }
 
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g)
@@ -107,10 +117,56 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
         twill_emit_wait(e);
 }
 
+/* Return the length of the longest rows into which the members can be divided, each within one
+ * group of nodes. It is the number of members if there are no groups. */
+static uint32_t row_length(const struct twill_emitter *e, const struct twill_group *g)
+{
+    const uint32_t *group = e->world->unit[TWILL_LEVEL_GROUP];
+    uint32_t length = 0;
+    for (uint32_t first = 0, i = 1; group != NULL && i <= g->size; i++) {
+        if (i < g->size && group[g->rank[i]] == group[g->rank[first]])
+            continue;
+        for (uint32_t rest = i - first, more; rest > 0; rest = more) { /* greatest common divisor */
+            more = length % rest;
+            length = rest;
+        }
+        first = i;
+    }
+    return group == NULL ? g->size : length;
+}
+
+/* Append an allreduce by rows of `length` members, then by columns, and by rows again. */
+static void emit_rows(struct twill_emitter *e, const struct twill_group *g, enum twill_space from,
+                      uint32_t length)
+{
+    struct twill_group row = *g, column = {.size = g->size / length, .me = g->me / length};
+    uint32_t *ranks = malloc(column.size * sizeof(*ranks));
+    if (ranks == NULL) {
+        e->no_memory = true;
+        return;
+    }
+    row.rank += column.me * length;
+    row.size = length;
+    row.me = g->me % length;
+    for (uint32_t i = 0; i < column.size; i++)
+        ranks[i] = g->rank[i * length + row.me];
+    column.rank = ranks;
+    column.first = twill_group_block(&row, row.me);
+    column.blocks = g->blocks / length;
+    reduce_scatter_to(e, &row, from, TWILL_TMP);
+    reduce_scatter_to(e, &column, TWILL_TMP, TWILL_DST);
+    twill_emit_circulant_allgather(e, &column);
+    twill_emit_circulant_allgather(e, &row);
+    free(ranks);
+}
+
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from)
 {
-    if (g->size > 1) {
+    uint32_t length = row_length(e, g);
+    if (length > 1 && length < g->size) {
+        emit_rows(e, g, from, length);
+    } else if (g->size > 1) {
         twill_emit_circulant_reduce_scatter(e, g, from);
         twill_emit_circulant_allgather(e, g);
     } else {

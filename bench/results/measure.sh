@@ -428,13 +428,13 @@ measure_theta()
             simulated -n $nodes -b $bytes | awk -v nodes=$nodes -v bytes=$bytes '{ print nodes, bytes, $2, $1 }'
         done
     done | table larger 'nodes,bytes:B,simulated:us,price:us'
-    for algorithm in halving_doubling torus ring multi_ring levels; do
+    for algorithm in recursive_doubling halving_doubling torus ring multi_ring levels; do
         for tree in fattree fattree2 fattree4; do
             simulated -n 96 -b 4M -a $algorithm -w $tree
         done | awk -v algorithm=$algorithm 'NR == 1 { line = algorithm } { line = line " " $2 " " $1 } END { print line }'
     done | table trees 'algorithm,one to one:us,one to one price:us,two to one:us,two to one price:us,four to one:us,four to one price:us'
     nodes=$(few 96 384)
-    for bytes in $(few 262144 "262144 524288 1048576 2097152"); do
+    for bytes in $(few 16384 "16384 262144 524288 1048576 2097152"); do
         chosen=
         for tree in fattree fattree2 fattree4; do
             set -- -n "$nodes" -b "$bytes" -w $tree

@@ -635,7 +635,7 @@ VERDICTS = {
     "epochs": "The counts agree.", "sweep": "The time falls with the batch.", "averages": "They differ, as published.", "pipeline": "Parts equal one rank; no speed-up is claimed.",
     "hybrid": "Parts equal one rank; no speed-up is claimed.", "loader": "Prefetching removes the waiting.", "nt3": "Phases and sizes agree; the data are made.",
     "memory": "There is no KNL here: [emulated](knl.md).", "energy": "There are no counters here.", "nodes": "Shown.", "placement": "Shown.",
-    "oversubscribed": "At 4:1 the choice of 64 KiB changes.",
+    "oversubscribed": "At 4:1 the choice of 8 KiB changes.",
     "messages": "Another network.", "aries": "See [Theta](theta.md).",
 }  # fmt: skip
 
@@ -1308,14 +1308,16 @@ def oversubscription(study):
              for row in rows]  # fmt: skip
     changed = [row for row in rows if row["chosen"].split("@")[0] != row["one to one"]]
     gain = [row["its simulated"] / row["simulated"] for row in changed]
+    change = (f", from {' or '.join(sorted({row['one to one'] for row in changed}))} to "
+              f"{' or '.join(sorted({row['chosen'].split('@')[0] for row in changed}))}, which crosses the switches less. By the simulation what is "
+              f"chosen at one to one would take {span(gain, two)} times as long there. Where that is below 1, in {sum(x < 1 for x in gain)} cases, "
+              "the call is slower than it could be, and other jobs have more of the links." if changed else ", so what is chosen at one to one "
+              "serves there as well.")  # fmt: skip
     return [f"{rows[0]['nodes']} nodes in 16 leaf switches. The time of a byte on the links between switches is multiplied by the oversubscription, as far "
             "as nodes share the links. A choice adds to the price the time for which a call keeps these links busy, as other jobs use them "
             "as well ([cost model](../inside/cost-model.md)). The choice, what is chosen where links are not oversubscribed, and a ring, "
             "simulated (price), us:", markdown(["bytes", "links upwards", "chosen", "us", "chosen at one to one", "ring"], cells),
-            f"Oversubscribed links change the choice in {len(changed)} of {sum(row['tree'] != 'fattree' for row in rows)} cases, from "
-            f"{' or '.join(sorted({row['one to one'] for row in changed}))} to {' or '.join(sorted({row['chosen'].split('@')[0] for row in changed}))}, which crosses the "
-            f"switches less. By the simulation what is chosen at one to one would take {span(gain, two)} times as long there. Where that is below 1, in "
-            f"{sum(x < 1 for x in gain)} cases, the call is slower than it could be, and other jobs have more of the links."]  # fmt: skip
+            f"Oversubscribed links change the choice in {len(changed)} of {sum(row['tree'] != 'fattree' for row in rows)} cases" + change]  # fmt: skip
 
 
 @page("Machines that were not there", "Theta", "How near do the price model and a simulation come to the published allreduces of Theta?")
@@ -1345,8 +1347,9 @@ def theta(study):
                 "Theta"),
             "Microseconds, and how far from the published time:", markdown(["nodes", "ranks a node", "bytes", "published"] + names, cells),
             "Larger, recursive doubling with one rank a node, simulated (price), us:", markdown(["nodes"] + [size_name(n) for n in sizes], big),
-            "Fat trees, 96 nodes, 4 MiB, simulated (price), us. Where leaf switches have fewer links upwards than nodes, halving and "
-            "doubling suffers, while rings, a grid of rings and the hierarchy over leaf switches cross them less:",
+            "Fat trees, 96 nodes, 4 MiB, simulated (price), us. Where leaf switches have fewer links upwards than nodes, an exchange of the "
+            "whole message suffers. Halving and doubling by rows within the groups, rings, and the hierarchy over leaf switches cross them "
+            "less:",
             markdown(["algorithm", "one to one", "two to one", "four to one"], [[row["algorithm"]] + [
                 f"{number(row[ratio])} ({number(row[ratio + ' price'])})" for ratio in ("one to one", "two to one", "four to one")]
                 for row in trees]),
@@ -1354,8 +1357,9 @@ def theta(study):
             f"With copies {len(rows) - len(far)} of {len(rows)} published times are met within 15 % (the first of them was used to fit the "
             "latency); the others are " + ", ".join(f"{row['nodes']} nodes of {row['ranks a node']} rank{'s' * (row['ranks a node'] > 1)} "
                                                     f"with {size_name(row['bytes'])}" for row in far)
-            + f". Halving and doubling takes {trees[0]['four to one'] / trees[0]['one to one']:.1f} times as long on a fat tree "
-              f"that is oversubscribed four to one, a ring {ring['four to one'] / ring['one to one']:.1f} times. Of these algorithms "
+            + f". On a fat tree that is oversubscribed four to one, {trees[0]['algorithm']} takes "
+              f"{trees[0]['four to one'] / trees[0]['one to one']:.1f} times as long as on one that is not, a ring "
+              f"{ring['four to one'] / ring['one to one']:.1f} times. Of these algorithms "
               f"{cheapest} has the lowest price there, and {fastest} is the fastest in the simulation."]  # fmt: skip
 
 

@@ -89,8 +89,8 @@ timeout 600 sh "$examples/studies.sh" --quick --bin "$bin" --out "$scratch/studi
 [ "$(grep -c '^== ' "$scratch/out") $(grep -c '^  published: ' "$scratch/out")" = "5 6" ] || fail "studies.sh: published figures"
 [ "$(grep -cE '[0-9] predicted ' "$scratch/out")" -eq 5 ] || fail "studies.sh: predictions"
 awk '/^== / { study = $2 } /^ .* 75 +measured / { n += $NF == 10000 / $3 }
-    /^halving_doubling is chosen/ { small += study == "oversubscribed" } /^levels@staged is chosen/ { levels++ } / network / { moved[$2]++ }
-    END { exit !(n == 2 && small == 1 && levels == 2 && moved[8388608] == 2 && moved[12582912] == 2) }' "$scratch/out" || fail "studies.sh: tables"
+    /^halving_doubling is chosen/ { small += study == "oversubscribed" } /^recursive_doubling is chosen/ { whole += study == "oversubscribed" } / network / { moved[$2]++ }
+    END { exit !(n == 2 && small == 1 && whole == 2 && moved[8388608] == 2 && moved[12582912] == 2) }' "$scratch/out" || fail "studies.sh: tables"
 # The report has a line for each study.
 grep -q '^| `oversubscribed` | oversubscribed links .* | fattree, ' "$scratch/studies/report.md" || fail "studies.sh: report.md"
 expect 2 "there is no study 'moon'" sh "$examples/studies.sh" --bin "$bin" --out "$scratch/studies" moon

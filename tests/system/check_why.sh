@@ -165,13 +165,15 @@ world_is "2 nodes x 2 packages x 8 L3 caches x 4 ranks" 2x64 --topology "$scratc
 expect 2 "129 ranks of a node do not fit the 128 cores of file" \
     "$info" --why barrier 0 --world 1x129 --topology "$topologies/x86-AMD-19h-Zen3-2xEpyc-7763.xml"
 
-# Where groups share fewer links, an exchange in which all nodes send out of their group at once gives way to a hierarchy. A
-# ring crosses these links once, so it costs the same.
+# Where groups share fewer links, an exchange in which all nodes send all out of their group gives way to one by rows within the
+# groups first. A ring crosses these links once, so it costs the same.
 ring_price() { sed -n 's/^  ring  *\([0-9]*\) .*/\1/p' "$scratch/out"; }
 for machine in fattree fattree2 fattree4; do
-    expect 0 "is chosen" "$info" --why allreduce 64K f32 --world groups=4,nodes=6,ranks=1 --machine $machine
-    case $machine in fattree) chosen=halving_doubling ;; *) chosen=levels@staged ;; esac
-    check_table "$chosen"
+    for size in 8K 64K; do
+        expect 0 "is chosen" "$info" --why allreduce $size f32 --world groups=4,nodes=6,ranks=1 --machine $machine
+        case $machine$size in fattree8K | fattree28K) chosen=recursive_doubling ;; *) chosen=halving_doubling ;; esac
+        check_table "$chosen"
+    done
     expect 0 "is chosen" "$info" --why allreduce 64M f32 --world groups=4,nodes=6,ranks=1 --machine $machine
     [ "$machine" = fattree ] && ring=$(ring_price)
     [ "$(ring_price)" -eq "$ring" ] || fail "ring on $machine: $(ring_price) us, not $ring"

@@ -292,8 +292,9 @@ static void check_groups(const char *text, uint32_t groups, const char *machine,
     twill_world_destroy(&world);
 }
 
-/* A hierarchy crosses least at a price that is near to the best one, whose crossings the toll of
- * these links counts. A broadcast or a reduce does so where they are fewer than the nodes. */
+/* An allreduce crosses least, by rows within the groups or by a hierarchy. Their prices are near to
+ * the best one, and the toll of these links decides. So it does in a broadcast or a reduce where
+ * they are fewer than the nodes. */
 TWILL_TEST(test_groups)
 {
     static const char *const machines[] = {"fattree4", "auto", "theta", "fattree"};
@@ -306,8 +307,11 @@ TWILL_TEST(test_groups)
     for (size_t w = 0; w < TWILL_ARRAY_LENGTH(worlds); w++) {
         struct twill_select_request request = {
             .collective = TWILL_ALLREDUCE, .bytes = 64 * MIB, .type = TWILL_F32};
-        for (size_t m = 0; m < TWILL_ARRAY_LENGTH(machines) && worlds[w].ranks < 256; m++)
-            check_groups(worlds[w].text, worlds[w].groups, machines[m], &request, NULL);
+        for (size_t m = 0; m < 2 * TWILL_ARRAY_LENGTH(machines) && worlds[w].ranks < 256; m++) {
+            request.bytes = m % 2 == 0 ? MIB / 4 : 64 * MIB;
+            check_groups(worlds[w].text, worlds[w].groups, machines[m / 2], &request, NULL);
+        }
+        request.bytes = 64 * MIB;
         for (unsigned reduces = 0; reduces < 2; reduces++) {
             request.collective = reduces != 0 ? TWILL_REDUCE : TWILL_BROADCAST;
             request.root = 0;
