@@ -2,7 +2,8 @@
 """Entry points of the wheel, which load nothing of twill before it is needed.
 
 From 2.5 on `import torch` calls register(), an entry point of the group `torch.backends`, unless TORCH_DEVICE_BACKEND_AUTOLOAD=0.
-It makes the name "twill" known to PyTorch. The programs in PATH call program()."""
+It makes the name "twill" known to PyTorch. The programs in PATH call program(). vLLM calls vllm_platform() and SGLang
+sglang_plugin(), which change nothing unless TORCH_TWILL_GLOO=1."""
 import inspect
 import os
 import sys
@@ -19,11 +20,29 @@ def name_backend() -> None:
         dist.Backend.register_backend("twill", _create)
 
 
+def answers_for_gloo() -> bool:
+    return os.environ.get("TORCH_TWILL_GLOO", "0") not in ("", "0")
+
+
 def register() -> None:
     """Name the backend. With TORCH_TWILL_GLOO=1, load twill.torch, which lets twill answer for "gloo"."""
     name_backend()
-    if os.environ.get("TORCH_TWILL_GLOO", "0") not in ("", "0"):
+    if answers_for_gloo():
         import twill.torch  # noqa: F401
+
+
+def vllm_platform():  # type: ignore[no-untyped-def]
+    """Return the name of vLLM's platform with collectives of twill, or None where vLLM does not run on CPUs, or must not use twill."""
+    if not answers_for_gloo():
+        return None
+    from vllm.platforms import cpu_platform_plugin
+    return "twill.torch.vllm.Platform" if cpu_platform_plugin() else None
+
+
+def sglang_plugin() -> None:
+    if answers_for_gloo():
+        from twill.torch.engines import adapt_sglang
+        adapt_sglang()
 
 
 def _create(*arguments):  # type: ignore[no-untyped-def] # store, rank, size, timeout

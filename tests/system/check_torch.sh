@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # twill as a backend of PyTorch: its C++ part is built, and every collective, messages, groups and a training run on
-# 3 ranks; ways of parallel training on 2, against Gloo; 2 under torchrun; then one of 3 dies. Takes the first of $TEST_PYTHON, a python3 that has PyTorch, and
+# 3 ranks; ways of parallel training on 2, against Gloo; calls of inference engines; 2 under torchrun; then one of 3 dies. Takes the first of $TEST_PYTHON, a python3 that has PyTorch, and
 # PyTorch 2.13 where pip has it on this machine; and Debian's (python3-torch with libtorch-dev and pybind11-dev), of which only collectives are
 # tested if there was a newer one. Skipped (77) without any.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh source=../support/pip_torch.sh
@@ -96,6 +96,7 @@ whole()
     unit buffers 1 1
     torchrun
     unit torch_parallel 2 2
+    unit torch_engines 3 3
     status=0
     timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \
         "$python" "$units/test_torch_survival.py" >"$scratch/out" 2>"$scratch/err" || status=$?

@@ -29,6 +29,9 @@ def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta)
         dist.distributed_c10d._twill_answers_for_gloo = "said"
         if rank == 0:
             print('twill.torch: "gloo" means twill in this job (TORCH_TWILL_GLOO)', file=sys.stderr, flush=True)
+    if "deepspeed.comm.torch" in sys.modules:
+        from .engines import adapt_deepspeed
+        adapt_deepspeed()
     from . import build  # only when it is needed, as it imports the build tools
     if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
         try:
@@ -198,5 +201,5 @@ def compress_hook(state, bucket):  # type: ignore[no-untyped-def] # torch looks 
 
 
 twill_entry.name_backend()
-if os.environ.get("TORCH_TWILL_GLOO", "0") not in ("", "0"):
+if twill_entry.answers_for_gloo():
     answer_for_gloo()
