@@ -16,7 +16,7 @@ _twill_files()
 _twill_run()
 {
     local options="-n --ranks -l --label -x --bind --report-bindings --grace --elastic -h --help -V --version --hosts --hostfile
-        --map --agent --remote --timeout --oversubscribe --check --json --threads-per-rank --ppn -np --np -H --host --machinefile
+        --map --agent --remote --timeout --oversubscribe --check --json --page --threads-per-rank --ppn -np --np -H --host --machinefile
         --map-by --bind-to --npernode --ntasks-per-node --cpus-per-rank --cpus-per-task"
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} i
     # Words after the program belong to it.
@@ -115,12 +115,12 @@ _twill_bench()
 
 _twill_info()
 {
-    local options="--env --memory --threads --ppn --gradient-threads --job --events --json --flight-recorder --why --world --topology --machine --model -h --help -V --version"
+    local options="--env --memory --threads --ppn --gradient-threads --job --events --json --flight-recorder --page --serve --why --world --topology --machine --model -h --help -V --version"
     local word=${COMP_WORDS[COMP_CWORD]}
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --why) _twill_words "@collectives@ factors" "$word" ;;
     --topology | --machine | --model | --flight-recorder) _twill_files "$word" ;;
-    --job) _twill_words "$(ps -u "$(id -u)" -o pid=)" "$word" ;;
+    --job | --page) _twill_words "$(ps -u "$(id -u)" -o pid=)" "$word" ;;
     *)
         case $word in
         -*) _twill_words "$options" "$word" ;;

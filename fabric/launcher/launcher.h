@@ -64,12 +64,13 @@ struct twill_program {
  * of struct twill_host_job. Afterwards only `files` is set, and --elastic changes place[]. */
 struct twill_options {
     int ranks;
-    int least, most;       /* --elastic: ranks that suffice, ranks to keep; most 0: off */
-    bool label, serve;     /* "[RANK] " before each line of output; be a host agent */
-    bool check, json;      /* check the hosts instead of running a program; as JSON */
-    const char *json_file; /* with json: file for it, so the page is also printed; or NULL */
-    bool report;           /* print the cores that each rank is bound to */
-    bool oversubscribe;    /* more ranks than slots or cores are intended */
+    int least, most;    /* --elastic: ranks that suffice, ranks to keep; most 0: off */
+    bool label, serve;  /* "[RANK] " before each line of output; be a host agent */
+    bool check;         /* check the hosts instead of running a program */
+    const char *json;   /* with check: file for JSON; "": print it; or NULL */
+    const char *page;   /* [ADDRESS:]PORT[,open] of --page, may be empty; NULL: none */
+    bool report;        /* print the cores that each rank is bound to */
+    bool oversubscribe; /* more ranks than slots or cores are intended */
     struct {
         enum twill_bind to;
         int cores; /* of each rank by --threads-per-rank, or TWILL_CORES_AUTO; 0: not given */
@@ -225,6 +226,9 @@ bool twill_read_number(const char *text, long low, long high, int *value);
 void twill_output_open(void);
 /* Print "twillrun: ..." and a line end to standard error, with '?' for control characters. */
 void twill_complain(const char *format, ...) TWILL_PRINTF(1, 2);
+/* From now on also send messages of twill_complain() to a pipe, as lines "say TEXT", or if it is
+ * NULL, to none. */
+void twill_output_copy(struct twill_pipe *pipe);
 /* Write to `to`, STDOUT_FILENO or STDERR_FILENO, and queue the rest. Returns true, or false if the
  * output is lost, with a message the first time. */
 bool twill_output_put(int to, const char *data, size_t bytes);
@@ -260,6 +264,18 @@ extern const char *const twill_bind_names[TWILL_BIND_COUNT];
  * that fails, with the exit code for twillrun. Prints a message, unless the path of twill-check on
  * other hosts is too long. */
 int twill_check_run(const struct twill_options *options);
+
+/* Write the path of a program of libexec to path[]. `launcher` is the path of twillrun, beside
+ * which it is built or installed. Returns its folder relative to that of twillrun, which is
+ * constant, or NULL with errno set. */
+const char *twill_helper_find(char path[PATH_MAX], const char *launcher, const char *name);
+
+/* --- page_link.c: --page --- */
+/* Start twill-page, if --page is given, with this signal mask. It serves a page of the job whose
+ * ranks this process starts. Returns false after a message. */
+bool twill_page_serve(const struct twill_options *options, const sigset_t *mask);
+/* End twill-page, if it was started. */
+void twill_page_end(void);
 
 /* Add the hosts of a list such as "a:2,b:2". Returns true, or false after a message. */
 bool twill_sites_add(struct twill_options *options, const char *list);

@@ -26,15 +26,24 @@ static void add_check_words(struct check_words *words, const char *word, const c
         words->word[words->count++] = one;
 }
 
-/* Write the path of twill-check in `folder`, relative to the folder of twillrun, whose path is
+/* Write the path of a program in `folder`, relative to the folder of twillrun, whose path is
  * `launcher`. Returns false if it is too long, else true. */
-static bool path_beside(char path[PATH_MAX], const char *launcher, const char *folder)
+static bool path_beside(char path[PATH_MAX], const char *launcher, const char *folder,
+                        const char *name)
 {
     const char *slash = strrchr(launcher, '/');
     int length = slash ? (int)(slash - launcher) : 1;
-    int used =
-        snprintf(path, PATH_MAX, "%.*s/%s/" CHECK_PROGRAM, length, slash ? launcher : ".", folder);
+    int used = snprintf(path, PATH_MAX, "%.*s/%s/%s", length, slash ? launcher : ".", folder, name);
     return used > 0 && used < PATH_MAX;
+}
+
+const char *twill_helper_find(char path[PATH_MAX], const char *launcher, const char *name)
+{
+    static const char *const folders[] = {TWILL_CHECK_FOLDER, "../libexec/twill"}; /* as built */
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(folders); i++)
+        if (path_beside(path, launcher, folders[i], name) && access(path, X_OK) == 0)
+            return folders[i];
+    return NULL;
 }
 
 /* Add the options that all twillruns of the check need. A variable of -x is set here and passed by
@@ -76,7 +85,6 @@ int twill_check_run(const struct twill_options *options)
 {
     char self[PATH_MAX], local[PATH_MAX], worker[PATH_MAX], timeout[32], json[PATH_MAX];
     struct check_words words = {.most = 2 * (size_t)(options->sites + options->assigned) + 26};
-    const char *folder = TWILL_CHECK_FOLDER;
     if (!twill_self_find(self)) {
         twill_complain("--check: /proc/self/exe: %s", strerror(errno));
         return TWILL_EXIT_USAGE;
@@ -86,19 +94,17 @@ int twill_check_run(const struct twill_options *options)
         twill_complain("no memory for %d hosts", options->sites);
         return TWILL_EXIT_USAGE;
     }
-    if (!path_beside(local, self, folder) || access(local, X_OK) != 0) {
-        folder = "../libexec/twill"; /* where it is built */
-        if (!path_beside(local, self, folder) || access(local, X_OK) != 0) {
-            twill_complain("--check: %s: %s; it belongs to the benchmarks (TWILL_BUILD_BENCH)",
-                           local, strerror(errno));
-            return TWILL_EXIT_USAGE;
-        }
+    const char *folder = twill_helper_find(local, self, CHECK_PROGRAM);
+    if (folder == NULL) {
+        twill_complain("--check: %s: %s; it belongs to the benchmarks (TWILL_BUILD_BENCH)", local,
+                       strerror(errno));
+        return TWILL_EXIT_USAGE;
     }
-    if (!path_beside(worker, options->remote ? options->remote : self, folder))
+    if (!path_beside(worker, options->remote ? options->remote : self, folder, CHECK_PROGRAM))
         return TWILL_EXIT_USAGE;
     twill_print(timeout, sizeof(timeout), "%g", (double)options->timeout_ns / 1e9);
-    snprintf(json, sizeof(json), "--json%s%s", options->json_file ? "=" : "",
-             options->json_file ? options->json_file : "");
+    snprintf(json, sizeof(json), "--json%s%s", options->json && *options->json ? "=" : "",
+             options->json ? options->json : "");
     add_check_words(&words, local, NULL);
     add_check_words(&words, "--launcher", self);
     add_check_words(&words, "--worker", worker);

@@ -34,6 +34,8 @@ static const char usage[] =
     "      --grace SEC    after a rank failed: time for the others to end (default 3)\n"
     "      --elastic MIN:MAX  keep MAX ranks running: one that fails is replaced\n"
     "                     while MIN others live (see twillrun(1))\n"
+    "      --page[=[ADDRESS:]PORT[,open]]  serve a web page of the job, whose address\n"
+    "                     and token are printed (127.0.0.1, any port); open: no token\n"
     "      --check        instead, check hosts, network, limits and library for such\n"
     "                     a job, and print what is wrong and what to do; exits with 0\n"
     "                     if nothing is, 1 if something is, 2 if that is not known\n"
@@ -340,6 +342,9 @@ static bool read_option(struct twill_options *options, int option, int *code)
     case 'm':
     case 'M':
         return read_hosts(options, option);
+    case 'w':
+        options->page = optarg ? optarg : "";
+        return true;
     case 'S':
         options->serve = true;
         return true;
@@ -347,8 +352,7 @@ static bool read_option(struct twill_options *options, int option, int *code)
         options->check = true;
         return true;
     case 'J':
-        options->json = true;
-        options->json_file = optarg;
+        options->json = optarg ? optarg : "";
         return true;
     case 'h':
         fputs(usage, stdout);
@@ -505,6 +509,7 @@ static int next_option(int argc, char **argv)
         {"threads-per-rank", required_argument, NULL, 'c'},
         {"cpus-per-rank", required_argument, NULL, 'c'},
         {"cpus-per-task", required_argument, NULL, 'c'},
+        {"page", optional_argument, NULL, 'w'},
         {"check", no_argument, NULL, 'C'},
         {"json", optional_argument, NULL, 'J'},
         {"server", no_argument, NULL, 'S'},

@@ -26,6 +26,14 @@ static struct output outputs[TWILL_OUTPUTS] = {
     {.pipe = {.in = -1, .out = STDERR_FILENO}},
 };
 
+/* Where messages also go (twill_output_copy()), or NULL. */
+static struct twill_pipe *copied;
+
+void twill_output_copy(struct twill_pipe *pipe)
+{
+    copied = pipe;
+}
+
 void twill_output_open(void)
 {
     for (int i = 0; i < TWILL_OUTPUTS; i++) {
@@ -92,6 +100,9 @@ void twill_complain(const char *format, ...)
     size_t bytes = length > 0 ? twill_min((size_t)length, space - 1) : 0;
     twill_text_plain(text + head, bytes); /* it may have come from another host */
     text[head + bytes] = '\n';
+    if (copied && twill_pipe_append(copied, "say ", 4) &&
+        twill_pipe_append(copied, text + head, bytes + 1))
+        (void)twill_pipe_flush(copied);
     (void)twill_output_put(STDERR_FILENO, text, head + bytes + 1);
 }
 

@@ -139,7 +139,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000010)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000011)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
@@ -147,6 +147,7 @@ struct twill_node_owner {
     uint64_t ticks, ns;          /* twill_ticks() and twill_now() of one moment */
     uint32_t number;             /* of the communicator */
     uint32_t rank, size;         /* in the communicator */
+    uint32_t root;               /* rank in the job of the communicator's rank 0 */
     uint32_t job_rank, job_size; /* in the job */
     char program[TWILL_PROGRAM_TEXT];
 } TWILL_ALIGNED(64);

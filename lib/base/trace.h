@@ -31,7 +31,7 @@
  *   REDUCE_*                   bytes of the result
  *   TENSOR_READY               peer is the index of the tensor, bytes
  *   BUCKET_*, FUSE_*, UPDATE_* peer is the index of the bucket, bytes
- *   STEP_END                   sequence is the number of the step */
+ *   STEP_END                   peer is the number of the step, bytes are ns exposed so far */
 #define TWILL_TRACE_KINDS(X)                                                                       \
     X(CALL_BEGIN, call_begin)                                                                      \
     X(CALL_END, call_end)                                                                          \

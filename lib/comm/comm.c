@@ -328,6 +328,7 @@ static void introduce(struct twill_comm *comm)
         .number = comm->number,
         .rank = comm->rank,
         .size = comm->world->size,
+        .root = comm->job[0],
         .job_rank = comm->job[comm->rank],
         .job_size = (uint32_t)comm->context->job.oob->size,
     };

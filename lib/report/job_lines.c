@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMED_RANKS 16 /* most ranks that a sentence names */
+#define NAMED_RANKS   16  /* most ranks that a sentence names */
+#define AWAITED_PEERS 8u  /* ranks whose waits are summed */
+#define IN_FLIGHT     64u /* calls that may be in flight at once */
 
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
 {
@@ -37,6 +39,13 @@ void twill_job_add_line(struct twill_job_view *view, const char *format, ...)
     va_end(arguments);
 }
 
+/* Return whether two regions are of one communicator. Communicators of one split have one number.
+ */
+static bool is_same_comm(const struct twill_job_region *a, const struct twill_job_region *b)
+{
+    return a->owner->number == b->owner->number && a->owner->root == b->owner->root;
+}
+
 /* Return the rank in the job of a rank of the region's communicator, or -1 if that is not known. */
 static int rank_in_job(const struct twill_job_view *view, const struct twill_job_region *region,
                        uint32_t rank)
@@ -44,8 +53,7 @@ static int rank_in_job(const struct twill_job_view *view, const struct twill_job
     if (rank >= region->owner->size)
         return -1;
     for (size_t i = 0; i < view->regions; i++)
-        if (view->region[i].owner->number == region->owner->number &&
-            view->region[i].owner->rank == rank)
+        if (is_same_comm(&view->region[i], region) && view->region[i].owner->rank == rank)
             return (int)view->region[i].owner->job_rank;
     return region->owner->size == region->owner->job_size ? (int)rank : -1;
 }
@@ -134,9 +142,10 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
     const struct twill_abort_line *failure = twill_node_failure(&region->view->node, 0);
     bool failed = atomic_load_explicit(&failure->set, memory_order_acquire) != 0;
     if (!region->has_call) {
-        twill_job_add_line(view, "call\t%u\t%u\t%u\t%u\tnone\t0\t-\t0\t-\t-\t0\t0\t0\t-1\t-\t%.*s",
-                           owner->job_rank, owner->number, owner->rank, owner->size,
-                           (int)sizeof(failure->message), failed ? failure->message : "-");
+        twill_job_add_line(
+            view, "call\t%u\t%u\t%u\t%u\tnone\t0\t-\t0\t-\t-\t0\t0\t0\t-1\t-\t%.*s\t%u",
+            owner->job_rank, owner->number, owner->rank, owner->size, (int)sizeof(failure->message),
+            failed ? failure->message : "-", owner->root);
         return;
     }
     struct twill_call call =
@@ -146,12 +155,12 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
     uint64_t since = region->in_call || ended == 0 ? region->entered : ended;
     twill_call_describe(&call, region->record.sequence, words, sizeof(words));
     twill_job_add_line(
-        view, "call\t%u\t%u\t%u\t%u\t%s\t%llu\t%s\t%zu\t%s\t%s\t%d\t%llu\t%.6f\t%d\t%s\t%.*s",
+        view, "call\t%u\t%u\t%u\t%u\t%s\t%llu\t%s\t%zu\t%s\t%s\t%d\t%llu\t%.6f\t%d\t%s\t%.*s\t%u",
         owner->job_rank, owner->number, owner->rank, owner->size, region->in_call ? "in" : "out",
         (unsigned long long)region->record.sequence, collective_name(&call), call.count,
         name_or_dash(twill_type_name(call.type)), operation_name(&call), (int)call.root,
         (unsigned long long)bytes, age_of(view, region, since), awaited_by(view, region), words,
-        (int)sizeof(failure->message), failed ? failure->message : "-");
+        (int)sizeof(failure->message), failed ? failure->message : "-", owner->root);
 }
 
 /* Append to the view the line of event `number` of a region's owner. */
@@ -205,11 +214,135 @@ static void list_ranks(struct twill_job_view *view)
     }
 }
 
+/* Waits of a rank for another one of its communicator. */
+struct recent_wait {
+    uint32_t peer;
+    double ticks;
+};
+
+/* The work of a rank on a communicator between `from` and `now`, which are ticks. */
+struct recent {
+    uint64_t from, now;
+    uint64_t calls, bytes; /* that ended in that time */
+    double in_calls;       /* ticks in calls, more than there are if calls overlap */
+    struct recent_wait wait[AWAITED_PEERS];
+    uint64_t steps; /* of gradient sets after the first one in 10 s */
+    double step_ticks, exposed_ns;
+};
+
+/* Return the ticks of the period that lie between two moments, which may be damaged. */
+static double ticks_within(const struct recent *recent, uint64_t begin, uint64_t end)
+{
+    uint64_t from = twill_max(begin, recent->from), to = twill_min(end, recent->now);
+    return to > from ? (double)(to - from) : 0;
+}
+
+/* Add a wait for a rank, unless waits for AWAITED_PEERS others are known. */
+static void add_wait(struct recent *recent, uint32_t peer, double ticks)
+{
+    for (unsigned i = 0; i < AWAITED_PEERS && ticks > 0; i++)
+        if (recent->wait[i].ticks <= 0 || recent->wait[i].peer == peer) {
+            recent->wait[i].peer = peer;
+            recent->wait[i].ticks += ticks;
+            return;
+        }
+}
+
+/* Sum the calls and waits of the period, backwards from the last event to one before the period. If
+ * the ring does not reach back so far, the period begins with the oldest event that it has. */
+static void sum_calls(struct recent *recent, const struct twill_trace_ring *ring, double rate)
+{
+    uint64_t first, index = twill_trace_written(ring, false, &first);
+    uint64_t end[IN_FLIGHT] = {0}, wait_end = recent->now, oldest = recent->now;
+    uint32_t sequence[IN_FLIGHT] = {0};
+    struct twill_trace_event event;
+    for (; index > first && oldest >= recent->from; index--) {
+        if (!twill_trace_read(ring, false, index - 1, &event) || event.tick > recent->now)
+            continue;
+        unsigned place = event.sequence % IN_FLIGHT;
+        oldest = event.tick != 0 ? event.tick : oldest;
+        if (event.kind == TWILL_TRACE_CALL_END && oldest >= recent->from) {
+            end[place] = event.tick;
+            sequence[place] = event.sequence;
+            recent->calls++;
+            recent->bytes += event.bytes;
+        } else if (event.kind == TWILL_TRACE_CALL_BEGIN) {
+            bool ended = end[place] != 0 && sequence[place] == event.sequence;
+            recent->in_calls += ended ? ticks_within(recent, event.tick, end[place]) : 0;
+            end[place] = 0;
+        } else if (event.kind == TWILL_TRACE_WAIT_END) {
+            wait_end = event.tick;
+        } else if (event.kind == TWILL_TRACE_WAIT_BEGIN) {
+            double before = twill_min((double)event.bytes / rate, (double)event.tick);
+            add_wait(recent, event.peer,
+                     ticks_within(recent, event.tick - (uint64_t)before, wait_end));
+            wait_end = event.tick;
+        }
+    }
+    if (first > 0) /* else the ring has all events */
+        recent->from = twill_max(recent->from, oldest);
+    for (unsigned i = 0; i < IN_FLIGHT; i++) /* calls that began earlier */
+        recent->in_calls += end[i] != 0 ? ticks_within(recent, recent->from, end[i]) : 0;
+}
+
+/* Sum the steps of gradient sets, from the last one back to the first within `most` ticks. */
+static void sum_steps(struct recent *recent, const struct twill_trace_ring *ring, uint64_t most)
+{
+    uint64_t first, index = twill_trace_written(ring, true, &first);
+    struct twill_trace_event event, last = {.tick = 0};
+    for (; index > first; index--) {
+        if (!twill_trace_read(ring, true, index - 1, &event) ||
+            event.kind != TWILL_TRACE_STEP_END || event.tick > recent->now)
+            continue;
+        if (recent->now - event.tick > most)
+            break;
+        if (last.tick == 0) {
+            last = event;
+        } else if (event.tick < last.tick && event.bytes <= last.bytes) {
+            recent->steps++;
+            recent->step_ticks = (double)(last.tick - event.tick);
+            recent->exposed_ns = (double)(last.bytes - event.bytes);
+        }
+    }
+}
+
+/* Append a line on what each region's owner has done lately. */
+static void list_recent(struct twill_job_view *view)
+{
+    for (size_t i = 0; i < view->regions; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        const struct twill_node_owner *owner = region->owner;
+        const struct twill_trace_ring *ring = twill_node_trace(&region->view->node, 0);
+        double rate = region->rate;
+        if (!(rate > 1e-3 && rate < 1e3))
+            continue;
+        uint64_t second = (uint64_t)(1e9 / rate);
+        struct recent recent = {.now = view->ticks,
+                                .from = twill_max(view->ticks, second) - second};
+        recent.from = twill_max(recent.from, owner->ticks);
+        sum_calls(&recent, ring, rate);
+        sum_steps(&recent, ring, 10 * second);
+        if (region->in_call)
+            recent.in_calls += ticks_within(&recent, region->entered, recent.now);
+        const struct recent_wait *wait = recent.wait;
+        for (unsigned w = 1; w < AWAITED_PEERS; w++)
+            wait = recent.wait[w].ticks > wait->ticks ? &recent.wait[w] : wait;
+        double covered = ticks_within(&recent, 0, UINT64_MAX), s = rate * 1e-9;
+        twill_job_add_line(
+            view, "recent\t%u\t%u\t%.6f\t%llu\t%llu\t%.6f\t%.6f\t%d\t%llu\t%.6f\t%.6f",
+            owner->job_rank, owner->number, covered * s, (unsigned long long)recent.calls,
+            (unsigned long long)recent.bytes, twill_min(recent.in_calls, covered) * s,
+            wait->ticks * s, wait->ticks > 0 ? rank_in_job(view, region, wait->peer) : -1,
+            (unsigned long long)recent.steps, recent.step_ticks * s, recent.exposed_ns * 1e-9);
+    }
+}
+
 void twill_job_list(struct twill_job_view *view, size_t events)
 {
     list_ranks(view);
     for (size_t i = 0; i < view->regions; i++)
         list_call(view, &view->region[i]);
+    list_recent(view);
     for (size_t i = 0; i < view->regions; i++)
         for (uint64_t back = events; back-- > 0;) {
             struct twill_trace_event event;
@@ -352,8 +485,7 @@ void twill_job_find(struct twill_job_view *view)
     find_dead_and_stopped(view);
     for (size_t from = 0, to; from < view->regions; from = to) {
         to = from + 1;
-        while (to < view->regions &&
-               view->region[to].owner->number == view->region[from].owner->number)
+        while (to < view->regions && is_same_comm(&view->region[to], &view->region[from]))
             to++;
         find_behind(view, from, to);
         find_different(view, from, to);

@@ -155,6 +155,8 @@ static int compare_regions(const void *a, const void *b)
         return x->job < y->job ? -1 : 1;
     if (x->number != y->number)
         return x->number < y->number ? -1 : 1;
+    if (x->root != y->root)
+        return x->root < y->root ? -1 : 1;
     return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 

@@ -170,7 +170,7 @@ static char *put_arguments(char *to, const struct shown_event *event)
     to = put_member(to, ",\"args\":{\"comm\":", event->comm);
     if (event->sequence != 0)
         to = put_member(to, ",\"seq\":", event->sequence);
-    if (event->kind != TWILL_TRACE_WAIT_BEGIN)
+    if (event->kind != TWILL_TRACE_WAIT_BEGIN && event->kind != TWILL_TRACE_STEP_END)
         to = put_member(to, ",\"bytes\":", event->bytes);
     if (event->peer != TWILL_TRACE_NO_PEER && event->kind != TWILL_TRACE_SEGMENT_BEGIN)
         to = put_member(to, event->kind >= TWILL_TRACE_TENSOR_READY ? ",\"index\":" : ",\"peer\":",

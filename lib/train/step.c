@@ -506,8 +506,9 @@ twill_status twill_gradients_wait_all(twill_gradients *set)
     atomic_fetch_add(&set->step, 1);
     twill_counter_add(&set->usage.steps, 1);
     twill_update_end_step(set);
-    twill_set_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps, 0);
     count_exposed(set, from);
+    twill_set_record(set, TWILL_TRACE_STEP_END, (uint32_t)set->usage.steps,
+                     atomic_load_explicit(&set->usage.ns_exposed, memory_order_relaxed));
     if (set->options.check_every > 0 && set->usage.steps % (uint64_t)set->options.check_every == 0)
         TWILL_TRY(NULL, twill_gradients_check(set));
     twill_gradients_report(set, false);

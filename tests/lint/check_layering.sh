@@ -84,6 +84,7 @@ may_use() # includer header
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
     ucc/api/ucc.h) case $1 in bench/tools/compare/peers/peer_ucc.c) return 0 ;; esac; return 1 ;;
     simgrid/*) case $1 in bench/studies/network/*) return 0 ;; esac; return 1 ;;
+    microhttpd.h) case $1 in bench/tools/page/*) return 0 ;; esac; return 1 ;;
     json.h | json-c/*) case $1 in bench/* | fabric/launcher/preflight/* | examples/*) return 0 ;; esac; return 1 ;;
     twill.h | twill_*.h) case $1 in bench/* | fabric/launcher/preflight/* | examples/*) return 0 ;; esac; return 1 ;;
     # C11

@@ -240,8 +240,8 @@ by_missing_libraries()
     configure_with failure "no library for tests" 'hwloc libsodium json-c' -DTWILL_BUILD_TESTS=ON
     says "no library for tests" "libcmocka-dev" "-DTWILL_BUILD_TESTS=OFF"
     configure_with 0 "no optional library" 'hwloc libsodium json-c'
-    says "no optional library" "twill is built without these" "libfabric-dev" "libmemkind-dev" "libpmix-dev" "libgomp1"
-    for name in LIBFABRIC MEMKIND PMIX OPENMP; do
+    says "no optional library" "twill is built without these" "libfabric-dev" "libmemkind-dev" "libpmix-dev" "libgomp1" "libmicrohttpd-dev"
+    for name in LIBFABRIC MEMKIND PMIX OPENMP MICROHTTPD; do
         configure_with failure "$name is asked for" 'hwloc libsodium json-c' "-DTWILL_WITH_$name=ON"
         says "$name is asked for" "-DTWILL_WITH_$name=OFF builds without it" "(packages: lib"
     done

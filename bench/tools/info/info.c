@@ -17,6 +17,7 @@ static const char usage[] =
     "       twill-info --threads[=N] [--topology FILE] [--ppn RANKS]\n"
     "       twill-info --job PID|NAME [--events N]\n"
     "                  [--json | --flight-recorder PREFIX]\n"
+    "       twill-info --page PID|NAME [--serve [ADDRESS:]PORT[,open]]\n"
     "       twill-info --why COLLECTIVE SIZE [TYPE] [mapped] [fetched] [narrow]\n"
     "                  [vector] [ordered] [left] [--world WORLD] [--topology FILE]\n"
     "                  [--machine NAME] [--model FILE] [--threads=N]\n"
@@ -47,6 +48,9 @@ static const char usage[] =
     "      --flight-recorder PREFIX\n"
     "                       instead: write PREFIX0, PREFIX1 ... as PyTorch's flight\n"
     "                       recorder does\n"
+    "      --page PID|NAME  serve a web page of that job until Ctrl-C, and print its\n"
+    "                       address, with a token; for ranks of Slurm or torchrun too\n"
+    "      --serve WHERE    at this address and port (127.0.0.1, any); open: no token\n"
     "      --why            which algorithm a call takes: candidates, prices, what\n"
     "                       was measured, and why others do not apply; buffers of\n"
     "                       twill_alloc (mapped), of peers that can be read\n"
@@ -82,7 +86,8 @@ struct request {
     bool draw;               /* --threads is given */
     size_t threads, ppn;     /* of --threads and --ppn, 0 if not given */
     const char *world, *topology, *machine;
-    char question[1024]; /* for --why, as twill_context_why() takes it */
+    const char *page, *serve; /* of --page and --serve */
+    char question[1024];      /* for --why, as twill_context_why() takes it */
 };
 
 enum { FIELD_NAME, FIELD_VALUE, FIELD_DEFAULT, FIELD_SOURCE, FIELD_HELP, FIELD_COUNT };
@@ -366,6 +371,8 @@ static const struct twill_option info_options[] = {
     {0, "events", OPTION_COUNT, INFO_AT(job.events), 0, 4096, "a number up to 4096", NULL, 0},
     {0, "json", OPTION_SWITCH, INFO_AT(job.json), 0, 0, NULL, NULL, 0},
     {0, "flight-recorder", OPTION_TEXT, INFO_AT(job.recorder), 0, 0, NULL, NULL, 0},
+    {0, "page", OPTION_TEXT, INFO_AT(page), 1, 0, NULL, NULL, 0},
+    {0, "serve", OPTION_TEXT, INFO_AT(serve), 1, 0, NULL, NULL, 0},
     {0, "world", OPTION_TEXT, INFO_AT(world), 0, 0, NULL, NULL, 0},
     {0, "topology", OPTION_TEXT, INFO_AT(topology), 0, 0, NULL, NULL, 0},
     {0, "machine", OPTION_TEXT, INFO_AT(machine), 0, 0, NULL, NULL, 0},
@@ -433,6 +440,8 @@ int main(int argc, char **argv)
         return mistake;
     if (request.job.name != NULL)
         return twill_job_print(&request.job);
+    if (request.page != NULL)
+        return twill_job_serve(request.page, request.serve);
     if (request.draw && !request.why && request.topology != NULL)
         return twill_info_draw_machine(request.topology,
                                        request.ppn > 0 ? (unsigned)request.ppn : 1,

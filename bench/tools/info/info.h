@@ -3,23 +3,12 @@
 #ifndef TWILL_INFO_H
 #define TWILL_INFO_H
 
+#include "bench/common/job_json.h"
 #include "lib/twill.h"
-#include "lib/twill_job.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define TWILL_INFO_FIELDS 17
-/* A line and its fields, which tabs separate. Missing ones are "". twill_info_cut() fills it. */
-struct twill_info_line {
-    char text[4096];
-    const char *field[TWILL_INFO_FIELDS];
-};
-/* Copy a line and cut it into fields. Returns false, with *line unchanged, if the text is NULL. */
-bool twill_info_cut(const char *text, struct twill_info_line *line);
-/* Return whether the line is of a kind, which is its first field. */
-bool twill_info_is(const struct twill_info_line *line, const char *kind);
 
 enum { TWILL_BENCH_NODES = 64 };
 
@@ -56,6 +45,10 @@ struct twill_job_options {
 };
 /* Print what the ranks of the job do, or record it. Returns 0, or 1 after a message. */
 int twill_job_print(const struct twill_job_options *options);
+
+/* Exec twill-page, which serves a page of the job at [ADDRESS:]PORT[,open], or at any free port if
+ * `serve` is NULL. Returns 1, after a message, if there is no such program. */
+int twill_job_serve(const char *name, const char *serve);
 
 /* Write a file for each rank, named PREFIX and the rank, as the flight recorder of PyTorch does.
  * Returns 0, or 1 after a message at the first file that cannot be written. */

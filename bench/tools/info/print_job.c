@@ -1,30 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bench/tools/info/info.h"
 
+#include <errno.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-bool twill_info_cut(const char *text, struct twill_info_line *line)
-{
-    if (text == NULL)
-        return false;
-    snprintf(line->text, sizeof(line->text), "%s", text);
-    char *at = line->text;
-    for (int i = 0; i < TWILL_INFO_FIELDS; i++) {
-        line->field[i] = at;
-        at += strcspn(at, "\t");
-        if (*at == '\t')
-            *at++ = '\0';
-    }
-    return true;
-}
-
-bool twill_info_is(const struct twill_info_line *line, const char *kind)
-{
-    return strcmp(line->field[0], kind) == 0;
-}
+#include <unistd.h>
 
 /* Set *found to the line of a rank, with its PID and state, such as "4711" and "stopped". If the
  * view has none for the rank, *found is its last line. */
@@ -100,77 +82,29 @@ static void print_text(const twill_job_view *view, bool events)
             printf("%s%s\n", findings++ == 0 ? "\n" : "", line.field[1]);
 }
 
-enum field_kind { FIELD_TEXT, FIELD_INTEGER, FIELD_DECIMAL };
-/* A member of a JSON object, and how its text is converted. Constant tables consist of them. */
-struct field_name {
-    const char *name;
-    enum field_kind kind;
-};
-
-static const struct field_name rank_fields[] = {
-    {"rank", FIELD_INTEGER}, {"pid", FIELD_INTEGER}, {"state", FIELD_TEXT}};
-static const struct field_name call_fields[] = {
-    {"rank", FIELD_INTEGER},      {"comm", FIELD_INTEGER},      {"comm_rank", FIELD_INTEGER},
-    {"comm_size", FIELD_INTEGER}, {"state", FIELD_TEXT},        {"sequence", FIELD_INTEGER},
-    {"collective", FIELD_TEXT},   {"count", FIELD_INTEGER},     {"type", FIELD_TEXT},
-    {"operation", FIELD_TEXT},    {"root", FIELD_INTEGER},      {"bytes", FIELD_INTEGER},
-    {"seconds", FIELD_DECIMAL},   {"waits_for", FIELD_INTEGER}, {"call", FIELD_TEXT},
-    {"failure", FIELD_TEXT}};
-static const struct field_name event_fields[] = {
-    {"rank", FIELD_INTEGER},    {"comm", FIELD_INTEGER}, {"number", FIELD_INTEGER},
-    {"ns_ago", FIELD_INTEGER},  {"kind", FIELD_TEXT},    {"sequence", FIELD_INTEGER},
-    {"collective", FIELD_TEXT}, {"type", FIELD_TEXT},    {"operation", FIELD_TEXT},
-    {"bytes", FIELD_INTEGER},   {"peer", FIELD_INTEGER}, {"detail", FIELD_INTEGER}};
-
-/* Return the JSON value of a field, which the caller owns, or NULL for "-". */
-static struct json_object *field_value(const char *text, enum field_kind kind)
-{
-    if (strcmp(text, "-") == 0)
-        return NULL;
-    if (kind == FIELD_INTEGER)
-        return json_object_new_int64(strtoll(text, NULL, 10));
-    return kind == FIELD_DECIMAL ? json_object_new_double(strtod(text, NULL))
-                                 : json_object_new_string(text);
-}
-
-/* Return an array of this kind's lines, as objects of `count` members. The caller owns it. */
-static struct json_object *list_lines(const twill_job_view *view, const char *kind,
-                                      const struct field_name *fields, int count)
-{
-    struct json_object *list = json_object_new_array();
-    struct twill_info_line line;
-    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++) {
-        if (!twill_info_is(&line, kind))
-            continue;
-        struct json_object *object = json_object_new_object();
-        for (int f = 0; f < count; f++)
-            json_object_object_add(object, fields[f].name,
-                                   field_value(line.field[f + 1], fields[f].kind));
-        json_object_array_add(list, object);
-    }
-    return list;
-}
-
 /* Print the view as a JSON object with the job, ranks, calls, events and findings. */
 static void print_json(const twill_job_view *view)
 {
-    struct json_object *root = json_object_new_object(), *findings = json_object_new_array();
-    struct twill_info_line line;
-    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++) {
-        if (twill_info_is(&line, "finding"))
-            json_object_array_add(findings, json_object_new_string(line.field[1]));
-        if (!twill_info_is(&line, "job"))
-            continue;
-        json_object_object_add(root, "program", json_object_new_string(line.field[1]));
-        json_object_object_add(root, "ranks_here", field_value(line.field[2], FIELD_INTEGER));
-        json_object_object_add(root, "ranks_of_job", field_value(line.field[3], FIELD_INTEGER));
-    }
-    json_object_object_add(root, "ranks", list_lines(view, "rank", rank_fields, 3));
-    json_object_object_add(root, "calls", list_lines(view, "call", call_fields, 16));
-    json_object_object_add(root, "events", list_lines(view, "event", event_fields, 12));
-    json_object_object_add(root, "findings", findings);
+    struct json_object *root = twill_job_json(view);
     puts(json_object_to_json_string_ext(root, JSON_C_TO_STRING_PRETTY));
     json_object_put(root);
+}
+
+int twill_job_serve(const char *name, const char *serve)
+{
+    static const char *const folders[] = {TWILL_PAGE_FOLDER, "../libexec/twill"}; /* as built */
+    char self[4096], path[5000] = "";
+    ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    for (size_t i = 0; slash != NULL && i < sizeof(folders) / sizeof(folders[0]); i++) {
+        snprintf(path, sizeof(path), "%.*s/%s/twill-page", (int)(slash - self), self, folders[i]);
+        execl(path, path, "--job", name, serve != NULL ? "--serve" : (char *)NULL, serve,
+              (char *)NULL);
+    }
+    fprintf(stderr, "twill-info: --page: %s: %s; it needs a build with libmicrohttpd\n", path,
+            strerror(errno));
+    return 1;
 }
 
 int twill_job_print(const struct twill_job_options *options)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hangs HOW: a job that hangs, for check_job.sh. After five allreduces rank 1
+/* hangs HOW: a job that hangs, for check_job.sh and check_page.sh. After five allreduces rank 1
  *   pauses    while the others begin a sixth
  *   stops     the same, by SIGSTOP
  *   dies      by SIGKILL, and the others pause outside calls
  *   differs   calls reduce while the others call broadcast, none of which waits; all pause
+ *   straggles is 4 s late, then calls on with the others until rank 2 dies by SIGKILL; all pause
  * Each rank writes its PID to standard output first. */
 #include <twill.h>
 
@@ -32,6 +33,22 @@ static void leave_others(twill_comm *comm, const char *how, float *x)
     pause_for_ever();
 }
 
+/* Call for some seconds, with one late rank and then a dead one, and pause. */
+static void straggle(twill_comm *comm)
+{
+    static float large[1 << 18];
+    twill_status status = TWILL_OK;
+    for (int i = 0; i < 400 && status == TWILL_OK; i++) {
+        usleep(15000 + 5000 * (useconds_t)twill_comm_rank(comm));
+        if (i == 100 && twill_comm_rank(comm) == 1)
+            sleep(4);
+        if (i == 300 && twill_comm_rank(comm) == 2)
+            raise(SIGKILL);
+        status = twill_allreduce(comm, large, large, 1 << 18, TWILL_F32, TWILL_SUM);
+    }
+    pause_for_ever();
+}
+
 int main(int argc, char **argv)
 {
     twill_comm *comm;
@@ -44,6 +61,8 @@ int main(int argc, char **argv)
     for (int i = 0; i < CALLS; i++)
         if (twill_allreduce(comm, x, x, 2, TWILL_F32, TWILL_MAX) != TWILL_OK)
             return 1;
+    if (strcmp(argv[1], "straggles") == 0)
+        straggle(comm);
     if (twill_comm_rank(comm) == 1)
         leave_others(comm, argv[1], x);
     if (strcmp(argv[1], "differs") == 0)
