@@ -54,6 +54,8 @@ CMA = "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism 
 COPY = "--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism none"
 TCP = "--mca pml ob1 --mca btl tcp,vader,self"
 UCX = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
+OFI = "--mca pml cm --mca mtl ofi"
+RXM = "OMPI_MCA_mtl_ofi_provider_include=tcp;ofi_rxm"
 UCX_TCP = "UCX_TLS=tcp,sm,self"
 GLOO = [Entry("gloo", "gloo", arguments="ring")]
 GLOOS = GLOO + [Entry("gloo-bcube", "gloo", arguments="bcube", rare=True), Entry("gloo-halving", "gloo", arguments="halving")]
@@ -92,6 +94,7 @@ BETWEEN_HOSTS = [
     Entry("raw-window", "raw", arguments="window"),
     Entry("raw-steps", "raw", arguments="steps"),
     Entry("raw-pingpong", "raw", arguments="pingpong"),
+    Entry("fi-exchange", "fabric", arguments="'tcp;ofi_rxm'"),
     Entry("fi-pingpong", "fi_pingpong", arguments="fi_pingpong -e rdm -p 'tcp;ofi_rxm'", memory=""),
     Entry("twill", "twill"),
     Entry("twill-alloc", "twill", memory="own"),
@@ -101,6 +104,9 @@ BETWEEN_HOSTS = [
     Entry("ompi-tcp2", "openmpi", TCP + " --mca btl_tcp_links 2"),
     Entry("ompi-ucx", "openmpi", UCX, setting=UCX_TCP),
     Entry("mpich", "mpich", setting=UCX_TCP),
+    Entry("ompi-ofi", "openmpi", OFI, setting=RXM),
+    Entry("ompi5-ofi", "openmpi5", OFI, setting=RXM),
+    Entry("mpich5-ofi", "mpich5", setting="FI_PROVIDER=tcp;ofi_rxm"),
     *GLOOS,
     Entry("ompi-tcp+twill", "openmpi", TCP),
     Entry("mpich+twill", "mpich", setting=UCX_TCP),
@@ -225,6 +231,8 @@ def build(run, name):
         words, program.why = compare_fetch.words_of_source(run, name, source) if source else ([], f"no --source {name}=DIR")
         if not program.why:
             compile_peer(run, program, name, "c++", "peer_source.cpp", words)
+    elif name == "fabric":
+        compile_peer(run, program, name, "cc", "peer_fabric.c", ["-lfabric"])
     elif name == "fi_pingpong":
         program.path = shutil.which(name) or ""
         program.why = "" if program.path else "not installed: no fi_pingpong"
@@ -250,11 +258,14 @@ def by_launcher(run, one):
     daemons reach it."""
     agent, entry, ranks = run.links.agent, one.entry, str(run.options.ranks)
     hosts = ",".join(f"{name}:{n}" for name, n in run.options.hosts)
-    if entry.program == "mpich":
+    if entry.program in HYDRAS:
         line = ["-launcher", "rsh", "-launcher-exec", agent, "-localhost", run.links.addresses.split(",")[0], "-hosts", hosts]
         return line + ["-bind-to", "none", "-n", ranks]
     if entry.program == "twill":
         line = ["--agent", agent, "--hosts", hosts, "-n", ranks]
+    elif entry.program == "openmpi5":
+        line = "--map-by :OVERSUBSCRIBE --bind-to none --prtemca plm ssh --prtemca plm_ssh_agent".split()
+        line += [agent, "--host", hosts, "-n", ranks]
     else:
         line = "--oversubscribe --bind-to none --mca plm rsh --mca plm_rsh_agent".split()
         line += [agent, "--host", hosts, "-np", ranks]
@@ -295,7 +306,7 @@ def set_command(run, one, program, link):
     entry, options = one.entry, run.options
     words = [program.path, link, one.memory, *entry.arguments.split()]
     one.settings = settings_of(run, one, program)
-    if options.hosts and entry.program not in ("openmpi", "mpich", "twill"):
+    if options.hosts and entry.program not in (*OPEN_MPIS, *HYDRAS, "twill"):
         one.command = by_agent(run, one, words)
         return
     if options.hosts:
@@ -315,7 +326,7 @@ def set_command(run, one, program, link):
 def kind_of(entry):
     if entry.program == "twill" or "+" in entry.name:
         return "twill"
-    if entry.program in ("bound", "raw", "fi_pingpong"):
+    if entry.program in ("bound", "raw", "fabric", "fi_pingpong"):
         return "trip" if "pingpong" in entry.arguments else "bound"
     return "peer"
 
