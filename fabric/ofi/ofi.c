@@ -166,23 +166,24 @@ static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
 {
     for (uint32_t i = 0; i < TWILL_OFI_HEADERS; i++)
         cancel_op(endpoint, &channel->header_in[i]);
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
         cancel_op(endpoint, &channel->chunk_in[i]);
+    for (uint32_t i = 0; i < TWILL_OFI_OUT; i++)
         cancel_op(endpoint, &channel->chunk_out[i]);
-    }
 }
 
 /* Remove all requests from a channel, without completing them. */
 static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
-    (void)endpoint;
+    if (channel->cleared > 0)
+        twill_ofi_window_keep(endpoint, channel);
     channel->headers_out = channel->payload_out = channel->in =
         (struct twill_transfer_queue){NULL, NULL};
     channel->next_large = NULL;
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
-        channel->chunk_out[i].request = NULL;
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
         channel->chunk_in[i].request = NULL;
-    }
+    for (uint32_t i = 0; i < TWILL_OFI_OUT; i++)
+        channel->chunk_out[i].request = NULL;
 }
 
 /* Call `what` for each channel of all peers that exist. */

@@ -2,21 +2,25 @@
 /* The ofi transport: tagged messages over a reliable datagram endpoint of libfabric.
  *
  * Each message has one header message, in order per (from, to, lane), with which up to limits.eager
- * bytes of payload travel. Larger payload goes in chunks from the sender's buffer to the
- * receiver's, after the receiver's "clear to send", which it returns once its RECV is posted:
+ * bytes of payload travel. Up to limits.split bytes follow in a second message of their own. Larger
+ * payload goes in chunks from the sender's buffer to the receiver's, after the receiver's "clear to
+ * send", which it returns once its RECV is posted:
  *
  *      sender, SEND                         receiver, RECV
  *      header ------------------------>     compares signature and bytes
  *                      <--------------      clear to send (at RECV; chunks are posted)
  *      chunks, several in flight ----->     reduced, if asked for, in order
  *
+ * Where a provider may crash as it pulls a long message (ofi_endpoint.c), chunks are written into
+ * slots of the receiver (ofi_window.c), and a message of TWILL_OFI_NOTE bytes follows each.
+ *
  * Payload therefore never arrives unexpected, nor at a receive of another size, where several
  * providers hang. Both sides compare signature and size. A side that finds a difference ends its
- * request with TWILL_ERR_MISMATCH. Credits per (peer, lane), returned in control messages, limit
- * how many headers a sender may be ahead. Beyond that it queues SENDs itself. Control receives are
- * always posted, those of payload and (without limits.preposts) headers only for a posted RECV. The
- * headers of all channels with one peer stay within the 64 unexpected messages after which
- * libfabric's newer tcp stops reading from that peer.
+ * request with TWILL_ERR_MISMATCH. Credits per (peer, lane), returned in headers or, where none go
+ * back, in control messages, limit how many headers a sender may be ahead. Beyond that it queues
+ * SENDs itself. Control receives are always posted, those of payload and (without limits.preposts)
+ * headers only for a posted RECV. The headers of all channels with one peer stay within the 64
+ * unexpected messages after which libfabric's newer tcp stops reading from that peer.
  *
  * All communicators of a context share one endpoint with its memory and addresses. Each progress()
  * reads the completion queue for all of them. Completions of another communicator only put its
@@ -43,14 +47,17 @@
 #define TWILL_OFI_LANES            TWILL_LANES
 #define TWILL_PINNED_PAGE          4096u  /* unit in which memory is locked and registered */
 #define TWILL_OFI_EAGER            16320u /* most payload of a header message (gni, rxm 16 KiB) */
-#define TWILL_OFI_CREDITS          7u  /* headers a sender may be ahead of the RECVs, per channel */
-#define TWILL_OFI_HEADERS          2u  /* header receives posted per channel */
-#define TWILL_OFI_CLEAR            4u  /* large messages cleared to send at a time, per channel */
-#define TWILL_OFI_CHUNKS           4u  /* chunks in flight per channel and direction */
-#define TWILL_OFI_CONTROLS         32u /* control receives posted per endpoint */
-#define TWILL_OFI_BUFFERS          64u /* sends in flight from transport memory */
-#define TWILL_OFI_BUFFERS_PER_PEER 16u /* most of them for one peer, so that others get some */
-#define TWILL_OFI_BATCH            16u /* most completions read at once */
+#define TWILL_OFI_CREDITS          7u /* headers a sender may be ahead of the RECVs, per channel */
+#define TWILL_OFI_HEADERS          2u /* header receives posted per channel */
+#define TWILL_OFI_CLEAR            4u /* large messages cleared to send at a time, per channel */
+#define TWILL_OFI_CHUNKS           4u /* chunks in flight per channel and direction */
+#define TWILL_OFI_SLOT             (128u << 10) /* bytes of a chunk that is written into a slot */
+#define TWILL_OFI_OUT              (2 * TWILL_OFI_CHUNKS) /* chunks, then notes, on their way */
+#define TWILL_OFI_NOTE             1u   /* bytes of the message that says that a slot was written */
+#define TWILL_OFI_CONTROLS         32u  /* control receives posted per endpoint */
+#define TWILL_OFI_BUFFERS          64u  /* sends in flight from transport memory */
+#define TWILL_OFI_BUFFERS_PER_PEER 16u  /* most of them for one peer, so that others get some */
+#define TWILL_OFI_BATCH            16u  /* most completions read at once */
 #define TWILL_OFI_IN_FLIGHT        512u /* most sends outstanding at the provider */
 #define TWILL_OFI_CACHED           128u /* most registrations cached (each use checks all) */
 #define TWILL_OFI_CACHED_BYTES     ((size_t)4 << 30) /* most bytes of all cached registrations */
@@ -75,15 +82,17 @@ struct twill_ofi_header {
     uint32_t signature;
     uint32_t sequence;   /* number of the message on its (from, to, lane) */
     uint64_t bytes : 48; /* size of the message as the rank that sends this header has it */
-    uint64_t kind : 8;   /* enum twill_ofi_message */
-    uint64_t lane : 8;
+    uint64_t kind : 4;   /* enum twill_ofi_message */
+    uint64_t lane : 4;
+    uint64_t credit : 8; /* in a message: headers consumed since the channel's header before it */
     union {
         struct twill_message_call call; /* in a message */
         struct {
-            uint64_t chunk;    /* in a clear to send: bytes of each chunk but the last */
+            uint32_t chunk;    /* in a clear to send: bytes of each chunk but the last */
+            uint32_t emptied;  /* slots that this rank has emptied */
             uint32_t consumed; /* headers of the addressee that this rank has consumed */
-            uint32_t spare;
-        }; /* in a control message */
+            uint32_t key;      /* of this rank's window, or 0 */
+        };                     /* in a control message */
     };
     struct twill_entry_message entry; /* in a message */
 };
@@ -91,8 +100,11 @@ struct twill_ofi_header {
 _Static_assert(sizeof(struct twill_ofi_header) == 48 && TWILL_OFI_CONTROL_BYTES == 32,
                "no padding");
 _Static_assert(TWILL_OFI_LANES *TWILL_OFI_CREDITS <= 64, "unexpected messages of a peer");
+_Static_assert(TWILL_OFI_LANES <= 16, "a lane fits into a header");
 
-#define TWILL_OFI_BUFFER_BYTES (sizeof(struct twill_ofi_header) + TWILL_OFI_EAGER)
+/* Bytes of a send buffer and of that of a header receive, which also holds a split payload. */
+#define TWILL_OFI_BUFFER_BYTES (TWILL_OFI_EAGER + TWILL_CACHE_LINE)
+_Static_assert(sizeof(struct twill_ofi_header) <= TWILL_CACHE_LINE, "a header and eager payload");
 
 enum twill_ofi_op_kind {
     TWILL_OFI_OP_SEND_BUFFER,
@@ -105,6 +117,7 @@ enum twill_ofi_op_kind {
 struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
+struct twill_ofi_window;
 /* The address of a rank at the provider, an entry of endpoint->addresses, under its lock. */
 struct twill_ofi_contact {
     fi_addr_t address;
@@ -138,6 +151,8 @@ struct twill_ofi_private {
     size_t arrived;    /* of a RECV with payload: bytes that have arrived, from its start on */
     size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
     uint32_t sequence; /* number of its message on the channel */
+    uint32_t unsaid;   /* of a SEND: notes that have not left */
+    bool begun;        /* of a SEND: its header was sent */
     bool cleared;      /* of a RECV: the clear to send was sent */
     bool verified;     /* of a RECV: the header was compared, with any result */
 };
@@ -157,6 +172,22 @@ struct twill_ofi_clear {
     bool used; /* it holds one */
 };
 
+/* Chunks that are written, part of a channel. */
+struct twill_ofi_slots {
+    struct twill_ofi_window *window; /* into which the peer writes, or NULL */
+    uint32_t key;                    /* of the peer's window */
+    uint32_t written;                /* chunks written into slots of it so far */
+    uint32_t emptied;                /* slots of it that the peer has said to have emptied */
+    uint32_t notes;                  /* messages that say that a slot was written, to be sent */
+};
+
+/* What the peer was told so far, part of a channel. */
+struct twill_ofi_told {
+    uint32_t consumed;  /* value of the channel's `consumed` that the peer last got */
+    uint32_t by_header; /* the part of it that headers told */
+    uint32_t chunks;    /* value of the channel's `chunks_taken` that the peer last got */
+};
+
 /* Both directions of one lane with one peer, part of that peer. The endpoint's lock protects it. */
 struct twill_ofi_channel {
     struct twill_ofi_peer *peer;
@@ -167,19 +198,21 @@ struct twill_ofi_channel {
 
     struct twill_transfer_queue headers_out; /* SENDs whose header is not sent yet */
     struct twill_transfer_queue payload_out; /* large SENDs with chunks to post */
-    uint32_t sent;                           /* headers sent so far */
+    uint32_t sent;                           /* headers and split payloads sent so far */
     /* Headers that the peer has said to have consumed. `sent` may be limits.credits ahead of it. */
     uint32_t acked;
+    uint32_t heard; /* the same, from the credit in its headers alone */
     struct twill_ofi_clear clear[TWILL_OFI_CLEAR]; /* clear to sends of SENDs in progress */
-    struct twill_ofi_op chunk_out[TWILL_OFI_CHUNKS];
+    struct twill_ofi_op chunk_out[TWILL_OFI_OUT];
+    struct twill_ofi_slots slots;
 
     struct twill_transfer_queue in;    /* RECVs that are not complete, in order */
     struct twill_transfer *next_large; /* first large RECV with chunks to post */
-    uint32_t received;                 /* RECVs posted by the caller so far */
+    uint32_t received;                 /* headers and split payloads of the RECVs posted so far */
     uint32_t awaited;                  /* header receives posted so far */
     uint32_t consumed;                 /* headers that were compared with their RECVs so far */
-    uint32_t reported;                 /* value of `consumed` that the peer last got, as credit */
-    uint32_t cleared;                  /* large RECVs that are cleared and not complete */
+    struct twill_ofi_told told;
+    uint32_t cleared;       /* large RECVs that are cleared and not complete */
     uint32_t chunks_posted; /* receives of chunks posted so far, a position in the ring chunk_in */
     uint32_t chunks_taken;  /* chunks that arrived and were delivered so far */
     struct twill_ofi_registration *orphan; /* of a RECV that did not match */
@@ -255,7 +288,9 @@ struct twill_ofi_registrations {
 struct twill_ofi_limits {
     uint32_t credits;   /* headers a sender may be ahead, per channel */
     size_t eager;       /* most payload in a header message, equal on all ranks */
+    size_t split;       /* most payload sent without waiting for a clear to send, likewise */
     size_t max_message; /* equal on all ranks */
+    size_t slot;        /* of a chunk that is written into a slot, 0 if chunks are sent, likewise */
     size_t inject;      /* largest message that leaves at once, 0 if none does */
     bool preposts;      /* header receives are posted before their RECVs */
 };
@@ -296,7 +331,8 @@ struct twill_ofi_endpoint {
     uint32_t rank, size;        /* of the communicator that opened it */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed communicators that the provider still has operations of */
-    uint32_t strays;            /* completions of operations that were not posted, ignored */
+    struct twill_ofi_window *windows; /* of closed channels, to which a peer may still write */
+    uint32_t strays;                  /* completions of operations that were not posted, ignored */
     twill_status failed; /* status with which all communicators fail, explained in `failure` */
     char failure[256];
     char why[192];         /* why this provider was chosen, for messages */
@@ -327,7 +363,7 @@ struct twill_ofi {
 };
 
 /* Version of the wire format and of the exchange at open. Change it with either. */
-#define TWILL_OFI_WIRE 0x77740005u
+#define TWILL_OFI_WIRE 0x77740006u
 /* Set *library to libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds
  * it. Restores the program's signal handlers. Returns TWILL_ERR_CONFIG if the file that is named
  * does not open, and TWILL_ERR_FABRIC if there is no libfabric or it lacks a function. */
@@ -443,9 +479,14 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
  * if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Send a copy of a header and the payload of `request` (or NULL) as one message. Sets header->lane.
- * Returns 1 if it was sent, with *finished true if the payload has left, or false if a completion
- * will finish the request. Returns 0 if provider or buffers are busy, or a negative status. */
+/* Write a chunk from `data` into the next slot of the window of op->channel's peer, as operation
+ * `op`. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
+int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
+                         size_t bytes, struct twill_error *error);
+/* Send a copy of a header, or NULL, and the payload of `request`, or NULL, as one message. Sets
+ * header->lane. Returns 1 if it was sent, with *finished true if the payload has left, or false if
+ * a completion will finish the request. Returns 0 if provider or buffers are busy, or a negative
+ * status. */
 int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_ofi_header *header, struct twill_transfer *request,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
@@ -478,6 +519,10 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
  * keeps a clear to send. Fails if it is malformed or contradicts what this rank has sent. */
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
                                size_t bytes, struct twill_error *error);
+/* Note that the peer has consumed so many headers of a channel, if that is news. Fails with
+ * TWILL_ERR_FABRIC if this rank has not sent as many. */
+twill_status twill_ofi_acknowledge(struct twill_ofi_channel *channel, uint32_t consumed,
+                                   struct twill_error *error);
 /* Append a RECV to its channel. twill_ofi_recv_advance() posts its receives. */
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request);
@@ -489,6 +534,34 @@ int twill_ofi_recv_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
  * RECV. Takes the lock. If `all` is set, look also at ranks that are not connected yet, in small
  * communicators. */
 void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn visit, void *user);
+
+/* --- ofi_window.c: large payload that is written, if limits.slot is not 0 ----------------------
+ */
+/* Open the channel's window, unless it is open. */
+twill_status twill_ofi_window_open(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                                   struct twill_error *error);
+/* Close all windows of a list, to which no peer may write any more, and set *window to NULL. */
+void twill_ofi_window_close(struct twill_ofi_window **window);
+/* Keep the channel's window until the endpoint closes, as the peer may still write to it. */
+void twill_ofi_window_keep(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel);
+/* Return the key of the channel's window, or 0 if there is none. */
+uint32_t twill_ofi_window_key(const struct twill_ofi_channel *channel);
+/* Return the slot of the channel's window into which chunk number `chunk` is written. */
+unsigned char *twill_ofi_slot(const struct twill_ofi *t, const struct twill_ofi_channel *channel,
+                              uint32_t chunk);
+/* Post, as operation `op` of its channel, the receive of the note that follows a chunk of `bytes`
+ * bytes. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
+int twill_ofi_expect(struct twill_ofi *t, struct twill_ofi_op *op, size_t bytes,
+                     struct twill_error *error);
+/* Write a chunk of a SEND from `data` into the next slot of the peer of op->channel, and send a
+ * note, which completes by itself (private->unsaid), as it may leave later. Returns 1 if the
+ * provider took the chunk, 0 if it is busy or no slot is free, or a negative status. */
+int twill_ofi_write(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_transfer *request,
+                    const void *data, size_t bytes, struct twill_error *error);
+/* Send the notes that a busy provider did not take. Returns 1 if none is left, 0 if it is still
+ * busy, which progress() retries, or a negative status. */
+int twill_ofi_send_notes(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                         struct twill_error *error);
 
 /* Read and handle completions of all communicators, and post idle control receives. Call with the
  * lock. Fails with the endpoint's status if it has failed, or TWILL_ERR_BROKEN if it is closed. */
@@ -538,6 +611,13 @@ static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk
     if (left >= chunk)
         return chunk;
     return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
+}
+/* Return whether the payload of a request follows its header as one message of its own. */
+static inline bool twill_ofi_is_split(const struct twill_ofi *t,
+                                      const struct twill_transfer *request)
+{
+    return request->bytes > t->endpoint->limits.eager &&
+           request->bytes <= t->endpoint->limits.split;
 }
 /* Remove the first request from a queue and return it, without completing it. */
 static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)

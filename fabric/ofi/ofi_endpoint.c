@@ -55,30 +55,37 @@ static twill_status check_tag(struct twill_ofi_endpoint *endpoint, struct twill_
     return TWILL_OK;
 }
 
+/* Replace fi.info by one for the same address with the capabilities `caps` and sends in the order
+ * `order`. Returns whether the provider has it. */
+static bool ask_again(struct twill_ofi_endpoint *endpoint, uint64_t caps, uint64_t order)
+{
+    struct fi_info *had = endpoint->fi.info, *found = NULL;
+    struct fi_info *hints = endpoint->library.dupinfo(had);
+    if (hints == NULL)
+        return false;
+    hints->tx_attr->caps = hints->rx_attr->caps = 0;
+    hints->caps = caps;
+    hints->tx_attr->msg_order = hints->rx_attr->msg_order = order;
+    bool same =
+        twill_ofi_library_getinfo(&endpoint->library, had->fabric_attr->api_version, hints,
+                                  &found) == 0 &&
+        found != NULL && found->src_addrlen == had->src_addrlen &&
+        (had->src_addrlen == 0 || memcmp(found->src_addr, had->src_addr, had->src_addrlen) == 0);
+    if (same)
+        endpoint->fi.info = found;
+    endpoint->library.freeinfo(hints);
+    endpoint->library.freeinfo(same ? had : found);
+    return same;
+}
+
 /* If addresses are socket addresses, to which any process can send, and the provider can let
  * receives name their sender's, replace fi.info by one that does, and set matching.directed. */
 static void enable_directed_recv(struct twill_ofi_endpoint *endpoint)
 {
     uint32_t format = endpoint->fi.info->addr_format;
-    struct fi_info *hints = NULL, *found = NULL;
-    if (format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6)
-        hints = endpoint->library.dupinfo(endpoint->fi.info);
-    if (hints == NULL)
-        return;
-    hints->caps = hints->tx_attr->caps = hints->rx_attr->caps = 0;
-    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
-    if (twill_ofi_library_getinfo(&endpoint->library, endpoint->fi.info->fabric_attr->api_version,
-                                  hints, &found) == 0 &&
-        found != NULL && found->src_addrlen == endpoint->fi.info->src_addrlen &&
-        (found->src_addrlen == 0 ||
-         memcmp(found->src_addr, endpoint->fi.info->src_addr, found->src_addrlen) == 0)) {
-        struct fi_info *had = endpoint->fi.info;
-        endpoint->fi.info = found;
-        found = had;
-        endpoint->matching.directed = true;
-    }
-    endpoint->library.freeinfo(hints);
-    endpoint->library.freeinfo(found);
+    endpoint->matching.directed =
+        (format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6) &&
+        ask_again(endpoint, FI_TAGGED | FI_DIRECTED_RECV, FI_ORDER_SAS);
 }
 
 /* Open fi.av, an address vector of the type that the provider prefers or else of any other. */
@@ -161,7 +168,8 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
  * injects_at_once: injected messages leave at once. With others they may wait until the completion
  * queue is read, and only a send with a completion is known to have left.
  * loses_pulled: may crash when a connection ends while one side pulls a message from the other's
- * memory, as tcp and net below rxm then complete and free it twice. Fixed in libfabric 1.18.
+ * memory, as tcp and net below rxm then complete and free it twice. Fixed in libfabric 1.18. Before
+ * it messages stay under the size from which they are pulled, and more is written, if possible.
  * preposts: must get no unexpected message. net of libfabric 1.17 (fixed and renamed tcp in 1.18)
  * stops reading from a peer at the fifth one, or at one above 128 bytes. */
 static const struct provider_ways {
@@ -187,6 +195,22 @@ static const struct provider_ways *ways_of(const struct fi_info *info)
     return p;
 }
 
+/* Return the bytes of the slots into which chunks are written, or 0 unless the provider writes
+ * without registration of local memory, and orders messages after writes. Replaces fi.info by one
+ * that writes. */
+static size_t find_slot(struct twill_ofi_endpoint *endpoint)
+{
+    uint64_t caps = FI_TAGGED | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
+    size_t most = endpoint->options.max_message;
+    if (endpoint->registrations.required || endpoint->fi.info->domain_attr->mr_mode != 0)
+        return 0;
+    if (endpoint->matching.directed)
+        caps |= FI_DIRECTED_RECV;
+    if (!ask_again(endpoint, caps, FI_ORDER_SAS | FI_ORDER_SAW))
+        return 0;
+    return most == 0 ? TWILL_OFI_SLOT : twill_min(TWILL_OFI_SLOT, most) & ~(size_t)63;
+}
+
 /* Set endpoint->limits of messages from the provider's attributes. Set endpoint->exclusive, one
  * endpoint for each communicator, if the provider stops reading after a few unexpected messages.
  * Fails if its longest message is shorter than two headers. */
@@ -194,23 +218,22 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
 {
     const struct provider_ways *ways = ways_of(endpoint->fi.info);
     const struct fi_fabric_attr *fabric = endpoint->fi.info->fabric_attr;
-    endpoint->limits.max_message = endpoint->fi.info->ep_attr->max_msg_size;
+    bool pulls = ways->loses_pulled && FI_MAJOR(fabric->prov_version) < 118;
+    bool at_once = ways->injects_at_once && !endpoint->options.no_inject;
+    size_t most = endpoint->fi.info->ep_attr->max_msg_size;
     if (endpoint->options.max_message != 0)
-        endpoint->limits.max_message =
-            twill_min(endpoint->limits.max_message, endpoint->options.max_message);
-    if (ways->loses_pulled && FI_MAJOR(fabric->prov_version) < 118)
-        endpoint->limits.max_message = twill_min(endpoint->limits.max_message, TWILL_OFI_PULLED);
-    endpoint->limits.max_message =
-        twill_min(endpoint->limits.max_message, TWILL_OFI_CHUNK) & ~(size_t)(TWILL_CACHE_LINE - 1);
+        most = twill_min(most, endpoint->options.max_message);
+    most = twill_min(most, pulls ? TWILL_OFI_PULLED : TWILL_OFI_CHUNK);
+    endpoint->limits.max_message = most & ~(size_t)(TWILL_CACHE_LINE - 1);
     if (endpoint->limits.max_message < 2 * sizeof(struct twill_ofi_header))
         return TWILL_FAIL(error, TWILL_ERR_FABRIC,
                           "libfabric %s sends messages of at most %zu bytes: too small",
                           fabric->prov_name, endpoint->fi.info->ep_attr->max_msg_size);
-    bool at_once = ways->injects_at_once && !endpoint->options.no_inject;
     endpoint->limits.inject = at_once ? endpoint->fi.info->tx_attr->inject_size : 0;
     endpoint->limits.preposts = ways->preposts;
-    endpoint->exclusive = endpoint->exclusive || ways->few_unexpected;
     endpoint->limits.credits = endpoint->limits.preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
+    endpoint->exclusive = endpoint->exclusive || ways->few_unexpected;
+    endpoint->limits.slot = pulls ? find_slot(endpoint) : 0;
     return TWILL_OK;
 }
 
@@ -242,6 +265,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
 /* End all registrations of the endpoint and of its communicators. */
 static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
+    twill_ofi_window_close(&endpoint->windows);
     twill_ofi_unregister(&endpoint->buffers.mr);
     twill_ofi_forget(endpoint, NULL, 0);
     struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};

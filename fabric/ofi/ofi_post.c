@@ -3,6 +3,7 @@
 #include "fabric/ofi/ofi.h"
 
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,6 +127,22 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
     return done;
 }
 
+int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
+                         size_t bytes, struct twill_error *error)
+{
+    const struct twill_ofi_channel *channel = op->channel;
+    uint64_t at = channel->slots.written % TWILL_OFI_CHUNKS * (uint64_t)t->endpoint->limits.slot;
+    ssize_t rc = pretend_busy(t->endpoint) ? -FI_EAGAIN
+                                           : fi_write(t->endpoint->fi.ep, data, bytes, NULL,
+                                                      channel->peer->contact->address, at,
+                                                      channel->slots.key, &op->context);
+    int done = post_result(t, rc, "fi_write", channel, error);
+    op->posted = done == 1;
+    op->bytes = bytes;
+    t->chunks_busy += done == 1 ? 1 : 0;
+    return done;
+}
+
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error)
 {
@@ -145,23 +162,26 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     return done;
 }
 
-/* Return how many bytes of a header a message of this kind has. */
-static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
+/* Return how many bytes of `header`, or NULL, a message of this kind has. */
+static size_t header_bytes(const struct twill_ofi_header *header, enum twill_ofi_tag_kind tag_kind)
 {
+    if (header == NULL)
+        return 0;
     return tag_kind == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES
                                          : sizeof(struct twill_ofi_header);
 }
 
-/* Send a header and the payload, or NULL, as one message of at most 256 bytes with fi_tinject().
- * Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a twill_status, which
- * is negative, with its message in *error. */
+/* Send a header and the payload, each or NULL, as one message of at most 256 bytes with
+ * fi_tinject(). Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a
+ * twill_status, which is negative, with its message in *error. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   const struct twill_ofi_header *header, const struct twill_transfer *payload,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     unsigned char line[256];
-    size_t head = header_bytes(tag_kind), more = payload == NULL ? 0 : payload->bytes;
-    memcpy(line, header, head);
+    size_t head = header_bytes(header, tag_kind), more = payload == NULL ? 0 : payload->bytes;
+    if (head > 0)
+        memcpy(line, header, head);
     if (more > 0)
         memcpy(line + head, payload->buffer, more);
     ssize_t rc =
@@ -172,18 +192,20 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
     return post_result(t, rc, "fi_tinject", channel, error);
 }
 
-/* Send a copy of header and payload from a send buffer. Its completion finishes `request`, or NULL.
- * Returns 1 if the provider took it, 0 if it or the buffers are busy, or a negative status. */
+/* Send a copy of header and payload, as inject(), from a send buffer. Its completion finishes
+ * `request`, or NULL. Returns 1 if the provider took it, 0 if it or the buffers are busy, or a
+ * negative status. */
 static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        const struct twill_ofi_header *header, struct twill_transfer *request,
                        enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->buffers.free_sends;
-    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
+    size_t head = header_bytes(header, tag_kind), more = request == NULL ? 0 : request->bytes;
     if (op == NULL || channel->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
-    memcpy(op->buffer, header, head);
+    if (head > 0)
+        memcpy(op->buffer, header, head);
     if (more > 0)
         memcpy(op->buffer + head, request->buffer, more);
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
@@ -195,8 +217,8 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
     op->channel = channel;
     op->contact = channel->peer->contact;
     op->request = request;
-    op->message = header->kind;
-    op->sequence = header->sequence;
+    op->message = header == NULL ? TWILL_OFI_EAGER_DATA : header->kind;
+    op->sequence = header == NULL ? 0 : header->sequence;
     op->contact->sends_busy++;
     t->sends_busy++;
     return 1;
@@ -207,8 +229,9 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
                          struct twill_error *error)
 {
-    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
-    header->lane = channel->lane;
+    size_t head = header_bytes(header, tag_kind), more = request == NULL ? 0 : request->bytes;
+    if (header != NULL)
+        header->lane = channel->lane;
     *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, channel, header, request, tag_kind, error)
                          : send_buffer(t, channel, header, request, tag_kind, error);

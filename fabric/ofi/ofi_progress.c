@@ -60,7 +60,7 @@ static bool is_of_peer(const struct twill_ofi_op *op, const struct twill_ofi_pee
     const struct twill_ofi_channel *channel = &peer->channels[at / sizeof(peer->channels[0])];
     return is_one_of(op, channel->header_in, TWILL_OFI_HEADERS) ||
            is_one_of(op, channel->chunk_in, TWILL_OFI_CHUNKS) ||
-           is_one_of(op, channel->chunk_out, TWILL_OFI_CHUNKS);
+           is_one_of(op, channel->chunk_out, TWILL_OFI_OUT);
 }
 
 /* Return whether `op`, from a provider, is an operation of this endpoint, without reading it. */
@@ -139,13 +139,13 @@ static void control_arrived(struct twill_ofi_endpoint *endpoint, struct twill_of
 }
 
 /* Fail a communicator because a chunk arrived with another size than its receive. */
-static void fail_chunk_size(struct twill_ofi_op *op, size_t bytes)
+static void fail_chunk_size(struct twill_ofi_op *op, size_t comes, size_t bytes)
 {
     struct twill_error error = {0};
     twill_status status =
         TWILL_FAIL_RANK(&error, TWILL_ERR_FABRIC, op->channel->peer->rank,
                         "ofi: %s, lane %u: a chunk of %zu bytes arrived, %zu expected",
-                        op->channel->peer->name, op->channel->lane, bytes, op->bytes);
+                        op->channel->peer->name, op->channel->lane, bytes, comes);
     twill_ofi_set_failure(op->owner, status, &error);
 }
 
@@ -179,8 +179,9 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
         op->bytes = entry->len;
         op->channel->peer->heard = true;
     }
-    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && entry->len != op->bytes)
-        fail_chunk_size(op, entry->len);
+    size_t comes = endpoint->limits.slot != 0 ? TWILL_OFI_NOTE : op->bytes;
+    if (op->kind == TWILL_OFI_OP_RECV_CHUNK && entry->len != comes)
+        fail_chunk_size(op, comes, entry->len);
     op->done = true;
     op->owner->noticed++;
     twill_ofi_stuck(op->owner, op->channel); /* the communicator's thread continues it */
@@ -199,7 +200,7 @@ static bool is_sending(const struct twill_ofi_op *op)
 {
     const struct twill_ofi_channel *channel = op->channel;
     bool found = find_transfer(channel->payload_out.head, op->sequence) != NULL;
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS && !found; i++) {
+    for (uint32_t i = 0; i < TWILL_OFI_OUT && !found; i++) {
         struct twill_transfer *request = channel->chunk_out[i].request;
         found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
     }

@@ -7,16 +7,17 @@
 #define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
 #define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
-/* Return whether the payload is too large to be sent with the header. */
+/* Return whether the payload is too large to be sent without a clear to send. */
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return request->bytes > t->endpoint->limits.eager;
+    return request->bytes > t->endpoint->limits.split;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request)
 {
-    twill_ofi_private(request)->sequence = channel->received++;
+    twill_ofi_private(request)->sequence = channel->received;
+    channel->received += twill_ofi_is_split(t, request) ? 2 : 1;
     twill_transfer_push(&channel->in, request);
     if (transfer_is_large(t, request) && channel->next_large == NULL)
         channel->next_large = request;
@@ -28,13 +29,13 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, 
                         struct twill_error *error)
 {
     void *desc = channel->peer->mr == NULL ? NULL : fi_mr_desc(channel->peer->mr);
+    size_t most = twill_max(sizeof(struct twill_ofi_header) + t->endpoint->limits.eager,
+                            t->endpoint->limits.split);
     while ((int32_t)(wanted - channel->awaited) > 0) {
         struct twill_ofi_op *op = &channel->header_in[channel->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
             return 1;
-        int done = twill_ofi_recv(t, op, op->buffer,
-                                  sizeof(struct twill_ofi_header) + t->endpoint->limits.eager, desc,
-                                  error);
+        int done = twill_ofi_recv(t, op, op->buffer, most, desc, error);
         if (done != 1)
             return done;
         channel->awaited++;
@@ -53,6 +54,8 @@ static unsigned char *landing(const struct twill_transfer *request)
 static size_t chunk_of(const struct twill_ofi *t, const struct twill_transfer *request)
 {
     size_t most = t->endpoint->limits.max_message;
+    if (t->endpoint->limits.slot != 0)
+        return t->endpoint->limits.slot;
     if (request->bytes <= 3 * PROVIDER_EAGER && !t->endpoint->limits.preposts)
         return twill_min(most, PROVIDER_EAGER);
     return request->reduce == NULL
@@ -69,15 +72,19 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->chunk == 0) {
         private->chunk = chunk_of(t, request);
-        TWILL_TRY(error,
-                  twill_ofi_hold(t, landing(request), request->bytes, &private->memory, error));
+        TWILL_TRY(error, t->endpoint->limits.slot != 0
+                             ? twill_ofi_window_open(t, channel, error)
+                             : twill_ofi_hold(t, landing(request), request->bytes, &private->memory,
+                                              error));
     }
     while (private->posted < request->bytes &&
            channel->chunks_posted - channel->chunks_taken < TWILL_OFI_CHUNKS) {
         struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_posted % TWILL_OFI_CHUNKS];
         size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, private->chunk);
-        int done = twill_ofi_recv(t, op, landing(request) + private->posted, bytes,
-                                  twill_ofi_desc(private->memory), error);
+        int done = t->endpoint->limits.slot != 0
+                       ? twill_ofi_expect(t, op, bytes, error)
+                       : twill_ofi_recv(t, op, landing(request) + private->posted, bytes,
+                                        twill_ofi_desc(private->memory), error);
         if (done != 1)
             return done;
         op->request = request;
@@ -94,9 +101,13 @@ static int send_control(struct twill_ofi *t, struct twill_ofi_channel *channel,
 {
     bool finished;
     header->consumed = channel->consumed;
+    header->emptied = t->endpoint->limits.slot != 0 ? channel->chunks_taken : 0;
+    header->key = twill_ofi_window_key(channel);
     int done = twill_ofi_send_small(t, channel, header, NULL, TWILL_OFI_CONTROL, &finished, error);
-    if (done == 1)
-        channel->reported = header->consumed;
+    if (done != 1)
+        return done;
+    channel->told.consumed = header->consumed;
+    channel->told.chunks = header->emptied;
     return done;
 }
 
@@ -108,7 +119,7 @@ static int send_clear(struct twill_ofi *t, struct twill_ofi_channel *channel,
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = private->sequence,
                                       .bytes = request->bytes,
-                                      .chunk = private->chunk,
+                                      .chunk = (uint32_t) private->chunk,
                                       .kind = TWILL_OFI_CLEAR_TO_SEND};
     int done = send_control(t, channel, &header, error);
     if (done == 1) {
@@ -154,10 +165,11 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel
                           struct twill_transfer *request, const struct twill_ofi_header *header,
                           size_t bytes, struct twill_error *error)
 {
+    const struct twill_ofi_limits *limits = &t->endpoint->limits;
     bool large = header->kind == TWILL_OFI_LARGE;
-    size_t follows = large ? 0 : (size_t)header->bytes;
+    size_t follows = header->bytes > limits->eager ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
-        bytes - sizeof(*header) != follows || large != (header->bytes > t->endpoint->limits.eager))
+        bytes - sizeof(*header) != follows || large != (header->bytes > limits->split))
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
                                "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                                "number %u came: the provider broke order or content",
@@ -206,6 +218,30 @@ static void abandon_recv(struct twill_ofi *t, struct twill_ofi_channel *channel,
     finish_recv(t, channel, request, TWILL_ERR_MISMATCH);
 }
 
+/* Take the credit in a header, which is the next of its channel. Fails with TWILL_ERR_FABRIC if it
+ * is for more than this rank has sent. */
+static twill_status take_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                                const struct twill_ofi_header *header, struct twill_error *error)
+{
+    channel->heard += (uint32_t)header->credit;
+    TWILL_TRY(error, twill_ofi_acknowledge(channel, channel->heard, error));
+    if (channel->headers_out.head != NULL)
+        twill_ofi_stuck(t, channel);
+    return TWILL_OK;
+}
+
+/* Deliver the payload of the channel's first RECV, which has all come in `op`, and complete it. */
+static int take_eager(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                      struct twill_transfer *request, const unsigned char *data)
+{
+    if (request->bytes > 0) {
+        deliver_payload(request, data, request->bytes);
+        twill_counter_add(&t->base.counters.copied, request->bytes);
+    }
+    finish_recv(t, channel, request, TWILL_OK);
+    return 1;
+}
+
 /* If the header for the channel's first RECV, `request`, has arrived, take it and set *moved. That
  * of a large RECV is taken only after its clear to send. If bytes and signature match, deliver its
  * payload. If not, complete the RECV with TWILL_ERR_MISMATCH. Returns 1 if the RECV is complete,
@@ -223,26 +259,49 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
     int same = compare_header(t, channel, request, &header, op->bytes, error);
     if (same < 0)
         return same;
+    TWILL_TRY(error, take_credit(t, channel, &header, error));
     *moved = true;
-    if (same == 0)
-        request->peer_call = header.call;
-    else
-        request->last = twill_entry_unpack(&header.entry, &t->start, &channel->peer->clock);
-    bool eager = same == 1 && !transfer_is_large(t, request);
-    if (eager && request->bytes > 0) {
-        deliver_payload(request, op->buffer + sizeof(header), request->bytes);
-        twill_counter_add(&t->base.counters.copied, request->bytes);
-    }
     op->done = false;
     channel->consumed++;
     twill_ofi_private(request)->verified = true;
-    if (same == 1 && !eager)
-        return 0;
-    if (same == 1)
-        finish_recv(t, channel, request, TWILL_OK);
-    else
+    if (same == 0) {
+        request->peer_call = header.call;
         abandon_recv(t, channel, request);
-    return 1;
+        return 1;
+    }
+    request->last = twill_entry_unpack(&header.entry, &t->start, &channel->peer->clock);
+    if (request->bytes > t->endpoint->limits.eager)
+        return 0;
+    return take_eager(t, channel, request, op->buffer + sizeof(header));
+}
+
+/* Take the payload of the channel's first RECV, `request`, whose header was taken and whose payload
+ * is split, if it has arrived, and set *moved. Returns 1 if so, which completes the RECV, 0 if not,
+ * or TWILL_ERR_FABRIC if it has another size. */
+static int split_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                      struct twill_transfer *request, bool *moved, struct twill_error *error)
+{
+    struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
+    if (!op->done || channel->consumed == channel->awaited)
+        return 0;
+    if (op->bytes != request->bytes)
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
+                               "ofi: message %u of %s, lane %u: a payload of %zu bytes came, %zu "
+                               "expected: the provider broke order or content",
+                               twill_ofi_private(request)->sequence, channel->peer->name,
+                               channel->lane, op->bytes, request->bytes);
+    *moved = true;
+    op->done = false;
+    channel->consumed++;
+    return take_eager(t, channel, request, op->buffer);
+}
+
+/* Deliver a chunk of a RECV from the slot that it was written into. */
+static void take_slot(struct twill_ofi *t, struct twill_transfer *request,
+                      const unsigned char *slot, size_t bytes)
+{
+    deliver_payload(request, slot, bytes);
+    twill_counter_add(&t->base.counters.copied, bytes);
 }
 
 /* Take the header and chunks that have arrived for the channel's first RECV, and set *moved if any
@@ -258,11 +317,15 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
+    if (twill_ofi_is_split(t, request))
+        return split_take(t, channel, request, moved, error);
     struct twill_ofi_private *private = twill_ofi_private(request);
     while (channel->chunks_taken != channel->chunks_posted) {
         struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_taken % TWILL_OFI_CHUNKS];
         if (!op->done || op->request != request)
             break;
+        if (t->endpoint->limits.slot != 0)
+            take_slot(t, request, twill_ofi_slot(t, channel, channel->chunks_taken), op->bytes);
         private->arrived += op->bytes;
         op->done = false;
         op->request = NULL;
@@ -282,13 +345,15 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
     return 1;
 }
 
-/* Send the peer new credit if it has used half of it. Returns 0 if that must be tried again, as the
- * provider is busy, else 1 or a negative status. */
+/* Send the peer new credit if it has used half of it, or most slots. Returns 0 if that must be
+ * tried again, as the provider is busy, else 1 or a negative status. */
 static int send_credit(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_error *error)
 {
     struct twill_ofi_header header = {.kind = TWILL_OFI_CREDIT};
-    if (channel->consumed - channel->reported < t->endpoint->limits.credits / 2)
+    if (channel->consumed - channel->told.consumed < t->endpoint->limits.credits / 2 &&
+        (t->endpoint->limits.slot == 0 ||
+         channel->chunks_taken - channel->told.chunks <= TWILL_OFI_CHUNKS / 2))
         return 1;
     return send_control(t, channel, &header, error);
 }

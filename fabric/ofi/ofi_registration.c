@@ -359,7 +359,7 @@ static void release_channel(struct twill_ofi *t, struct twill_ofi_channel *chann
     release_queue(t, &channel->payload_out);
     release_queue(t, &channel->in);
     twill_ofi_release(t, &channel->orphan);
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
+    for (uint32_t i = 0; i < TWILL_OFI_OUT; i++)
         if (channel->chunk_out[i].request != NULL)
             twill_ofi_release(t, &twill_ofi_private(channel->chunk_out[i].request)->memory);
 }
@@ -373,7 +373,11 @@ void twill_ofi_release_all(struct twill_ofi *t)
 
 void twill_ofi_unregister_peers(struct twill_ofi *t)
 {
-    for (uint32_t r = 0; r < t->size; r++)
-        if (t->peers[r] != NULL)
-            twill_ofi_unregister(&t->peers[r]->mr);
+    for (uint32_t r = 0; r < t->size; r++) {
+        if (t->peers[r] == NULL)
+            continue;
+        twill_ofi_unregister(&t->peers[r]->mr);
+        for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
+            twill_ofi_window_close(&t->peers[r]->channels[l].slots.window);
+    }
 }

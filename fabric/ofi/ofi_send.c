@@ -1,32 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sending: headers as credits allow, payload after the receiver's clear to send. */
+/* Sending: headers as credits allow, large payload after the receiver's clear to send. */
 #include "fabric/ofi/ofi.h"
 
 #include <string.h>
 
-/* Send the header of a channel's first queued SEND, with its payload if that is small, and add 1 to
- * *finished if that completed it. Returns 1 if sent, 0 if busy, or a negative status. */
-static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
-                       struct twill_error *error)
+/* Send the header of `request` with its payload if that is small, and with the credit that its peer
+ * lacks. Sets *gone if no completion will follow. Returns 1 if sent, 0 if busy, or a negative
+ * status. */
+static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                       struct twill_transfer *request, bool *gone, struct twill_error *error)
 {
-    struct twill_transfer *request = channel->headers_out.head;
-    bool eager = request->bytes <= t->endpoint->limits.eager;
-    bool gone = false;
+    const struct twill_ofi_limits *limits = &t->endpoint->limits;
+    uint32_t credit = twill_min(channel->consumed - channel->told.by_header, UINT8_MAX);
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = channel->sent,
                                       .bytes = request->bytes,
-                                      .kind = eager ? TWILL_OFI_EAGER_DATA : TWILL_OFI_LARGE,
+                                      .kind = request->bytes <= limits->split ? TWILL_OFI_EAGER_DATA
+                                                                              : TWILL_OFI_LARGE,
+                                      .credit = credit,
                                       .call = request->call};
     twill_entry_pack(&request->last, &t->start, &header.entry);
-    int done = twill_ofi_send_small(t, channel, &header, eager ? request : NULL, TWILL_OFI_HEADER,
-                                    &gone, error);
+    int done =
+        twill_ofi_send_small(t, channel, &header, request->bytes <= limits->eager ? request : NULL,
+                             TWILL_OFI_HEADER, gone, error);
     if (done != 1)
         return done;
-    twill_ofi_pop(&channel->headers_out);
-    twill_ofi_private(request)->sequence = channel->sent++;
+    channel->told.by_header += credit;
+    if ((int32_t)(channel->told.by_header - channel->told.consumed) > 0)
+        channel->told.consumed = channel->told.by_header;
+    twill_ofi_private(request)->sequence = channel->sent;
+    twill_ofi_private(request)->begun = true;
     twill_counter_add(&t->base.counters.messages, 1);
     twill_counter_add(&t->base.counters.bytes, request->bytes);
-    if (!eager) {
+    return 1;
+}
+
+/* Send the next message of a channel's first queued SEND, which is its header or, after that, its
+ * payload if that is split. Adds 1 to *finished if that completed the SEND. Returns 1 if sent, 0 if
+ * busy, or a negative status. */
+static int send_next(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
+                     struct twill_error *error)
+{
+    struct twill_transfer *request = channel->headers_out.head;
+    bool large = request->bytes > t->endpoint->limits.split;
+    bool last = twill_ofi_private(request)->begun || !twill_ofi_is_split(t, request), gone = false;
+    int done = twill_ofi_private(request)->begun
+                   ? twill_ofi_send_small(t, channel, NULL, request, TWILL_OFI_HEADER, &gone, error)
+                   : send_header(t, channel, request, &gone, error);
+    if (done != 1)
+        return done;
+    channel->sent++;
+    if (!last)
+        return 1;
+    twill_ofi_pop(&channel->headers_out);
+    if (large) {
         twill_transfer_push(&channel->payload_out, request);
     } else if (gone) {
         twill_transfer_finish(request, TWILL_OK);
@@ -75,7 +102,9 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
             return 0;
         const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
         size_t bytes = twill_ofi_chunk_bytes(request->bytes, private->posted, chunk);
-        int done = twill_ofi_send(t, op, from, bytes, twill_ofi_desc(private->memory), error);
+        int done = t->endpoint->limits.slot != 0
+                       ? twill_ofi_write(t, op, request, from, bytes, error)
+                       : twill_ofi_send(t, op, from, bytes, twill_ofi_desc(private->memory), error);
         if (done == 0)
             twill_ofi_stuck(t, channel);
         if (done != 1)
@@ -116,19 +145,23 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return finished;
 }
 
-/* Handle chunks that have left, and complete and release SENDs. Returns how many completed. */
+/* Handle chunks and notes that have left, and complete and release SENDs. Returns how many
+ * completed. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+    for (uint32_t i = 0; i < TWILL_OFI_OUT; i++) {
         struct twill_ofi_op *op = &channel->chunk_out[i];
         struct twill_transfer *request = op->request;
         if (!op->done)
             continue;
         op->done = false;
         op->request = NULL;
-        request->moved += op->bytes;
-        if (request->moved < request->bytes)
+        if (i < TWILL_OFI_CHUNKS)
+            request->moved += op->bytes;
+        else
+            twill_ofi_private(request)->unsaid--;
+        if (request->moved < request->bytes || twill_ofi_private(request)->unsaid > 0)
             continue;
         twill_ofi_release(t, &twill_ofi_private(request)->memory);
         twill_transfer_finish(request, TWILL_OK);
@@ -141,9 +174,12 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
                            struct twill_error *error)
 {
     int finished = finish_chunks(t, channel);
+    int noted = twill_ofi_send_notes(t, channel, error);
+    if (noted < 0)
+        return noted;
     while (channel->headers_out.head != NULL &&
            channel->sent - channel->acked < t->endpoint->limits.credits) {
-        int done = send_header(t, channel, &finished, error);
+        int done = send_next(t, channel, &finished, error);
         if (done < 0)
             return done;
         if (done == 0) {
@@ -161,11 +197,13 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_channel *ch
                                const struct twill_ofi_header *header, struct twill_error *error)
 {
     struct twill_transfer *first = channel->payload_out.head;
-    if (header->chunk == 0 || header->chunk > t->endpoint->limits.max_message)
+    const struct twill_ofi_limits *limits = &t->endpoint->limits;
+    size_t most = twill_max(limits->max_message, limits->slot);
+    if (header->chunk == 0 || header->chunk > most ||
+        (limits->slot != 0 && header->chunk != limits->slot))
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
-                               "ofi: %s cleared chunks of %llu bytes, the maximum is %zu",
-                               channel->peer->name, (unsigned long long)header->chunk,
-                               t->endpoint->limits.max_message);
+                               "ofi: %s cleared chunks of %u bytes, the maximum is %zu",
+                               channel->peer->name, header->chunk, most);
     find_clear(channel, first == NULL ? channel->sent : twill_ofi_private(first)->sequence);
     for (uint32_t i = 0; i < TWILL_OFI_CLEAR; i++) {
         if (channel->clear[i].used)
@@ -176,6 +214,19 @@ static twill_status keep_clear(struct twill_ofi *t, struct twill_ofi_channel *ch
     return TWILL_FAIL(error, TWILL_ERR_MISMATCH,
                       "ofi: %s waits for large messages on lane %u that this rank does not send",
                       channel->peer->name, channel->lane);
+}
+
+twill_status twill_ofi_acknowledge(struct twill_ofi_channel *channel, uint32_t consumed,
+                                   struct twill_error *error)
+{
+    if ((int32_t)(consumed - channel->sent) > 0)
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
+                               "ofi: %s returned credit for message %u on lane %u, of %u sent: its "
+                               "memory is damaged, or it has another version of twill",
+                               channel->peer->name, consumed, channel->lane, channel->sent);
+    if ((int32_t)(consumed - channel->acked) > 0)
+        channel->acked = consumed;
+    return TWILL_OK;
 }
 
 twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *op, uint32_t from,
@@ -193,13 +244,15 @@ twill_status twill_ofi_control(struct twill_ofi *t, const struct twill_ofi_op *o
                                header.kind, header.lane);
     TWILL_TRY(error, twill_ofi_peer(t, from, &peer, error));
     struct twill_ofi_channel *channel = &peer->channels[header.lane];
-    if ((int32_t)(header.consumed - channel->sent) > 0)
+    TWILL_TRY(error, twill_ofi_acknowledge(channel, header.consumed, error));
+    if ((int32_t)(header.emptied - channel->slots.written) > 0)
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, from,
-                               "ofi: %s returned credit for message %u on lane %u, of %u sent: its "
-                               "memory is damaged, or it has another version of twill",
-                               peer->name, header.consumed, channel->lane, channel->sent);
-    if ((int32_t)(header.consumed - channel->acked) > 0)
-        channel->acked = header.consumed;
+                               "ofi: %s emptied slot %u on lane %u, of %u written: its memory is "
+                               "damaged, or it has another version of twill",
+                               peer->name, header.emptied, channel->lane, channel->slots.written);
+    if ((int32_t)(header.emptied - channel->slots.emptied) > 0)
+        channel->slots.emptied = header.emptied;
+    channel->slots.key = header.key;
     twill_ofi_stuck(t, channel); /* its communicator's thread sends what this allows */
     return header.kind == TWILL_OFI_CREDIT ? TWILL_OK : keep_clear(t, channel, &header, error);
 }

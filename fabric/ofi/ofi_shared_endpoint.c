@@ -231,7 +231,7 @@ struct ofi_peer_info {
     uint32_t address_format;
     uint32_t address_bytes;
     uint32_t tag_bits;
-    uint32_t spare;
+    uint32_t slot; /* limits.slot */
     uint64_t max_message;
     char provider[32];
     char message[192];                    /* if `status` is an error */
@@ -273,8 +273,8 @@ static void describe_address(struct twill_ofi_endpoint *endpoint, const unsigned
              endpoint->registrations.required ? ", registering" : "", endpoint->why);
 }
 
-/* Fail if a rank has failed or its settings do not fit ours. Lowers max_message to that of the
- * rank, and raises the stride to the bytes of its address. */
+/* Fail if a rank has failed or its settings do not fit ours. Lowers max_message and slot to those
+ * of the rank, and raises the stride to the bytes of its address. */
 static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                                     const struct ofi_peer_info *mine,
                                     const struct ofi_peer_info *theirs, uint32_t rank,
@@ -312,6 +312,7 @@ static twill_status check_peer_info(struct twill_ofi_endpoint *endpoint,
                           theirs->comm, we, mine->comm);
     endpoint->limits.max_message =
         twill_min(endpoint->limits.max_message, (size_t)theirs->max_message);
+    endpoint->limits.slot = twill_min(endpoint->limits.slot, theirs->slot);
     endpoint->addresses.stride = twill_max(endpoint->addresses.stride, theirs->address_bytes);
     return TWILL_OK;
 }
@@ -337,6 +338,7 @@ static void fill_peer_info(const struct twill_ofi_endpoint *endpoint, struct ofi
     if (address_bytes <= SHORT_ADDRESS)
         memcpy(mine->address, address, address_bytes);
     mine->tag_bits = endpoint->matching.tag_bits;
+    mine->slot = (uint32_t)endpoint->limits.slot;
     mine->max_message = endpoint->limits.max_message;
     snprintf(mine->provider, sizeof(mine->provider), "%s",
              endpoint->fi.info->fabric_attr->prov_name);
@@ -433,6 +435,7 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
         endpoint->addresses.length[r] = all[r].address_bytes;
     endpoint->limits.eager =
         twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
+    endpoint->limits.split = twill_min(TWILL_OFI_BUFFER_BYTES, endpoint->limits.max_message);
     TWILL_TRY(error, gather_addresses(endpoint, all, address, mine->address_bytes, error));
     return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
 }
@@ -472,12 +475,12 @@ static void channel_init(struct twill_ofi *t, struct twill_ofi_peer *peer, uint3
                                                       .owner = t,
                                                       .channel = channel,
                                                       .buffer = memory + i * stride};
-    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++) {
+    for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
         channel->chunk_in[i] =
             (struct twill_ofi_op){.kind = TWILL_OFI_OP_RECV_CHUNK, .owner = t, .channel = channel};
+    for (uint32_t i = 0; i < TWILL_OFI_OUT; i++)
         channel->chunk_out[i] =
             (struct twill_ofi_op){.kind = TWILL_OFI_OP_SEND_CHUNK, .owner = t, .channel = channel};
-    }
 }
 
 /* Contacts are numbered by rank in the job, or in the communicator that uses the endpoint alone. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers and control messages of the ofi transport: a rank with requests of its own, and a
- * provider in memory whose messages are those of the input. The first byte selects how the provider
- * behaves. Then three bytes each: what happens, and two that change it. */
+/* Headers and control messages of the ofi transport. A rank has requests. A provider in memory gives
+ * it the input as messages. The first byte selects how the provider behaves. Then three bytes each:
+ * what happens, and two that change it. */
 #include "fabric/ofi/ofi.h"
 #include "tests/fuzz/fuzz_socket.h"
 
@@ -12,6 +12,7 @@
 #define REQUESTS  24
 #define POSTED    256
 #define EAGER     256
+#define SPLIT     (EAGER + TWILL_CACHE_LINE)
 #define CHUNK     1024
 
 /* An operation at the provider. */
@@ -172,7 +173,7 @@ static struct twill_ofi_channel *channel_of(struct twill_ofi *t, uint8_t number)
     return &peer->channels[number % 2];
 }
 
-/* A header that the first receive waits for, but for what `changes` says. */
+/* The header that the first receive waits for, or its split payload. `changes` alters it. */
 static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t channel_number)
 {
     struct twill_ofi_channel *channel = channel_of(t, channel_number);
@@ -182,12 +183,15 @@ static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t channel_nu
                                       .sequence = channel->consumed + (changes % 16 == 2),
                                       .bytes = bytes + (changes % 16 == 3),
                                       .kind =
-                                          bytes > EAGER ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
-                                      .consumed = changes,
+                                          bytes > SPLIT ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
+                                      .credit = changes / 16,
                                       .lane = channel->lane,
                                       .entry = {.sent = changes, .age = changes, .rank = changes}};
     header.kind = (uint8_t)(header.kind + (changes % 16 == 4));
-    size_t follows = header.kind == TWILL_OFI_EAGER_DATA ? header.bytes : 0;
+    size_t follows =
+        header.kind == TWILL_OFI_EAGER_DATA && header.bytes <= EAGER ? header.bytes : 0;
+    if (next != NULL && twill_ofi_is_split(t, next) && twill_ofi_private((void *)next)->verified)
+        follows = bytes - sizeof(header);
     follows += changes % 16 == 5;
     size_t all = changes % 16 == 6 ? changes : sizeof(header) + follows;
     if (changes % 16 == 7)
@@ -211,7 +215,7 @@ static void send_control_message(struct twill_ofi *t, uint8_t changes, uint8_t s
         header.sequence += changes % 8 == 3 ? second : 0;
         header.bytes = next != NULL ? next->bytes : 1000;
         header.bytes += changes % 8 == 4;
-        header.chunk = changes % 8 == 5 ? (uint64_t)second << second % 64 : CHUNK;
+        header.chunk = changes % 8 == 5 ? (uint32_t)second << second % 32 : CHUNK;
     }
     if (changes % 8 == 6)
         header.lane = second;
@@ -316,6 +320,7 @@ static struct twill_ofi_endpoint *make_endpoint(uint8_t kind)
         .addresses = {.stride = 1, .bytes = address, .length = length, .contact = contacts},
         .limits = {.credits = TWILL_OFI_CREDITS,
                    .eager = EAGER,
+                   .split = SPLIT,
                    .max_message = CHUNK,
                    .inject = kind % 2 != 0 ? 64 : 0,
                    .preposts = kind / 2 % 2 != 0},

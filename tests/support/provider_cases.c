@@ -196,6 +196,8 @@ static const struct disagreement {
     {{200000, 100000}, 0},
     {{TWILL_OFI_EAGER, TWILL_OFI_EAGER + 1}, 0},
     {{TWILL_OFI_EAGER + 1, TWILL_OFI_EAGER}, 0},
+    {{TWILL_OFI_BUFFER_BYTES, TWILL_OFI_BUFFER_BYTES + 1}, 0},
+    {{TWILL_OFI_BUFFER_BYTES + 1, TWILL_OFI_BUFFER_BYTES}, 0},
 };
 
 /* Both ranks get an error, and no provider ever sees too small a receive. But a short message is
@@ -203,14 +205,14 @@ static const struct disagreement {
 static bool disagree(const struct run *run, struct twill_test_end *end,
                      const struct disagreement *d)
 {
-    size_t eager = ofi_of(end)->endpoint->limits.eager;
+    size_t most = ofi_of(end)->endpoint->limits.split;
     unsigned char *data = calloc(1, 200000);
     struct twill_transfer r = end_one_way(end, 0, data, d->bytes[end->rank]);
     twill_status expected = TWILL_ERR_MISMATCH;
     r.signature += end->rank * d->signature;
-    if (end->rank == 0 && d->bytes[0] <= eager)
+    if (end->rank == 0 && d->bytes[0] <= most)
         expected = TWILL_OK;
-    else if (end->rank == 0 && d->bytes[1] <= eager)
+    else if (end->rank == 0 && d->bytes[1] <= most)
         expected = TWILL_PENDING;
     bool fine = data != NULL && end_post(end, &r) &&
                 (expected == TWILL_PENDING || end_await(end, &r, 1)) && gather(run, end);
@@ -312,7 +314,7 @@ static void cancel_hopeless(struct twill_test_end *end, const struct hopeless *h
     munmap(h->requests, 1u << 20);
 }
 
-/* One rank cancels with much in progress; the other, which goes on, may fail but not hang. */
+/* One rank cancels with much in progress. The other continues. It may fail but not hang. */
 static bool case_cancel(struct run *run, struct twill_test_end *end)
 {
     struct hopeless h;

@@ -26,7 +26,7 @@ static const struct loss losses[] = {
      TWILL_ERR_FABRIC},
     {"small message", TWILL_OFI_OP_SEND_BUFFER, TWILL_OFI_EAGER_DATA, FI_ECONNRESET, 64, 1, true,
      TWILL_ERR_PEER},
-    {"segment", TWILL_OFI_OP_SEND_CHUNK, 0, FI_ECANCELED, TWILL_OFI_PULLED, 1, true,
+    {"segment", TWILL_OFI_OP_SEND_CHUNK, 0, FI_ECANCELED, TWILL_OFI_BUFFER_BYTES + 4, 1, true,
      TWILL_ERR_PEER}, /* the only one of its message */
     {"credit", TWILL_OFI_OP_SEND_BUFFER, TWILL_OFI_CREDIT, FI_EIO, 64, 40, false, TWILL_OK},
 };
