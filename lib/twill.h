@@ -567,8 +567,9 @@ TWILL_API twill_status twill_deregister(twill_context *context, void *memory);
 /** \brief Let the other ranks of the node access \p bytes bytes of malloc() or mmap() without a
  * copy, as they access memory of twill_alloc(). The whole pages inside move into memory that these
  * ranks map. Addresses and contents stay. No thread may write to the memory during the call, and no
- * other call may use it. Calls of 64 KiB or more then run without a copy if the buffers of all
- * ranks allow it. Undo it with twill_demote() before the memory is freed, unmapped or resized.
+ * other call may use it. Calls of 64 KiB or more, or of 32 KiB for each rank where ranks share
+ * cores, then run without a copy if the buffers of all ranks allow it. Undo it with twill_demote()
+ * before the memory is freed, unmapped or resized.
  *
  * A child of fork() has a private copy of the moved pages as of the fork, which takes time and
  * memory. The pages lose mlock(), madvise() and mbind(), and registrations by other libraries. They

@@ -13,6 +13,11 @@
 /* Numbers of requests that are decided early, of a kind and of all. With more, tables are made. */
 enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
 
+/* TWILL_MAPPED_BYTES for each rank's part if ranks share cores and nothing is reduced. Then the
+ * exchange of addresses and the meeting at the end take switches between ranks, of 2 us each, and
+ * copies need none. */
+#define CROWDED_BYTES ((size_t)32 << 10)
+
 /* A request of a chooser, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
@@ -450,11 +455,25 @@ static unsigned access_used(struct twill_chooser *chooser,
     return twill_shape_needs(choice.algorithm, &choice.shape);
 }
 
+/* Return whether the parts of a request are so small that copies cost less than meetings of ranks
+ * that share cores, unless the user chooses the algorithm. */
+static bool is_better_copied(const struct twill_chooser *chooser,
+                             const struct twill_select_request *request)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
+    size_t parts = facts->sharded ? chooser->world->size : 1;
+    const struct twill_override *override = twill_override_find(
+        chooser->overrides, chooser->override_count, request->collective, request->bytes);
+    return chooser->tuning->model.crowd > 1 && !facts->reduces &&
+           request->bytes < parts * CROWDED_BYTES &&
+           (override == NULL || override->algorithm == NULL);
+}
+
 unsigned twill_mapping_matters(struct twill_chooser *chooser,
                                const struct twill_select_request *request)
 {
     struct twill_select_request with = *request;
-    if (request->bytes < TWILL_MAPPED_BYTES)
+    if (request->bytes < TWILL_MAPPED_BYTES || is_better_copied(chooser, request))
         return 0;
     for (unsigned i = 0; i < 2; i++)
         if (chooser->query[i].known && twill_requests_match(&chooser->query[i].request, request))
