@@ -74,6 +74,16 @@ FUZZ_REPLACED(void, twill_memory_limit, struct twill_memory *memory, uint64_t by
 {
 }
 
+/* No memory is promoted. */
+bool twill_promoted_watch(const struct twill_preloaded *preloaded)
+{
+    return false;
+}
+
+void twill_promoted_unwatch(const struct twill_preloaded *preloaded)
+{
+}
+
 void twill_context_note_of(struct twill_context *context, bool of_rank, const char *format, ...)
 {
     char line[TWILL_DESCRIBE_BYTES];
