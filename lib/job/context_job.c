@@ -22,7 +22,6 @@
 struct peer_info {
     char version[16];
     struct twill_host host;
-    uint64_t turns;          /* twill_host_turns() */
     struct twill_cpus where; /* CPUs that the rank may run on */
     struct twill_memory_claims memory;
     uint64_t tuning;                     /* hash of the contents of TWILL_TUNING */
@@ -32,6 +31,7 @@ struct peer_info {
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
+    uint64_t turns; /* twill_host_turns() */
 };
 
 /* Compare all ranks. Return TWILL_ERR_MISMATCH if one has another version, or TWILL_ERR_CONFIG if
