@@ -19,14 +19,14 @@ void twill_entry_pack(const struct twill_last_entry *last, const struct twill_cl
         double ns = (double)(now.ticks - last->ticks) * rate;
         age = ns < (double)AGE_UNKNOWN ? (uint64_t)ns : AGE_UNKNOWN;
     }
-    *message = (struct twill_entry_message){now.ns, age, last->rank & 0x7fffffu, last->stops};
+    *message = (struct twill_entry_message){now.ns, age, last->rank & 0x3fffffu, last->news};
 }
 
 struct twill_last_entry twill_entry_unpack(const struct twill_entry_message *message,
                                            const struct twill_clock_pair *start,
                                            struct twill_clock_filter *filter)
 {
-    struct twill_last_entry last = {0, message->rank, message->stops};
+    struct twill_last_entry last = {0, message->rank, message->news};
     struct twill_clock_pair now = twill_clock_read();
     int64_t difference = (int64_t)(now.ns - message->sent);
     int64_t drift = (int64_t)((now.ns - filter->at) / (1000000 / TWILL_CLOCK_DRIFT_PPM));

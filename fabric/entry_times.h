@@ -17,14 +17,15 @@
 struct twill_last_entry {
     uint64_t ticks; /* twill_ticks() of this host; 0: no entry is known */
     uint32_t rank;
-    bool stops; /* in a message: a rank has asked to stop after this call or an earlier one */
+    uint8_t news; /* in a message: set of enum twill_news, of this call or an
+                     earlier one */
 };
 
 /* A struct twill_last_entry in a message. `age` is the nanoseconds from the entry to `sent`, or its
  * greatest value if no entry is known. */
 struct twill_entry_message {
     uint64_t sent; /* twill_now() of the sender */
-    uint64_t age : 40, rank : 23, stops : 1;
+    uint64_t age : 40, rank : 22, news : TWILL_NEWS_KINDS;
 };
 _Static_assert(sizeof(struct twill_entry_message) == 16, "half of a header");
 

@@ -98,6 +98,26 @@
 #define TWILL_TWICE_BOTH(NOUN, stem, with) TWILL_TWICE(stem, u16, u8) TWILL_TWICE(stem, u64, u32)
 TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 
+/* Of floats, whether the magnitude's bits of an element, as an integer, are those of none finite.
+ */
+#define TWILL_EXCEEDS(type, bits, largest)                                                         \
+    static bool exceeds_##type(const void *src, size_t count)                                      \
+    {                                                                                              \
+        const element_u##bits *from = src;                                                         \
+        int##bits##_t most = 0;                                                                    \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            int##bits##_t magnitude = (int##bits##_t)(from[i] & INT##bits##_MAX);                  \
+            most = magnitude > most ? magnitude : most;                                            \
+        }                                                                                          \
+        return most > (largest);                                                                   \
+    }
+TWILL_EXCEEDS(f32, 32, 0x7f7fffff)
+TWILL_EXCEEDS(f64, 64, INT64_C(0x7fefffffffffffff))
+TWILL_EXCEEDS(f16, 16, 0x7bff)
+TWILL_EXCEEDS(bf16, 16, 0x7f7f)
+TWILL_EXCEEDS(f8e4m3, 8, 0x7e)
+TWILL_EXCEEDS(f8e5m2, 8, 0x7b)
+
 /* A row of the table, by the type's kind. as_signed and as_unsigned are integers of its size. */
 #define TWILL_CELL(NOUN, stem, type)                     [TWILL_##NOUN] = reduce_##stem##_##type,
 #define TWILL_LOCATING(NOUN, stem, type)                 [TWILL_##NOUN] = twill_##stem##_##type,
@@ -141,4 +161,7 @@ TWILL_OPS_BITWISE(TWILL_TWICE_BOTH, )
 #define TWILL_KERNELS_MEMBERS                                                                      \
     .reduce = TWILL_KERNELS_ROWS, .spread = TWILL_KERNELS_SPREAD,                                  \
     .widen = TWILL_KERNELS_CONVERT(widen), .narrow = TWILL_KERNELS_CONVERT(narrow), .copy = copy,  \
-    .training = &training_kernels
+    .training = &training_kernels,                                                                 \
+    .exceeds = {[TWILL_F32] = exceeds_f32,       [TWILL_F64] = exceeds_f64,                        \
+                [TWILL_F16] = exceeds_f16,       [TWILL_BF16] = exceeds_bf16,                      \
+                [TWILL_F8E4M3] = exceeds_f8e4m3, [TWILL_F8E5M2] = exceeds_f8e5m2}

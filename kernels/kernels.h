@@ -40,6 +40,8 @@ typedef void (*twill_spread_fn)(void *const *dst, unsigned ndst, const void *con
 typedef void (*twill_copy_fn)(void *dst, const void *src, size_t bytes, unsigned flags);
 /* Convert elements to f32, exactly, or back, rounded. A NaN becomes the canonical one. */
 typedef void (*twill_convert_fn)(void *dst, const void *src, size_t count);
+/* Return whether an element is a NaN or infinity. */
+typedef bool (*twill_exceeds_fn)(const void *src, size_t count);
 /* Return the CRC32C (Castagnoli, RFC 3720) of the data whose CRC32C is `crc`, followed by these
  * bytes. With `crc` 0 it is that of these bytes alone. */
 typedef uint32_t (*twill_crc32c_fn)(uint32_t crc, const void *data, size_t bytes);
@@ -50,8 +52,9 @@ struct twill_kernels {
     bool (*supported)(void); /* decided by CPUID and the operating system's state, never by model */
     twill_reduce_fn reduce[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL if not defined */
     twill_spread_fn spread[TWILL_TYPE_COUNT][TWILL_OP_COUNT]; /* NULL for reduce, then copy */
-    twill_convert_fn widen[TWILL_TYPE_COUNT];  /* to f32, NULL except for 8- and 16-bit floats */
-    twill_convert_fn narrow[TWILL_TYPE_COUNT]; /* from f32, NULL except for these */
+    twill_convert_fn widen[TWILL_TYPE_COUNT];   /* to f32, NULL except for 8- and 16-bit floats */
+    twill_convert_fn narrow[TWILL_TYPE_COUNT];  /* from f32, NULL except for these */
+    twill_exceeds_fn exceeds[TWILL_TYPE_COUNT]; /* NULL for integers */
     twill_copy_fn copy;
     twill_crc32c_fn crc32c;
     const struct twill_training_kernels *training; /* for optimizer.h and quantize.h */
@@ -109,6 +112,10 @@ void twill_kernels_scale(const struct twill_kernels *kernels, twill_type type, v
  * twill_kernel_flags. The threads of `pool`, unless it is NULL, share the work. */
 void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const void *src,
                         size_t bytes, unsigned flags, struct twill_thread_pool *pool);
+/* Return the index of the first element that is a NaN or infinity, or `count` if none is. The
+ * threads of `pool`, unless it is NULL, share the work. */
+size_t twill_kernels_find_nan(const struct twill_kernels *kernels, twill_type type, const void *src,
+                              size_t count, struct twill_thread_pool *pool);
 /* Reduce nsrc sources whose elements have type `type` to dst, divided for TWILL_AVG and rounded.
  * This is twill_kernels_reduce() without partials. The arguments are as in struct
  * twill_reduction. */

@@ -2,6 +2,8 @@
 /* Reductions, scaling and copies: chooses the kernel and sets the floating-point environment. */
 #include "kernels/isa.h"
 
+#include <stdatomic.h>
+
 #define NARROW_TYPES  TWILL_TYPES_OF_KIND(NARROW)
 #define FLOAT_TYPES   (NARROW_TYPES | TWILL_TYPES_OF_KIND(FLOAT))
 #define INTEGER_TYPES (TWILL_TYPES_OF_KIND(SIGNED) | TWILL_TYPES_OF_KIND(UNSIGNED))
@@ -17,6 +19,8 @@ enum { IS_ALONE, IS_PAIRED };
 
 /* Elements that are widened at a time. Eight sources take 15 KiB of stack, which fits L1. */
 #define WIDE_COUNT ((size_t)480)
+/* Elements among which a NaN is found at a time, of which the first is then looked for. */
+#define FOUND_COUNT ((size_t)2048)
 
 /* Return whether bit `member` of a set is 1. */
 static bool in(uint32_t set, unsigned member)
@@ -263,4 +267,39 @@ void twill_kernels_copy(const struct twill_kernels *kernels, void *dst, const vo
 {
     const struct copy_job job = {.copy = kernels->copy, .dst = dst, .src = src, .flags = flags};
     twill_split(copy_range, &job, bytes, 1, 1, pool);
+}
+
+/* A call of twill_kernels_find_nan(), for all of its ranges, on its stack. */
+struct find_job {
+    twill_exceeds_fn exceeds;
+    const unsigned char *src;
+    size_t element;
+    _Atomic size_t *found; /* least index so far */
+};
+
+/* Lower *found of `data`, a struct find_job, to the first NaN or infinity in a range, if any. */
+static void find_in_range(const void *data, size_t first, size_t count)
+{
+    const struct find_job *job = data;
+    for (size_t at = first; at < first + count; at += FOUND_COUNT) {
+        size_t end = twill_min(at + FOUND_COUNT, first + count);
+        if (TWILL_LIKELY(!job->exceeds(job->src + at * job->element, end - at)))
+            continue;
+        while (!job->exceeds(job->src + at * job->element, 1))
+            at++;
+        size_t least = atomic_load(job->found);
+        while (at < least && !atomic_compare_exchange_weak(job->found, &least, at))
+            ;
+        return;
+    }
+}
+
+size_t twill_kernels_find_nan(const struct twill_kernels *kernels, twill_type type, const void *src,
+                              size_t count, struct twill_thread_pool *pool)
+{
+    _Atomic size_t found = count;
+    const struct find_job job = {kernels->exceeds[type], src, size_of(type), &found};
+    if (job.exceeds != NULL)
+        twill_split(find_in_range, &job, count, job.element, 1, pool);
+    return found;
 }

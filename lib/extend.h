@@ -2,7 +2,7 @@
 /* Functions for layers above the public calls, which are the gradient set (lib/train) and the
  * parameter server (lib/server). These include no other headers of the library than this one, the
  * public ones, lib/base and the waiter (lib/wait/wait.h). lib/api/extend.c has the definitions. A
- * layer makes its own communicators by twill_comm_dup() or twill_extend_dup_alone(), and one thread
+ * layer makes its own communicators by twill_comm_dup() or twill_extend_dup(), and one thread
  * at a time uses each of them. Unless said otherwise, a function here claims its communicator as a
  * public call does. `call` is the name of that call for messages. If the communicator is in another
  * call, the function returns TWILL_ERR_ARGUMENT. */
@@ -36,6 +36,7 @@ struct twill_extend_process {
     struct twill_thread_pool *pool;     /* threads that share the work of kernels, or NULL */
     bool places_memory;                 /* whether TWILL_MEMORY names NUMA nodes */
     const uint64_t *fork_guard;         /* a word that is 0 in a forked child */
+    bool looks_for_nan, fails_at_nan;   /* TWILL_FIRST_NAN is set, or is "fail" */
 };
 /* Return the properties of a context. Any thread may call it. */
 struct twill_extend_process twill_extend_process(twill_context *context);
@@ -46,14 +47,16 @@ struct twill_extend_comm {
     const struct twill_trace *trace; /* for twill_trace_emit_other() */
     const struct twill_error *error; /* error of its last call, for the thread that made it */
     uint64_t timeout_ns;             /* present timeout of waits */
+    struct twill_news_words *news;   /* of this node, for which the user counts in steps from 1 */
     const char *timeout_name;        /* what has set the timeout, for messages */
     bool grouped;                    /* a group of calls is open */
 };
 /* Return the present properties of a communicator, without claiming it. */
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);
-/* Do what twill_comm_dup() does and return its status, but give the new communicator network
- * endpoints and completion queues that no other uses, so that a thread may have them to itself. */
-twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm);
+/* Do what twill_comm_dup() does and return its status. If `alone`, give the new communicator
+ * network endpoints and completion queues that no other uses, so that a thread may have them to
+ * itself. Its calls do not look for a NaN (TWILL_FIRST_NAN), as its user does. */
+twill_status twill_extend_dup(twill_comm **made, twill_comm *comm, bool alone);
 /* Create *chooser, which selects algorithms for the ranks of `comm`. It is not collective. Ranks of
  * a node that need the same prices share them. Use the chooser, and free it by
  * twill_chooser_destroy(), only while `comm` exists and no call is on it. Returns TWILL_OK or the

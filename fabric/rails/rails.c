@@ -164,10 +164,10 @@ static bool complete_slot(const struct rails *t, struct rails_slot *slot, int *f
         const struct twill_transfer *chunk = &slot->chunk[r].transfer;
         pending = pending || chunk->status == TWILL_PENDING;
         if (slot->whole != NULL) {
-            bool stops = chunk->last.stops || slot->whole->last.stops;
+            uint8_t news = chunk->last.news | slot->whole->last.news;
             if (chunk->last.ticks > slot->whole->last.ticks)
                 slot->whole->last = chunk->last;
-            slot->whole->last.stops = stops;
+            slot->whole->last.news = news;
         }
         if (chunk->status >= 0 || slot->whole == NULL)
             continue;

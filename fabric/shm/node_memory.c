@@ -283,14 +283,6 @@ void twill_node_exclude(struct twill_node *node, uint32_t l)
     atomic_store(&node->area[l]->abort.excluded, 1);
 }
 
-void twill_node_ask_stop(struct twill_node *node, uint64_t sequence)
-{
-    uint64_t before = twill_node_stop(node);
-    while ((before == 0 || before > sequence) &&
-           !atomic_compare_exchange_weak(&node->area[0]->abort.stop, &before, sequence))
-        ;
-}
-
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l)
 {
     return atomic_load(&node->area[l]->abort.excluded) != 0;

@@ -124,10 +124,8 @@ struct twill_staging_line {
 /* The failure of a communicator, as one rank reports it. Valid once `set` is 1. */
 struct twill_abort_line {
     _Atomic uint32_t set;
-    _Atomic uint32_t excluded; /* set by other ranks, which continue without the owner */
-    /* Of the node's first rank, set by all: the least number of a call after which a rank has asked
-     * to stop, or 0. */
-    _Atomic uint64_t stop;
+    _Atomic uint32_t excluded;    /* set by other ranks, which continue without the owner */
+    struct twill_news_words news; /* of the node's first rank, set by all */
     int32_t status;
     uint32_t from;     /* the rank that reported the failure first */
     uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
@@ -139,7 +137,7 @@ struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000011)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000012)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
@@ -431,13 +429,10 @@ void twill_node_exclude(struct twill_node *node, uint32_t l);
 /* Return whether a rank has called twill_node_exclude() for local rank l, which was silent, so that
  * the other ranks continue without it. */
 bool twill_node_is_excluded(const struct twill_node *node, uint32_t l);
-/* Publish on this node that a rank has asked to stop after call number `sequence`. Keeps the least
- * such number. A rank that then sees data of a later step of this rank sees this, too. */
-void twill_node_ask_stop(struct twill_node *node, uint64_t sequence);
-/* Return the least number of a call after which a rank has asked to stop, or 0 if none has. */
-static inline uint64_t twill_node_stop(const struct twill_node *node)
+/* Return the news of the ranks of this node, and those that messages have brought. */
+static inline struct twill_news_words *twill_node_news(const struct twill_node *node)
 {
-    return atomic_load_explicit(&node->area[0]->abort.stop, memory_order_acquire);
+    return &node->area[0]->abort.news;
 }
 
 #endif

@@ -33,7 +33,9 @@ struct twill_extend_process twill_extend_process(twill_context *context)
         .rank_threads = context->job.rank_threads,
         .pool = context->machine.pool,
         .places_memory = context->memory->user_policy.nodes != 0,
-        .fork_guard = context->fork_guard};
+        .fork_guard = context->fork_guard,
+        .looks_for_nan = config->number[TWILL_VARIABLE_FIRST_NAN] > 0,
+        .fails_at_nan = config->number[TWILL_VARIABLE_FIRST_NAN] > 1};
 }
 
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
@@ -42,13 +44,16 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
                                       .trace = &comm->trace,
                                       .error = &comm->error,
                                       .timeout_ns = comm->tuning.timeout_ns,
+                                      .news = twill_node_news(comm->node),
                                       .timeout_name = twill_comm_timeout_name(comm),
                                       .grouped = twill_group_is_open(comm->group)};
 }
 
-twill_status twill_extend_dup_alone(twill_comm **made, twill_comm *comm)
+twill_status twill_extend_dup(twill_comm **made, twill_comm *comm, bool alone)
 {
-    return twill_comm_dup_alone(made, comm);
+    TWILL_TRY(NULL, alone ? twill_comm_dup_alone(made, comm) : twill_comm_dup(made, comm));
+    (*made)->tuning.nan.looks = false;
+    return TWILL_OK;
 }
 
 twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *comm,

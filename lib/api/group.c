@@ -129,6 +129,9 @@ static twill_status pack_requests(struct twill_request *first, unsigned n, unsig
         size_t bytes = request_bytes(first);
         if (bytes > 0)
             TWILL_TRY(&first->engine->error, twill_request_read(first, to, bytes));
+        if (twill_run_looks(first))
+            TWILL_TRY(&first->engine->error, twill_run_find_nan(first, to, 0, first->call.count,
+                                                                first->engine->issue.started + 1));
         to += bytes;
     }
     return TWILL_OK;

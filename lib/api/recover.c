@@ -219,9 +219,10 @@ twill_status twill_comm_stop_requested(twill_comm *comm, uint64_t *after)
     if (status == TWILL_OK && after == NULL)
         status = TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT, "after is NULL");
     if (status == TWILL_OK) {
+        struct twill_news_words *news = twill_node_news(comm->node);
         if (twill_wishes_to_stop())
-            twill_node_ask_stop(comm->node, comm->issue.started + 1);
-        uint64_t from = twill_node_stop(comm->node);
+            (void)twill_news_tell(news, TWILL_NEWS_STOP, comm->issue.started + 1);
+        uint64_t from = twill_news_told(news, TWILL_NEWS_STOP);
         if (comm->stop == 0 && from != 0)
             comm->stop = first_joining(&comm->engine, from);
         *after = comm->stop;

@@ -6,6 +6,7 @@
 #include "lib/twill.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #define TWILL_CACHE_LINE 64
@@ -261,6 +262,41 @@ static inline void twill_pause(void)
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
 #endif
+}
+
+/* --- news: what all ranks learn with the data of a call in which one of them has it. A node has it
+ * as words, which all its ranks write, and messages between nodes as a set of bits. --- */
+enum twill_news {
+    TWILL_NEWS_STOP, /* a rank has asked to stop after the call */
+    TWILL_NEWS_NAN,  /* its input of the call had a NaN or infinity (TWILL_FIRST_NAN) */
+    TWILL_NEWS_KINDS
+};
+
+/* The news of a node, zeroed at first. `any` is nonzero if there are some. told[] has the least
+ * number of a call in which a rank had each of them, or 0. */
+struct twill_news_words {
+    _Atomic uint32_t any;
+    _Atomic uint64_t told[TWILL_NEWS_KINDS];
+};
+
+/* Return the least number of a call in which a rank had such news, or 0 if none had. */
+static inline uint64_t twill_news_told(const struct twill_news_words *words, enum twill_news news)
+{
+    return atomic_load_explicit(&words->told[news], memory_order_acquire);
+}
+
+/* Tell the node that a rank has news in call number `sequence`, and keep the least such number. A
+ * rank that then sees data of a later step of this rank also sees this. Returns the least number of
+ * before, or 0. */
+static inline uint64_t twill_news_tell(struct twill_news_words *words, enum twill_news news,
+                                       uint64_t sequence)
+{
+    uint64_t before = twill_news_told(words, news);
+    while ((before == 0 || before > sequence) &&
+           !atomic_compare_exchange_weak(&words->told[news], &before, sequence))
+        ;
+    atomic_store_explicit(&words->any, 1, memory_order_release);
+    return before;
 }
 
 #endif

@@ -162,6 +162,8 @@ static void configure(struct twill_comm *comm, bool stripe)
     comm->tuning.pool = stripe ? NULL : comm->context->machine.pool;
     comm->tuning.piece = stripe ? 0 : comm->context->job.piece;
     comm->tuning.reproducible = config->number[TWILL_VARIABLE_REPRODUCIBLE] != 0;
+    comm->tuning.nan.looks = config->number[TWILL_VARIABLE_FIRST_NAN] > 0;
+    comm->tuning.nan.fails = config->number[TWILL_VARIABLE_FIRST_NAN] > 1;
     comm->tuning.stream = stream_from(comm);
     comm->tuning.crowded = sharers(comm);
     comm->waits.ended_at_timeout = UINT64_MAX;

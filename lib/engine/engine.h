@@ -75,6 +75,11 @@ struct twill_engine_tuning {
     size_t piece;      /* bytes that a kernel call must write so that all threads help, equal on all
                           ranks of the job; 0 if some rank has one thread */
     bool reproducible; /* TWILL_REPRODUCIBLE */
+    struct {
+        bool looks; /* TWILL_FIRST_NAN is set, and the user of the communicator does not look */
+        bool fails; /* a call that finds one fails */
+        bool known; /* a rank had one, so this one looks no more */
+    } nan;
 };
 
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */

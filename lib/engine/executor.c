@@ -43,10 +43,32 @@ static void *bounce_at(const struct twill_request *run, const struct twill_slot 
     return slot->scratch + run->plan->tmp_bytes + index * each;
 }
 
+/* Return the set of enum twill_news that are known of the run's call or an earlier one. */
+static __attribute__((noinline)) uint8_t news_of(const struct twill_request *run)
+{
+    unsigned news = 0;
+    for (unsigned i = 0; i < TWILL_NEWS_KINDS; i++) {
+        uint64_t told = twill_news_told(twill_node_news(run->engine->node), (enum twill_news)i);
+        news |= (unsigned)(told != 0 && told <= run->sequence) << i;
+    }
+    return (uint8_t)news;
+}
+
+/* Publish on this node the set of enum twill_news that a message of the run's call brought. Where
+ * the calls of a NaN are not numbered here, it was in an earlier one. */
+static __attribute__((noinline)) void note_news(const struct twill_request *run, unsigned news)
+{
+    struct twill_news_words *words = twill_node_news(run->engine->node);
+    bool numbered = run->engine->tuning.nan.looks;
+    if (news & 1u << TWILL_NEWS_STOP)
+        (void)twill_news_tell(words, TWILL_NEWS_STOP, run->sequence);
+    if (news & 1u << TWILL_NEWS_NAN)
+        (void)twill_news_tell(words, TWILL_NEWS_NAN, numbered ? run->sequence : 1);
+}
+
 /* Return which rank was the last to enter the run's call, and when, to send it with a message. Keep
  * it in run->last. It is this rank until others are known. The entries of the node's ranks are read
- * only if this one entered at least TWILL_SPLIT_TICKS ago. Also says if a rank has asked to stop.
- */
+ * only if this one entered at least TWILL_SPLIT_TICKS ago. Also give the news of the node. */
 static struct twill_last_entry last_entry(struct twill_request *run)
 {
     uint64_t entered = run->ticks;
@@ -55,8 +77,10 @@ static struct twill_last_entry last_entry(struct twill_request *run)
     if (twill_ticks() - entered >= TWILL_SPLIT_TICKS)
         (void)twill_split_look(run->engine, run->sequence, &run->last);
     struct twill_last_entry last = run->last;
-    uint64_t stop = twill_node_stop(run->engine->node);
-    last.stops = stop != 0 && stop <= run->sequence;
+    last.news = 0;
+    if (TWILL_UNLIKELY(
+            atomic_load_explicit(&twill_node_news(run->engine->node)->any, memory_order_acquire)))
+        last.news = news_of(run);
     return last;
 }
 
@@ -165,16 +189,16 @@ static int call_differs(struct twill_engine *engine, const struct twill_transfer
 }
 
 /* Raise run->last to the latest entry of a rank into the call that the first `count` messages of a
- * lane report, and tell the node if one says that a rank has asked to stop. If one is later than
- * run->last was and than this rank's own entry, publish it to the node. */
+ * lane report, and publish their news to the node. If one is later than run->last was and than this
+ * rank's own entry, publish it to the node. */
 static void note_entries(struct twill_request *run, const struct twill_slot *slot, uint32_t count,
                          unsigned lane)
 {
     bool later = false;
     for (uint32_t i = 0; i < count; i++) {
         const struct twill_last_entry *last = &posted_at(run, slot, lane, i)->request.last;
-        if (TWILL_UNLIKELY(last->stops))
-            twill_node_ask_stop(run->engine->node, run->sequence);
+        if (TWILL_UNLIKELY(last->news != 0))
+            note_news(run, last->news);
         if (last->ticks <= run->last.ticks)
             continue;
         run->last = *last;
@@ -450,6 +474,11 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
     struct twill_instance *instance = &slot->instance;
     size_t bounced_at = run->layout.bounced_at, skip = run->started * run->layout.segment_length;
     TWILL_TRY(&run->engine->error, reserve_slot(run, slot));
+    if (TWILL_UNLIKELY(run->buffers.looks))
+        TWILL_TRY(&run->engine->error,
+                  twill_run_find_nan(run, run->buffers.side[TWILL_SRC].base, skip,
+                                     twill_min(run->layout.segment_length, run->layout.most - skip),
+                                     run->sequence));
     /* Field by field, as gcc would clear all with a string instruction that takes 10 ns. */
     instance->active = true;
     instance->epoch = epoch;

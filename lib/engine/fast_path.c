@@ -145,7 +145,7 @@ void twill_run_find_fast_path(struct twill_request *run)
     struct twill_fast_path found = {.kind = TWILL_FAST_NONE};
     run->fast_path = found;
     if (run->plan->most_posted > 0 || run->layout.segments != 1 || s->lanes != 1 || s->count == 0 ||
-        run->layout.segment_length == SIZE_MAX)
+        run->layout.segment_length == SIZE_MAX || run->buffers.looks)
         return;
     if (step->op == TWILL_STEP_SIGNAL) {
         found.kind = TWILL_FAST_SIGNAL;
@@ -292,9 +292,9 @@ static __attribute__((noinline)) void enter_call(struct twill_request *request, 
     struct twill_engine *engine = request->engine;
     request->started = request->finished = 0;
     request->last.ticks = 0;
+    number_call(engine, request);
     if (TWILL_LIKELY(is_fast))
         start_instance(engine, request);
-    number_call(engine, request);
     request->ticks = entered;
     if (entered == 0)
         request->ticks = note_entry(engine, 0);

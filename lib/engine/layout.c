@@ -287,6 +287,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     size_scratch(run);
     run->started = run->finished = 0;
     twill_run_choose_stores(run);
+    run->buffers.looks = twill_run_looks(run);
     twill_run_find_fast_path(run);
     const struct twill_observer *observer = run->engine->observer;
     return TWILL_UNLIKELY(observer != NULL) ? observer->planned(run) : TWILL_OK;
@@ -399,6 +400,70 @@ struct twill_elements twill_run_locate(const struct twill_request *run,
         base + offset_of(run, instance, space, local, first / s->blocks, shard, where->partial) +
             from * twill_run_width(run, where->partial),
         (end_shard - shard) * whole + last + last_length - from};
+}
+
+/* --- TWILL_FIRST_NAN: each rank looks for a NaN or infinity in what it contributes to a sum,
+ * before the sum spreads it. All ranks learn of it with the data of the call (enum twill_news), so
+ * only those report that had one in the same call. */
+bool twill_run_looks(const struct twill_request *run)
+{
+    const struct twill_engine *engine = run->engine;
+    const struct twill_operation *created = run->layout.created;
+    const twill_op op = run->call.op;
+    if (TWILL_LIKELY(!engine->tuning.nan.looks) || run->bytes == 0 ||
+        !twill_collective_facts(run->call.collective)->reduces ||
+        engine->kernels->exceeds[run->call.type] == NULL)
+        return false;
+    return created != NULL ? created->function == NULL
+                           : op == TWILL_SUM || op == TWILL_PROD || op == TWILL_AVG;
+}
+
+/* Return the index in `src` of the first NaN or infinity in elements `skip` to skip + length - 1 of
+ * each shard, or SIZE_MAX if there is none. */
+static size_t find_first(const struct twill_request *run, const unsigned char *src, size_t skip,
+                         size_t length)
+{
+    const struct twill_engine *engine = run->engine;
+    const struct twill_side *side = &run->buffers.side[TWILL_SRC];
+    bool sharded = twill_collective_facts(run->call.collective)->sharded && !side->own;
+    uint32_t shards = sharded ? engine->world->size : 1;
+    for (uint32_t p = 0; p < shards; p++) {
+        size_t from = (side->offset != NULL ? side->offset[p] : p * side->pitch) + skip,
+               whole = side->count != NULL ? side->count[p] : side->even,
+               count = whole > skip ? twill_min(length, whole - skip) : 0,
+               at = twill_kernels_find_nan(engine->kernels, run->call.type,
+                                           src + from * run->layout.given, count,
+                                           engine->tuning.pool);
+        if (at < count)
+            return from + at;
+    }
+    return SIZE_MAX;
+}
+
+twill_status twill_run_find_nan(struct twill_request *run, const unsigned char *src, size_t skip,
+                                size_t length, uint64_t sequence)
+{
+    struct twill_engine *engine = run->engine;
+    if (engine->tuning.nan.known || src == NULL)
+        return TWILL_OK;
+    size_t at = find_first(run, src, skip, length);
+    if (TWILL_LIKELY(at == SIZE_MAX))
+        return TWILL_OK;
+    uint64_t told = twill_news_tell(twill_node_news(engine->node), TWILL_NEWS_NAN, sequence);
+    engine->tuning.nan.known = !engine->tuning.nan.fails;
+    char call[128], rank[TWILL_RANK_TEXT];
+    twill_call_describe(&run->call, sequence, call, sizeof(call));
+    (void)twill_engine_rank_text(engine, engine->rank, rank);
+    if (engine->tuning.nan.fails) {
+        engine->issue.call = run->call; /* earlier calls may still succeed on other ranks */
+        engine->issue.sequence = sequence;
+        return TWILL_FAIL(&engine->error, TWILL_ERR_ARGUMENT,
+                          "%s: %s: element %zu of src is a NaN or infinity", rank, call, at);
+    }
+    if (told == 0 || told >= sequence)
+        twill_say(engine->log, TWILL_LOG_WARN,
+                  "%s: %s: element %zu of src is a NaN or infinity, the first one", rank, call, at);
+    return TWILL_OK;
 }
 
 /* --- results in memory that was never touched, as glibc and JAX return it for each large result.

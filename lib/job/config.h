@@ -65,6 +65,9 @@ enum twill_variable_agreement {
     X(AGREE, USER, "TWILL_AGREE", TWILL_CHOICE, "off", 0, 0, "off|every", SAME,                    \
       "every: blocking reductions are complete on all ranks that survive, or on none, at the "     \
       "price of an agreement each")                                                                \
+    X(FIRST_NAN, USER, "TWILL_FIRST_NAN", TWILL_CHOICE, "off", 0, 0, "off|report|fail", SAME,      \
+      "Look for NaN and infinities in what ranks contribute to sums: report logs the first, with " \
+      "its rank and call or tensor; fail also makes the call fail on all ranks")                   \
     X(STOP_SIGNAL, USER, "TWILL_STOP_SIGNAL", TWILL_CHOICE, "none", 0, 0,                          \
       "none|INT|TERM|USR1|USR2", ANY,                                                              \
       "Signal that asks all ranks to stop after the same call (twill_stop)")                       \

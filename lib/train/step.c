@@ -78,6 +78,8 @@ static void fill_bucket(struct twill_gradients *set, struct twill_bucket *bucket
                         const struct twill_train_tensor *tensor)
 {
     twill_bucket_fill(set, bucket, tensor);
+    if (TWILL_UNLIKELY(atomic_load(&set->usage.nan.state) == TWILL_NAN_FOUND))
+        twill_reducers_tell_nan(set);
     uint64_t arrived = atomic_fetch_add_explicit(&bucket->arrived, 1, memory_order_acq_rel) + 1;
     if (arrived % bucket->tensors != 0)
         return;
@@ -586,6 +588,11 @@ twill_status twill_gradients_ready_factors(twill_gradients *set, int index, cons
                                           .rows = dense->rows,
                                           .columns = dense->columns,
                                           .scale = 1};
+    if (dense->gathers && twill_set_looks(set)) {
+        twill_set_find_nan(set, bucket, tensor, "of the errors ", 0, errors, samples * dense->rows);
+        twill_set_find_nan(set, bucket, tensor, "of the activations ", 0, activations,
+                           samples * dense->columns);
+    }
     if (dense->gathers)
         store_factors(set, bucket, errors, activations, samples);
     else

@@ -246,7 +246,7 @@ void letter_write(struct letter *letter, const struct twill_test_end *end,
     if (sends) {
         text_fill(letter->buffer, bytes, seed_of(letter));
         request->last = (struct twill_last_entry){
-            .ticks = twill_ticks(), .rank = end->rank, .stops = number % 2 != 0};
+            .ticks = twill_ticks(), .rank = end->rank, .news = number % 4};
     } else if (reduces) {
         request->reduce = reduce;
         request->reduce_context = letter;
@@ -263,7 +263,7 @@ bool letter_read(const struct twill_test_end *end, struct letter *letter)
     if (request->kind == TWILL_TRANSFER_RECV && request->reduce != NULL)
         good = good && letter->seen == bytes;
     if (request->kind == TWILL_TRANSFER_RECV && request->last.ticks != 0) /* it is carried */
-        good = good && request->last.stops == (letter->number % 2 != 0);
+        good = good && request->last.news == letter->number % 4;
     good = good && text_is(letter->buffer, 0, bytes, seed_of(letter));
     for (size_t i = 0; good && i < 16; i++)
         good = letter->buffer[bytes + i] == 0xee;

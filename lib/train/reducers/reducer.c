@@ -9,8 +9,7 @@
 /* Create *made, a duplicate of the parent, with its own endpoints if there are threads. */
 static twill_status duplicate(struct twill_gradients *set, twill_comm **made)
 {
-    twill_status status = set->options.threads > 0 ? twill_extend_dup_alone(made, set->parent)
-                                                   : twill_comm_dup(made, set->parent);
+    twill_status status = twill_extend_dup(made, set->parent, set->options.threads > 0);
     return twill_explain(&set->error, status, twill_comm_message(set->parent));
 }
 
@@ -82,6 +81,25 @@ static void end_others(struct twill_gradients *set, const struct twill_reducer *
             atomic_store(&other->locked, false);
         }
     }
+}
+
+void twill_reducers_tell_nan(struct twill_gradients *set)
+{
+    int found = TWILL_NAN_FOUND;
+    const bool fails = set->process.fails_at_nan;
+    if (!atomic_compare_exchange_strong(&set->usage.nan.state, &found,
+                                        fails ? TWILL_NAN_FAILS : TWILL_NAN_TOLD))
+        return;
+    bool first = true;
+    const uint64_t step = atomic_load(&set->step) + 1;
+    for (uint32_t l = 0; l < set->reducers; l++) {
+        struct twill_news_words *news = twill_extend_comm(set->reducer[l].comm).news;
+        uint64_t told = twill_news_tell(news, TWILL_NEWS_NAN, step);
+        first = first && (told == 0 || told >= step);
+    }
+    if (first && !fails)
+        twill_say(set->process.log, TWILL_LOG_WARN, "rank %d: %s, the first one",
+                  twill_comm_rank(set->parent), set->usage.nan.text);
 }
 
 twill_status twill_reducers_check(struct twill_gradients *set, twill_status status)
@@ -301,6 +319,9 @@ twill_status twill_reducer_start(struct twill_reducer *reducer, uint32_t b)
     struct twill_gradients *set = reducer->set;
     struct twill_bucket *bucket = &set->bucket[b];
     uint32_t segment = (uint32_t)(bucket->started % bucket->segments);
+    if (TWILL_UNLIKELY(atomic_load(&set->usage.nan.state) == TWILL_NAN_FAILS))
+        return twill_set_fail_with(set, reducer->comm, "twill_gradients_ready", TWILL_ERR_ARGUMENT,
+                                   set->usage.nan.text);
     if (segment == 0)
         twill_set_record(set, TWILL_TRACE_BUCKET_BEGIN, b, twill_bucket_bytes(bucket));
     TWILL_TRY(NULL,

@@ -78,6 +78,9 @@ void twill_reducers_finish(struct twill_gradients *set);
 /* Stop the threads, and destroy the reducers and their communicators. If the set or the caller's
  * communicator is broken, these are broken first, so that no rank waits for another. */
 void twill_reducers_close(struct twill_gradients *set);
+/* If this thread is the first to see set->usage.nan.text complete, tell all ranks, and log it or
+ * have the next reduction fail. */
+void twill_reducers_tell_nan(struct twill_gradients *set);
 /* If the set is broken and `status` is an error, have all reducers end, so that no rank waits for
  * this one. A reducer that fails does that itself. Returns `status`. This thread holds no lock. */
 twill_status twill_reducers_check(struct twill_gradients *set, twill_status status);

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of a tensor that are looked at before they are copied, to copy them from the cache. */
+#define LOOKED_BYTES ((size_t)64 << 10)
+
 /* Return whether a tensor stays in the caller's memory with every bucket size, and has no place. */
 static bool is_never_fused(const struct twill_gradients *set,
                            const struct twill_train_tensor *tensor)
@@ -224,6 +227,25 @@ void twill_set_copy(const struct twill_gradients *set, void *to, const void *fro
     twill_kernels_copy(set->process.kernels, to, from, bytes, 0, set->process.pool);
 }
 
+/* Look for a NaN in a tensor, or the bucket's part of it, and copy it into the bucket if `copies`,
+ * from the cache if this thread does it alone. */
+static void look_and_copy(struct twill_gradients *set, const struct twill_bucket *bucket,
+                          const struct twill_train_tensor *tensor, bool copies)
+{
+    const size_t width = twill_type_size(bucket->type), bytes = twill_bucket_part(bucket, tensor),
+                 begin = bucket->from * width, end = begin + bytes,
+                 piece = set->process.pool == NULL && copies ? LOOKED_BYTES : bytes;
+    unsigned char *place =
+        tensor->place != SIZE_MAX ? twill_tensor_place(set, tensor, bucket->generation) : NULL;
+    const unsigned char *from = tensor->own != NULL ? tensor->own : place;
+    for (size_t at = begin; at < end; at += piece) {
+        const size_t n = twill_min(piece, end - at);
+        twill_set_find_nan(set, bucket, tensor, "", at / width, from + at, n / width);
+        if (copies)
+            twill_set_copy(set, place + at, from + at, n);
+    }
+}
+
 void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *bucket,
                        const struct twill_train_tensor *tensor)
 {
@@ -233,11 +255,16 @@ void twill_bucket_fill(struct twill_gradients *set, const struct twill_bucket *b
     if (from == 0)
         twill_set_record(set, TWILL_TRACE_TENSOR_READY, (uint32_t)(tensor - set->tensor),
                          tensor->bytes);
-    if (tensor->own == NULL || !bucket->copies)
+    const bool copies = tensor->own != NULL && bucket->copies;
+    if (copies)
+        twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, index, bytes);
+    if (twill_set_looks(set) && bucket->dense == NULL)
+        look_and_copy(set, bucket, tensor, copies);
+    else if (copies)
+        twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation) + from,
+                       tensor->own + from, bytes);
+    if (!copies)
         return;
-    twill_set_record(set, TWILL_TRACE_FUSE_IN_BEGIN, index, bytes);
-    twill_set_copy(set, twill_tensor_place(set, tensor, bucket->generation) + from,
-                   tensor->own + from, bytes);
     twill_set_record(set, TWILL_TRACE_FUSE_IN_END, index, bytes);
     count_copy(set, bytes);
 }

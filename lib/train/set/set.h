@@ -100,6 +100,15 @@ struct twill_arena_of_type {
     twill_op op; /* the set's, or a created one with the set's scale */
 };
 
+/* The search for a NaN in a set (TWILL_FIRST_NAN), step by step. Then it rests. */
+enum twill_nan_state {
+    TWILL_NAN_SOUGHT,  /* tensors are looked at as they are marked ready */
+    TWILL_NAN_WRITTEN, /* the thread that has found one writes its text */
+    TWILL_NAN_FOUND,   /* the next thread that fills a bucket tells the other ranks */
+    TWILL_NAN_TOLD,
+    TWILL_NAN_FAILS /* told, and the next reduction fails with the text */
+};
+
 /* The work of the steps, for the caller's counters. The thread that waits writes non-atomics. They
  * are the completed steps, the bytes of reduced buckets, and what this rank contributed to these,
  * which is less if compressed. */
@@ -114,6 +123,10 @@ struct twill_gradients_usage {
     _Atomic uint32_t buckets;
     _Atomic size_t state_bytes;
     uint64_t stop; /* step after which all ranks agreed to stop, or 0; of the thread of a step */
+    struct {
+        _Atomic int state; /* enum twill_nan_state */
+        char text[200];    /* which element is the first NaN or infinity, and in which step */
+    } nan;
 };
 
 /* A gradient set. Made by twill_gradients_create() and freed by twill_gradients_destroy(). */
@@ -155,6 +168,18 @@ struct twill_gradients {
 };
 
 /* --- lib/train/set/set.c --- */
+/* With TWILL_FIRST_NAN, look for a NaN or infinity in `count` elements that a tensor contributes to
+ * the step in a bucket. `what` names them, which begin with element number `from`. The first one of
+ * the set goes to set->usage.nan.text. Any thread that marks tensors may call it. */
+void twill_set_find_nan(struct twill_gradients *set, const struct twill_bucket *bucket,
+                        const struct twill_train_tensor *tensor, const char *what, size_t from,
+                        const void *src, size_t count);
+/* Return whether twill_set_find_nan() looks for one. */
+static inline bool twill_set_looks(const struct twill_gradients *set)
+{
+    return TWILL_UNLIKELY(set->process.looks_for_nan) &&
+           atomic_load(&set->usage.nan.state) == TWILL_NAN_SOUGHT;
+}
 /* Break the set because a call on `comm` has failed, and copy its message to set->error. Returns
  * `status`. The layers above end the reducers (twill_reducers_check()). */
 twill_status twill_set_fail(struct twill_gradients *set, const twill_comm *comm,
