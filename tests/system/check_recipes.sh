@@ -43,7 +43,7 @@ for options in '--depth 0' '--depth 3 --workers 2' '--depth 1'; do
 done
 [ "$(sort -u "$scratch/losses" | wc -l)" -eq 1 ] || fail "loader: losses differ"
 
-# NT3's phases: a row for each, the classes are told apart, ranks share the samples.
+# NT3's phases have a row each, the classes are told apart, and ranks share the samples.
 "$bin/nt3" --make "$scratch/nt3.csv" --samples 200 --features 400 || fail "nt3 --make"
 ranks 2 "$bin/nt3" --data "$scratch/nt3.csv" --batch 10 --epochs 24 || fail "nt3"
 awk '/^made data: 160 \+ 40 samples of 400 features; 2 ranks/ { n++ } /^load |^preprocess |^train | validate |^predict / { phases++ }
@@ -80,7 +80,7 @@ for arguments in 'sharding' 'sharding --data x --epochs 0' 'loader' "loader --da
     expect 2 "Usage: ${arguments%% *}" "$bin/"$arguments
 done
 
-# Studies have their tables, and say what is published and what is predicted. By hand: all of them, without --quick, too.
+# Studies have their tables, and say what is published and what is predicted. By hand they all run without --quick as well.
 for study in $(sh "$examples/studies.sh" --list); do
     grep -q "^study_$study()" "$examples/studies.sh" || fail "studies.sh: no $study"
 done

@@ -68,7 +68,7 @@ expect 0 "direct@mapped is chosen" "$info" --why allreduce 1M mapped --world 1x2
 # Each of two ranks reads a half of the other's megabyte, and writes one.
 grep -q '^  [a-z0-9]*  *2097152$' "$scratch/out" || fail "the bytes that move"
 grep -q '^  direct@imm  *at most 368 bytes$' "$scratch/out" || fail "the limit of imm"
-# Between nodes the choice goes by @staged, and is mapped where a node's buffers are: neither is of a wrong size.
+# Between nodes the choice goes by @staged, and is mapped where the buffers of a node are. Neither has a wrong size.
 expect 0 "hierarchical:ring@mapped is chosen (price" "$info" --why allreduce 1M mapped --world 4x4
 sed -n '/^  instead of @staged/,/^$/p' "$scratch/out" | grep -q '^  hierarchical:ring@mapped  *[0-9][0-9.]*$' ||
     fail "what is chosen is not instead of @staged"
