@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Headers and control messages of the ofi transport. A rank has requests. A provider in memory gives
- * it the input as messages. The first byte selects how the provider behaves. Then three bytes each:
- * what happens, and two that change it. */
+/* Headers and control messages of the ofi transport. A rank has requests. A provider in memory
+ * gives it the input as messages. The first byte selects how the provider behaves. Then three bytes
+ * each: what happens, and two that change it. */
 #include "fabric/ofi/ofi.h"
 #include "tests/fuzz/fuzz_socket.h"
 
