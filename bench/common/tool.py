@@ -112,8 +112,8 @@ def real(value):
 class Progress:
     """A line on standard error, which is rewritten in place on a terminal and omitted elsewhere."""
 
-    def __init__(self):
-        self.on = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    def __init__(self, wanted=True):
+        self.on = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self.there, self.started, self.last = False, time.monotonic(), 0.0
 
     def show(self, done, total, what):

@@ -460,7 +460,7 @@ measure_many_ranks_counted()
 }
 
 [ $# -gt 0 ] || eval "set -- $(echo "$all" | tr '\n' ' ')"
-failed=
+failed='' started=$(date +%s) total=$# done=0
 # ticks: processor time of this machine until now, busy and in all, and that of this shell's children, in hundredths of a second
 ticks()
 {
@@ -473,6 +473,9 @@ for study in "$@"; do
     begins=$(date +%s) status=0
     ticks >"$work/ticks"
     echo "== $study"
+    # on a terminal, how far all studies are
+    [ ! -t 2 ] || [ $total -eq 1 ] || echo "   study $((done + 1)) of $total$([ $done -eq 0 ] ||
+        echo ", about $((((begins - started) * (total - done) / done + 30) / 60)) min left")" >&2
     set +e # in a shell of its own, so that a study that fails does not end the others
     (set -e && "measure_$(echo "$study" | tr - _)")
     status=$?
@@ -482,6 +485,7 @@ for study in "$@"; do
     [ $status != 0 ] || python3 "$here/../common/study_file.py" --others "$study" $(awk '{ busy = $1 - busy; all = $2 - all; own = $3 - own }
         END { printf "%.0f", 100 * (busy - own) / all }' "$work/ticks")
     [ $status = 0 ] || failed="$failed $study"
+    done=$((done + 1))
     echo "-- $(($(date +%s) - begins)) s"
 done
 [ -z "$failed" ] || { echo "failed:$failed" && exit 1; }

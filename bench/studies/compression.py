@@ -2,12 +2,16 @@
 """Show when compression pays. Measure the time of a gradient set's step without computing, for one tensor of f32 that is not
 compressed or compressed with each coding in turns. Then print what compression_automatic chooses. Run it by twillrun as
 compression.py [BYTES...], see README.md."""
+import os
 import statistics
 import sys
 import time
 
 import numpy
 import twill
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+import tool  # noqa: E402
 
 TIMED_STEPS, AUTOMATIC_STEPS = 15, 20
 CODINGS = {"f32": "none", "f16": "f16", "int8": "int8", "f8e4m3": "f8e4m3", "top_k": "top_k", "threshold": "threshold"}
@@ -35,9 +39,12 @@ def time_step(comm, gradients, seed):
 def measure(comm, count):
     sets = {coding: make_set(comm, coding, count, 0) for coding in CODINGS}
     seconds = {coding: [] for coding in CODINGS}
+    progress = tool.Progress(comm.rank == 0)
     for step in range(TIMED_STEPS + 1):
+        progress.show(step, TIMED_STEPS + 1, f"steps of {4 * count} bytes")
         for coding, gradients in sets.items():
             seconds[coding].append(time_step(comm, gradients, step))
+    progress.clear()
     medians = {coding: statistics.median(times[1:]) for coding, times in seconds.items()}  # the first step warms up
     for coding, gradients in sets.items():
         counters = gradients.counters

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time a dense layer whose factors are gathered and one whose gradient is reduced, in turns, and print what the set chooses.
 Run it by twillrun as dense_layer.py [ROWS COLUMNS SAMPLES [STEPS]], see README.md."""
+import os
 import statistics
 import sys
 import time
 
 import numpy
 import twill
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+import tool  # noqa: E402
 
 WAYS = {"factors gathered": "gathered", "gradient reduced": "reduced"}
 rows, columns, samples = map(int, sys.argv[1:4] if len(sys.argv) > 3 else (200, 77376, 20))
@@ -33,9 +37,12 @@ def measure(comm):
     activations = (numpy.arange(samples * columns) % 23 / 32).astype("float32")
     sets = {name: make_set(comm, choice) for name, choice in WAYS.items()}
     seconds = {name: [] for name in WAYS}
-    for _ in range(steps + 1):
+    progress = tool.Progress(comm.rank == 0)
+    for step in range(steps + 1):
+        progress.show(step, steps + 1, "steps")
         for name, gradients in sets.items():
             seconds[name].append(run_step(comm, gradients, errors, activations))
+    progress.clear()
     for name, gradients in sets.items():
         counters, times = gradients.counters, seconds[name][1:]
         if comm.rank == 0:

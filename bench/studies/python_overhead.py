@@ -9,6 +9,7 @@ import ctypes
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from typing import Callable
@@ -16,6 +17,9 @@ from typing import Callable
 import numpy as np
 import twill
 from twill._library import lib
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../common"))
+import tool  # noqa: E402
 
 BATCHES, CALLS = 60, 500
 LOOP = """
@@ -61,11 +65,14 @@ def main() -> None:
             "comm.barrier()": repeat(comm.barrier),
         }
         taken: dict = {name: [] for name in forms}
-        for _ in range(BATCHES):
+        progress = tool.Progress(comm.rank == 0)
+        for batch in range(BATCHES):
+            progress.show(batch, BATCHES, "batches")
             for name, form in forms.items():
                 start = time.perf_counter()
                 form()
                 taken[name].append((time.perf_counter() - start) / CALLS * 1e6)
+        progress.clear()
         request.free()
         if comm.rank == 0:
             print(f"{comm.size} ranks, {BATCHES} batches of {CALLS} calls, us per call\n{'':32}least  median   over C")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measure what a timeline adds to a training step, and what an event of the ring costs. */
 #include "bench/common/gradient_list.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/report.h"
 #include "bench/common/tool_calls.h"
 #include "bench/tools/compare/peers/played_compute.h"
@@ -125,13 +126,17 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
  * the first are overwritten. Returns false after an error, which is printed. */
 static bool run_turns(struct overhead *o)
 {
-    for (size_t step = 0; step < STEPS_WARM + o->steps; step++)
-        for (size_t i = 0; i < SIDES; i++) {
-            size_t at = step < STEPS_WARM ? 0 : step - STEPS_WARM;
-            if (!run_step(o, &o->side[(i + step) % SIDES], at))
-                return false;
-        }
-    return true;
+    struct twill_bench_progress progress;
+    twill_bench_progress_begin(&progress, twill_comm_rank(o->comm) == 0);
+    bool good = true;
+    for (size_t step = 0; good && step < STEPS_WARM + o->steps; step++) {
+        size_t at = step < STEPS_WARM ? 0 : step - STEPS_WARM;
+        twill_bench_progress_show(&progress, step, STEPS_WARM + o->steps, "steps");
+        for (size_t i = 0; good && i < SIDES; i++)
+            good = run_step(o, &o->side[(i + step) % SIDES], at);
+    }
+    twill_bench_progress_clear(&progress);
+    return good;
 }
 
 /* The kinds of timed loops, by what a round does. */

@@ -276,6 +276,12 @@ if command -v script >/dev/null; then
     for sizes in "-b 8 -e 64 -f 8" "--list $scratch/list"; do
         on_terminal "$bench" allreduce "$sizes" -n 2
     done
+    on_terminal "$bin/twillrun" -n 2 "$bench" allreduce -b 8 -e 64 -f 8 -n 2
+    on_terminal "$bin/twillrun" -n 2 "$bench" latency -b 1 -e 4 -n 20
+    on_terminal "$bin/twillrun" -n 2 "$bench" train --list "$scratch/worked" --compute-us 100 -n 3
+    on_terminal "$bench" kernels sgd -b 64K -e 64K -n 2
+    on_terminal "$bin/twill-simulate" -p 2,3 -u 200 sync
+    grep -q 'K *mode' "$scratch/typescript" || fail "the line of progress is not removed"
     on_terminal "$bench" --calibrate "$scratch/tuned" -e 8
     [ ! -x "$bin/twill-compare" ] || on_terminal "$bin/twill-compare" --peers none --only barrier --rounds 2 --turn 1
     TERM=dumb script -qec "$bench allreduce -b 8 -e 64 -f 8 -n 2" "$scratch/typescript" </dev/null >/dev/null

@@ -4,6 +4,7 @@
 #include "algorithms/select/candidates.h"
 #include "algorithms/select/price.h"
 #include "algorithms/select/tuning_file.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/report.h"
 #include "bench/studies/network/simulated_network.h"
 #include "lib/base/plural.h"
@@ -262,8 +263,11 @@ static bool print_theta(struct network_question question)
            "nodes", "ranks", "bytes", "measured", "price", "%", "simulated", "%", "+copies", "%",
            "+node", "%", "+lines", "%", "+detours", "%", "chosen", "price", "simulated");
     fflush(stdout);
+    struct twill_bench_progress progress;
+    twill_bench_progress_begin(&progress, true);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(figures); i++) {
         const struct theta_figure *f = &figures[i];
+        twill_bench_progress_show(&progress, i, TWILL_ARRAY_LENGTH(figures), "simulations");
         struct network_answer doubling, chosen;
         question.nodes = f->nodes;
         question.ranks = f->ranks;
@@ -271,6 +275,7 @@ static bool print_theta(struct network_question question)
         question.algorithm = "recursive_doubling";
         if (!answer_question(question, &doubling))
             return false;
+        twill_bench_progress_clear(&progress);
         printf("%6zu %6zu %6zu %9.1f | %9.1f %+6.0f | %9.1f %+6.0f |", f->nodes, f->ranks, f->bytes,
                f->measured, doubling.price, 100 * (doubling.price / f->measured - 1),
                doubling.simulated, 100 * (doubling.simulated / f->measured - 1));
@@ -327,10 +332,17 @@ static bool print_every(struct network_question question)
     for (size_t i = 0; i < all->count; i++)
         if (twill_candidate_competes(&all->candidate[i], question.bytes, 0))
             lowest = twill_min(lowest, twill_candidate_cost(&all->candidate[i], question.bytes));
-    for (size_t i = 0; i < all->count && done; i++)
+    struct twill_bench_progress progress;
+    twill_bench_progress_begin(&progress, true);
+    for (size_t i = 0; i < all->count && done; i++) {
+        twill_bench_progress_show(&progress, i, all->count, "algorithms");
         if (twill_candidate_competes(&all->candidate[i], question.bytes, 0) &&
-            twill_candidate_cost(&all->candidate[i], question.bytes) / EVERY_MOST < lowest)
+            twill_candidate_cost(&all->candidate[i], question.bytes) / EVERY_MOST < lowest) {
+            twill_bench_progress_clear(&progress);
             done = print_candidate(question, &all->candidate[i], &least);
+        }
+    }
+    twill_bench_progress_clear(&progress);
     twill_candidates_destroy(all);
     twill_world_destroy(&world);
     question.algorithm = "chosen";

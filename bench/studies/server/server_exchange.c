@@ -3,6 +3,7 @@
  * bytes. Options switch off what makes it fast. Run it by twillrun, as README.md says. */
 #include "bench/common/gradient_list.h"
 #include "bench/common/option_table.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/report.h"
 #include "bench/studies/server/exchange_values.h"
 #include "lib/twill_server.h"
@@ -285,6 +286,8 @@ static size_t count_wrong(const struct exchanger *x, int workers, int first_work
  * which an exchange pushes them. Returns the sum of the timed seconds. */
 static double time_steps(struct exchanger *x, const int *keys)
 {
+    struct twill_bench_progress progress;
+    twill_bench_progress_begin(&progress, x->rank == 0);
     for (int i = 0; i < 2; i++)
         exchange(x, keys);
     double begin = twill_bench_now(), last = begin;
@@ -292,8 +295,10 @@ static double time_steps(struct exchanger *x, const int *keys)
         exchange(x, keys);
         double now = twill_bench_now();
         x->seconds[i] = now - last;
+        twill_bench_progress_show(&progress, i + 1, x->steps, "exchanges");
         last = now;
     }
+    twill_bench_progress_clear(&progress);
     return last - begin;
 }
 

@@ -14,12 +14,16 @@ import argparse
 import csv
 import os
 import statistics
+import sys
 import time
 
 import torch
 import torch.distributed as dist
 
 import twill.torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../common"))
+import tool  # noqa: E402
 
 ROUNDS = 7
 SIZES = "8,64,512,4K,16K,64K,256K,1M,4M,16M,32M,64M"
@@ -273,12 +277,15 @@ def run_all(options, names, groups, out):
     size_of_job = dist.get_world_size()
     cells = [(size, what) for size in map(bytes_of, options.sizes.split(",")) for what in calls_of(size_of_job, 1, None)
              if only is None or what in only]
-    end = time.perf_counter() + options.budget
+    end, progress = time.perf_counter() + options.budget, tool.Progress(dist.get_rank() == 0)
     for i, (size, what) in enumerate(cells):
+        progress.show(i, len(cells), f"{what} of {size} bytes")
         share = torch.tensor([(end - time.perf_counter()) / (len(cells) - i + 2)])
         dist.broadcast(share, 0)
         made = {name: (group, calls_of(size_of_job, size // 4, group)[what]) for name, group in groups.items()}
-        write_row(what, size, compare(made, max(share.item(), 0.05) / (2 * len(names)), options.warm_up), out)
+        times = compare(made, max(share.item(), 0.05) / (2 * len(names)), options.warm_up)
+        progress.clear()
+        write_row(what, size, times, out)
     if only is None or "step" in only:
         steps = {name: (group, model_step(group)) for name, group in groups.items()}
         write_row("ddp_step", 4 * 512 * 513 * 4, compare(steps, options.budget / 50), out)

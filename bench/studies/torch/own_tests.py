@@ -21,6 +21,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../common"))
+import tool  # noqa: E402
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["TORCH_TWILL_GLOO"] = "1"
 SOURCES = {"distributed": "torch.testing._internal.distributed.distributed_test"}
@@ -132,7 +135,7 @@ def each_test(suite):
 class Results(unittest.TextTestResult):
     """Write a line for each test when it has ended."""
 
-    file = None
+    file, progress = None, tool.Progress()
 
     def write(self, what, test, reason=""):
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
@@ -147,6 +150,9 @@ class Results(unittest.TextTestResult):
             self.write("skipped", test, "One rank for each CUDA device, and there is none")
         else:
             self.write("passed", test)
+
+    def stopTestRun(self):
+        self.progress.clear()
 
     def addError(self, test, err):
         super().addError(test, err)
@@ -209,8 +215,10 @@ def main():
     end = time.monotonic() + options.seconds
     with open(options.out, "a", encoding="utf-8") as Results.file:
         runner = unittest.TextTestRunner(resultclass=Results, verbosity=0)
-        for test in each_test(suite_of(options.source, options.skips_of, on_cpu if options.on_cpu else str)):
+        tests = list(each_test(suite_of(options.source, options.skips_of, on_cpu if options.on_cpu else str)))
+        for i, test in enumerate(tests):
             name = test.id()
+            Results.progress.show(i, len(tests), name)
             if time.monotonic() < end and (not only or any(p in name for p in only)) and not any(p in name for p in without):
                 runner.run(test)
 

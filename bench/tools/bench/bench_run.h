@@ -118,8 +118,8 @@ twill_status twill_bench_count(struct twill_bench_run *run,
 /* Zero the buffers. Timing reduces them repeatedly, and zeros never become denormal. */
 void twill_bench_clear(const struct twill_bench_run *run,
                        const struct twill_bench_subject *subject);
-/* Count one more unit of work and update the progress line on a terminal. */
-void twill_bench_show_progress(struct twill_bench_run *run, const char *what);
+/* Count `done` more units of work and show on a terminal what is measured. */
+void twill_bench_show_progress(struct twill_bench_run *run, const char *what, size_t done);
 
 /* Measure and check calls of `bytes` bytes, those of all shards together, rounded down to whole
  * elements. They are out of place and, if the collective has that form, in place. Stores both in

@@ -193,9 +193,9 @@ static twill_status check_result(struct twill_bench_run *run,
     return TWILL_OK;
 }
 
-void twill_bench_show_progress(struct twill_bench_run *run, const char *what)
+void twill_bench_show_progress(struct twill_bench_run *run, const char *what, size_t done)
 {
-    run->work.rows_done++;
+    run->work.rows_done += done;
     twill_bench_progress_show(&run->work.progress, run->work.rows_done, run->work.rows, what);
 }
 
@@ -358,6 +358,10 @@ static twill_status measure_half(struct twill_bench_run *run,
                                  const struct twill_bench_subject *subject,
                                  struct twill_bench_timing *timing)
 {
+    char what[64];
+    snprintf(what, sizeof(what), "%zu bytes %s", subject->bytes,
+             subject->in_place ? "in place" : "out of place");
+    twill_bench_show_progress(run, what, 0);
     *timing = (struct twill_bench_timing){.wrong = -1};
     twill_bench_describe(subject, &run->memory.vectors);
     twill_counters before;
@@ -379,10 +383,7 @@ static twill_status measure_half(struct twill_bench_run *run,
     run->results.failures += timing->wrong > 0;
     run->results.bandwidth += timing->bus_bandwidth;
     run->results.measured++;
-    char what[64];
-    snprintf(what, sizeof(what), "%zu bytes %s", subject->bytes,
-             subject->in_place ? "in place" : "out of place");
-    twill_bench_show_progress(run, what);
+    twill_bench_show_progress(run, what, 1);
     return TWILL_OK;
 }
 

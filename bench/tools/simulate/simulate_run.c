@@ -99,6 +99,7 @@ static void print_result(const char *mode, const struct simulation_setup *setup,
     for (int i = 0; i < SIMULATION_POINTS && isfinite(r->curve[i].loss); i++)
         printf("%.17g:%.17g,", r->curve[i].time, r->curve[i].loss);
     printf("\n");
+    fflush(stdout); /* whoever reads it shows the progress */
 }
 
 /* Simulate the setup `runs` times, with consecutive seeds from setup->seed on, and print a line for

@@ -185,10 +185,16 @@ def simulate(given, modes):
     words = [program, str(given["runs"]), *setup_of(given)]
     for workers in given["workers"]:
         words += [f"workers={workers}", *modes]
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    lines, total, progress = [], len(given["workers"]) * len(modes) * given["runs"], tool.Progress()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as done:
+        progress.show(0, total, f"simulation 1 of {total}")
+        for line in done.stdout:  # one for each simulation, when it has ended
+            lines.append(line.rstrip("\n"))
+            progress.show(len(lines), total, f"simulation {min(len(lines) + 1, total)} of {total}")
+        progress.clear()
     if done.returncode != 0:
         return done.returncode if done.returncode > 0 else 1
-    runs = [dict(word.split("=", 1) for word in line.split(" ")) for line in done.stdout.splitlines()]
+    runs = [dict(word.split("=", 1) for word in line.split(" ")) for line in lines]
     return [Row(runs[i : i + given["runs"]]) for i in range(0, len(runs), given["runs"])]
 
 

@@ -13,9 +13,10 @@
 #define BUFFERED ((size_t)64 << 20)
 
 /* Print why a call of the channel or the job has failed. Returns STATUS_FAILED. */
-static int fail_fabric(const struct fabric_run *run, twill_status status)
+static int fail_fabric(struct fabric_run *run, twill_status status)
 {
     const struct fabric_channel *channel = run->channel;
+    twill_bench_progress_clear(&run->progress);
     const char *message = channel != NULL ? channel->what : "";
     if (message[0] == '\0')
         message = twill_bench_why(channel == NULL ? run->world : NULL, run->context, status);
@@ -185,13 +186,30 @@ static void add_json_row(const struct fabric_run *run, const struct fabric_row *
 }
 
 /* Print on rank 0 why a channel cannot be opened, and add it to the JSON, if there is one. */
-static void print_absent(const struct fabric_run *run, const struct fabric_channel *channel)
+static void print_absent(struct fabric_run *run, const struct fabric_channel *channel)
 {
+    twill_bench_progress_clear(&run->progress);
     if (run->json_absent != NULL)
         json_object_array_add(run->json_absent, channel_json(channel));
     if (run->rank == 0)
         fprintf(run->options.csv ? stderr : stdout, "# %s by %s is not here: %s\n",
                 channel->transport, channel->interface, channel->what);
+}
+
+/* Show the size that is measured now, and how many of all sizes are done. */
+static void show_progress(struct fabric_run *run, size_t bytes)
+{
+    const struct fabric_options *options = &run->options;
+    size_t sizes = 0, uses = 0;
+    char what[128];
+    for (size_t i = options->min_bytes; i <= options->max_bytes;
+         i = twill_bench_next_size(i, 0, options->factor))
+        sizes++;
+    for (int use = 0; use < FABRIC_INTERFACES; use++)
+        uses += options->use[use];
+    snprintf(what, sizeof(what), "%s by %s, %zu bytes", fabric_name(options->measurement),
+             run->channel->transport, bytes);
+    twill_bench_progress_show(&run->progress, run->done, sizes * uses * options->transports, what);
 }
 
 /* Measure and report all sizes with the channel of the run. Adds wrong bytes to *wrong. */
@@ -200,10 +218,14 @@ static twill_status measure_sizes(struct fabric_run *run, long long *wrong)
     const struct fabric_options *options = &run->options;
     struct fabric_row row;
     TWILL_BENCH_TRY(buffers_open(run));
+    twill_bench_progress_clear(&run->progress);
     print_header(run);
     for (size_t bytes = options->min_bytes; bytes <= options->max_bytes;
          bytes = twill_bench_next_size(bytes, 0, options->factor)) {
+        show_progress(run, bytes);
         TWILL_BENCH_TRY(fabric_measure(run, bytes, &row));
+        twill_bench_progress_clear(&run->progress);
+        run->done++;
         *wrong += row.wrong > 0 ? row.wrong : 0;
         print_row(run, &row);
         if (run->json_rows != NULL)
@@ -251,6 +273,7 @@ static int measure_all(struct fabric_run *run)
 {
     const struct fabric_options *options = &run->options;
     long long wrong = 0;
+    twill_bench_progress_begin(&run->progress, run->rank == 0);
     int outcome = STATUS_GOOD;
     for (size_t i = 0; i < options->transports && outcome == STATUS_GOOD; i++)
         for (int use = 0; use < FABRIC_INTERFACES && outcome == STATUS_GOOD; use++)

@@ -4,6 +4,7 @@
 #define TWILL_BENCH_FABRIC_H
 
 #include "bench/common/json_file.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/tool_calls.h"
 #include "lib/twill.h"
 
@@ -138,6 +139,8 @@ struct fabric_run {
     int rank, size;
     int peer;   /* the other rank of the pair of this rank, or -1 */
     bool first; /* this rank begins in its pair */
+    struct twill_bench_progress progress;
+    size_t done; /* sizes measured, by all channels */
     struct fabric_channel *channel;
     unsigned char *out, *in; /* `buffers` buffers of `stride` bytes each */
     size_t buffers, stride;

@@ -2,6 +2,7 @@
 /* twill-bench kernels runs a kernel, its scalar version and a triad by turns. Medians count. */
 #include "bench/tools/bench/kernels/kernel_times.h"
 #include "bench/common/json_file.h"
+#include "bench/common/progress_line.h"
 #include "bench/common/tool_calls.h"
 #include "kernels/kernels.h"
 #include "kernels/training/optimizer.h"
@@ -376,6 +377,7 @@ struct kernel_run {
     struct twill_json_file json;   /* of -J */
     struct json_object *json_rows; /* NULL without -J */
     size_t rows, different;
+    struct twill_bench_progress progress;
 };
 
 /* Print the instruction set, the sizes of the caches and the titles of the table. */
@@ -575,6 +577,7 @@ static twill_status time_kernel(struct kernel_run *run, const struct kernel_case
     run->allocated = all;
     run->different += !row.equal;
     run->rows++;
+    twill_bench_progress_clear(&run->progress);
     print_kernel(run, &row);
     return TWILL_OK;
 }
@@ -645,12 +648,14 @@ static bool prepare(struct kernel_run *run)
  * differ from those of the scalar kernels. */
 static int time_all(struct kernel_run *run)
 {
+    twill_bench_progress_begin(&run->progress, true);
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(cases); i++) {
         const struct kernel_case *one = &cases[i];
         char name[48];
         name_case(one, name, sizeof(name));
         if (strstr(name, run->options->kernels) == NULL)
             continue;
+        twill_bench_progress_show(&run->progress, i, TWILL_ARRAY_LENGTH(cases), name);
         if (time_sizes(run, one) != TWILL_OK) {
             fprintf(stderr, "twill-bench: a size is too small for a kernel: %s\n", name);
             return STATUS_USAGE;

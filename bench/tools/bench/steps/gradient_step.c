@@ -87,7 +87,7 @@ static twill_status time_steps(struct twill_bench_run *run, const struct twill_b
         seconds[keys] += last - start;
         if (samples != NULL)
             samples[i] = (last - start) / (double)aggregate;
-        twill_bench_show_progress(run, "steps");
+        twill_bench_show_progress(run, "steps", 1);
     }
     for (size_t i = 0; i <= keys; i++)
         seconds[i] /= steps;
@@ -189,7 +189,7 @@ twill_status twill_bench_measure_step(struct twill_bench_run *run, twill_type ty
     TWILL_BENCH_TRY(time_list(run, &like));
     if (run->options.repeats.checks > 0)
         TWILL_BENCH_TRY(check_list(run, &like));
-    twill_bench_show_progress(run, "checked");
+    twill_bench_show_progress(run, "checked", 1);
     run->results.bandwidth += run->step[keys].in_place.bus_bandwidth;
     run->results.measured++;
     return TWILL_OK;

@@ -188,7 +188,7 @@ static twill_status time_ways(struct twill_bench_step *play, struct twill_bench_
             TWILL_BENCH_TRY(
                 twill_bench_make_step(play, (enum twill_bench_way)way,
                                       &play->samples[way][i < warmups ? 0 : i - warmups]));
-        twill_bench_show_progress(run, "steps");
+        twill_bench_show_progress(run, "steps", 1);
     }
     for (int way = 0; way < TWILL_BENCH_WAYS; way++)
         TWILL_BENCH_TRY(take_median(play, way, medians[way]));

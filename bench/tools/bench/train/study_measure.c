@@ -157,6 +157,7 @@ static twill_status find_root_bytes(struct twill_study *study, struct twill_stud
 static twill_status make_phase(struct twill_study *study, const struct twill_study_row *row,
                                enum twill_study_phase phase, struct made *made)
 {
+    twill_bench_show_progress(&study->run, "training steps", 1);
     bool computes = phase != TWILL_STUDY_COMMUNICATION;
     if (phase == TWILL_STUDY_COMPUTING)
         return twill_bench_make_step(&study->play, TWILL_BENCH_COMPUTE_ALONE, &made->seconds);

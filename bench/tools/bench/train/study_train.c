@@ -121,10 +121,24 @@ static void relate_rows(struct twill_study *study)
         }
 }
 
+/* Return the number of steps that rank 0 makes for all rows that are measured. */
+static size_t count_steps(const struct twill_study *study)
+{
+    const struct twill_study_options *options = &study->options;
+    size_t rows = 0, computes = options->compute_us.n > 0 ? options->compute_us.n : 1;
+    for (size_t i = 0; i < options->ranks.n; i++)
+        rows += options->ranks.value[i] <= (size_t)study->run.world_size;
+    rows *= options->batches.n * computes * (options->scaling[0] + options->scaling[1]) *
+            (options->pattern[0] + options->pattern[1]);
+    return rows * (options->energy ? 3 : 2) * (options->iterations + options->warmups);
+}
+
 /* Measure or predict the rows of all numbers of ranks. Collective. */
 static twill_status measure_all(struct twill_study *study)
 {
     const struct twill_study_values *ranks = &study->options.ranks;
+    twill_bench_progress_begin(&study->run.work.progress, study->run.world_rank == 0);
+    study->run.work.rows = count_steps(study);
     for (size_t i = 0; i < ranks->n; i++) {
         size_t n = ranks->value[i];
         bool beyond = n > (size_t)study->run.world_size;
@@ -133,6 +147,7 @@ static twill_status measure_all(struct twill_study *study)
         TWILL_BENCH_TRY(twill_study_measure(study, n));
         TWILL_BENCH_TRY(twill_barrier(study->run.world));
     }
+    twill_bench_progress_clear(&study->run.work.progress);
     relate_rows(study);
     return TWILL_OK;
 }
