@@ -26,9 +26,8 @@
 #define TWILL_ATTEND_NS          TWILL_MS(20) /* between looks whether an awaited rank lives */
 #define TWILL_JOB_ENDED_NS       TWILL_MS(20) /* between looks whether the launcher's job ended */
 #define TWILL_PMI_GOODBYE_NS     TWILL_S(2)   /* for the answer to "finalize" */
-/* For a name server that says EAI_AGAIN, as it may be late at the start of a job. */
-#define TWILL_RESOLVE_NS       TWILL_S(5)
-#define TWILL_RESOLVE_PAUSE_MS 100 /* between questions, so that ranks do not flood it */
+#define TWILL_RESOLVE_SAY_NS     TWILL_S(2)   /* then a rank says that it waits for a name */
+#define TWILL_RESOLVE_PAUSE_MS   250 /* between questions, so that ranks do not flood the server */
 /* Keep-alive finds a silent host after about idle + interval * probes. */
 #define TWILL_KEEPALIVE_SILENT_MS 15000
 #define TWILL_KEEPALIVE_IDLE_S    5 /* of silence before the first probe */

@@ -59,10 +59,10 @@ static void localise_host(const struct twill_bootstrap_tcp *tcp, char *host, siz
         snprintf(scope + 1, bytes - (size_t)(scope + 1 - host), "%s", tcp->oob.interface);
 }
 
-/* Append the addresses of a name, with job->port, to `found`, until that is full. Waits some
- * seconds for a name server. Returns TWILL_ERR_BOOTSTRAP if the name has none. */
-static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
-                                struct twill_bootstrap_addresses *found, struct twill_error *error)
+/* Append the addresses of a name, with job->port, to `found`, until that is full. Returns 0, or the
+ * code of getaddrinfo() if the name has none. */
+static int resolve_one(const struct twill_bootstrap_tcp *tcp, const char *name,
+                       struct twill_bootstrap_addresses *found)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list;
     char port[16], host[TWILL_JOB_HOSTS + 32];
@@ -70,16 +70,8 @@ static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const cha
     snprintf(host, sizeof(host), "%s", name);
     localise_host(tcp, host, sizeof(host));
     int code = getaddrinfo(host, port, &hints, &list);
-    /* A name server may be late at the start of a job, but not for long. */
-    uint64_t give_up = twill_wire_deadline(twill_min(tcp->oob.timeout_ns, TWILL_RESOLVE_NS));
-    while (code == EAI_AGAIN && twill_now() < give_up) {
-        poll(NULL, 0, TWILL_RESOLVE_PAUSE_MS);
-        code = getaddrinfo(host, port, &hints, &list);
-    }
     if (code != 0)
-        return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "%s: %s=%.200s: %s",
-                          TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, host,
-                          code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code));
+        return code;
     for (const struct addrinfo *a = list; a && found->count < TWILL_BOOTSTRAP_ADDRESSES;
          a = a->ai_next) {
         struct twill_bootstrap_address *at = &found->at[found->count++];
@@ -87,22 +79,50 @@ static twill_status resolve_one(const struct twill_bootstrap_tcp *tcp, const cha
         at->length = a->ai_addrlen;
     }
     freeaddrinfo(list);
-    return TWILL_OK;
+    return 0;
 }
 
+/* Set *found to the addresses of all names of rank 0's host. Returns 0 if there are any, or the
+ * code of getaddrinfo() for the last name. */
+static int resolve_all(const struct twill_bootstrap_tcp *tcp,
+                       struct twill_bootstrap_addresses *found)
+{
+    char hosts[TWILL_JOB_HOSTS], *rest, *host;
+    int code = EAI_NONAME;
+    found->count = 0;
+    snprintf(hosts, sizeof(hosts), "%s", tcp->job->hosts);
+    for (host = strtok_r(hosts, " ", &rest); host; host = strtok_r(NULL, " ", &rest))
+        code = resolve_one(tcp, host, found);
+    return found->count > 0 ? 0 : code; /* one of several names is enough */
+}
+
+/* Clusters such as Kubernetes publish the name of rank 0's host when that has started. */
 twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
                                      struct twill_bootstrap_addresses *found,
                                      struct twill_error *error)
 {
-    twill_status status = TWILL_OK;
-    char hosts[TWILL_JOB_HOSTS], *rest, *host;
-    found->count = 0;
-    snprintf(hosts, sizeof(hosts), "%s", tcp->job->hosts);
-    for (host = strtok_r(hosts, " ", &rest); host; host = strtok_r(NULL, " ", &rest))
-        status = resolve_one(tcp, host, found, error);
-    if (found->count == 0) /* one of several names is enough */
-        TWILL_TRY(error, status);
-    return TWILL_OK;
+    const double most = (double)tcp->oob.timeout_ns * 1e-9;
+    uint64_t give_up = twill_wire_deadline(tcp->oob.timeout_ns),
+             say_at = twill_wire_deadline(TWILL_RESOLVE_SAY_NS);
+    int code = resolve_all(tcp, found);
+    while ((code == EAI_AGAIN || code == EAI_NONAME || code == EAI_NODATA) &&
+           twill_now() < give_up) {
+        if (twill_now() >= say_at) {
+            twill_say(tcp->oob.log, TWILL_LOG_WARN,
+                      "%s waits until a name server knows %s=%.200s, %.0f s at most "
+                      "(TWILL_TIMEOUT): %s",
+                      TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts, most,
+                      gai_strerror(code));
+            say_at = UINT64_MAX;
+        }
+        poll(NULL, 0, TWILL_RESOLVE_PAUSE_MS);
+        code = resolve_all(tcp, found);
+    }
+    if (code == 0)
+        return TWILL_OK;
+    return TWILL_FAIL(error, TWILL_ERR_BOOTSTRAP, "%s: %s=%.200s: %s, for up to %.1f s",
+                      TWILL_BOOTSTRAP_SELF(tcp), tcp->job->source, tcp->job->hosts,
+                      code == EAI_SYSTEM ? strerror(errno) : gai_strerror(code), most);
 }
 
 void twill_bootstrap_tcp_close(struct twill_oob *oob)

@@ -137,7 +137,8 @@ struct twill_bootstrap_addresses { /* of rank 0's host, in the order in which th
     size_t count;
     struct twill_bootstrap_address at[TWILL_BOOTSTRAP_ADDRESSES];
 };
-/* Set *found to the addresses of rank 0's host, or fail with TWILL_ERR_BOOTSTRAP if it has none. */
+/* Set *found to the addresses of rank 0's host. Waits up to the timeout for a name that has none
+ * yet, and then fails with TWILL_ERR_BOOTSTRAP. */
 twill_status twill_bootstrap_resolve(const struct twill_bootstrap_tcp *tcp,
                                      struct twill_bootstrap_addresses *found,
                                      struct twill_error *error);
