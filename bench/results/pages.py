@@ -1105,6 +1105,19 @@ def lightgbm(study):
             "more."]  # fmt: skip
 
 
+@page("PyTorch and Python", "Sums of engines", "How long do a token's sums take through the adapters of engines, beside shared memory of their own and Gloo?")
+def engines(study):
+    rows = {row["way"]: row for row in study.rows("token")}
+    ours, own = rows["vLLM, twill"], rows["vLLM, own shared memory"]
+    return ["Two ranks of one thread. A token has 96 allreduces of bfloat16, 24 each of 8, 16, 32 and 64 KiB. The times are those of "
+            "all 96, from the least and the median of the allreduces of a size, and the ratios are to twill's backend alone:",
+            study.listed("token"),
+            f"Undisturbed, vLLM's sums take {number(ours['least'])} ms a token over twill and {number(own['least'])} ms in vLLM's own "
+            f"shared memory. Where other programs use the cores, the median is {number(ours['median'])} ms over twill, which yields, and "
+            f"{number(own['median'])} ms in vLLM's memory, which does not. Gloo takes {number(rows['Gloo']['least'])} ms at least. "
+            "Rows over twill differ by layers of Python and by chance: vLLM's adapter and twill's backend make the same calls."]  # fmt: skip
+
+
 @page("PyTorch and Python", "JAX", "How fast are JAX's collectives on CPUs over twill, MPICH and Gloo?")
 def jax(study):
     rows = study.rows("times")
