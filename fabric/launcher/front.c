@@ -12,7 +12,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#define FRONT_POLLS (2 + TWILL_OUTPUTS) /* signals, input, output; then three for each host */
+#define FRONT_POLLS (3 + TWILL_OUTPUTS) /* signals, input, page, output; then three a host */
 
 void twill_front_send(struct twill_front_host *host, enum twill_frame_kind kind, uint32_t value)
 {
@@ -207,6 +207,33 @@ void twill_front_pass(struct twill_front *front, const struct twill_front_host *
                                  frame->data, frame->bytes);
 }
 
+/* Return how many hosts that are used come before this one. */
+static int used_before(const struct twill_front *front, const struct twill_front_host *host)
+{
+    int used = 0;
+    for (int i = 0; i < (int)(host - front->host); i++)
+        used += twill_site_is_used(front->options, i);
+    return used;
+}
+
+/* Pass on the questions of the page. Answer for hosts that do not run ranks. */
+static void ask_hosts(struct twill_front *front)
+{
+    static const char none[] = "{\"error\":\"no ranks run there\"}";
+    const char *line;
+    size_t bytes;
+    int rank;
+    twill_page_receive();
+    while ((line = twill_page_next(&bytes)) != NULL)
+        for (int i = 0; i < front->options->sites && sscanf(line, "ask %d", &rank) == 1; i++) {
+            struct twill_front_host *host = &front->host[i];
+            if (host->state == TWILL_HOST_RUNNING)
+                twill_front_send(host, TWILL_FRAME_LOOK, (uint32_t)(rank + 1));
+            else if (twill_site_is_used(front->options, i))
+                twill_page_answer(used_before(front, host), none, sizeof(none) - 1);
+        }
+}
+
 /* Handle a frame. One that a host may not send in its state makes the host lost. */
 static void frame_take(struct twill_front *front, struct twill_front_host *host,
                        const struct twill_frame *frame)
@@ -245,6 +272,8 @@ static void frame_take(struct twill_front *front, struct twill_front_host *host,
     } else if (frame->kind == TWILL_FRAME_PROBE && state == TWILL_HOST_RUNNING) {
         host->answered = frame->value; /* receive_frames() has recorded the time */
         twill_front_check(front);
+    } else if (frame->kind == TWILL_FRAME_LOOK) {
+        twill_page_answer(used_before(front, host), frame->data, frame->bytes);
     } else if (frame->kind == TWILL_FRAME_DONE) {
         host->state = TWILL_HOST_IDLE; /* twill_front_run() waits for the agent at the end */
         twill_pipe_close(&host->pipe);
@@ -442,7 +471,8 @@ static bool front_turn(struct twill_front *front)
     bool reading = front->input && front->window > 0 && root->state == TWILL_HOST_RUNNING;
     polls[0] = (struct pollfd){.fd = front->signals, .events = POLLIN};
     polls[1] = (struct pollfd){.fd = reading ? STDIN_FILENO : -1, .events = POLLIN};
-    twill_output_polls(polls + 2);
+    polls[2] = twill_page_poll();
+    twill_output_polls(polls + 3);
     if (twill_wire_poll(polls, fill_host_polls(front, FRONT_POLLS), next_deadline(front)) < 0)
         return false;
     for (int i = 0; i < front->options->sites; i++) {
@@ -456,6 +486,8 @@ static bool front_turn(struct twill_front *front)
         if (host->polls[0].revents != 0 && host->state != TWILL_HOST_IDLE)
             receive_frames(front, host);
     }
+    if (polls[2].revents != 0)
+        ask_hosts(front);
     if (polls[1].revents != 0 && root->state == TWILL_HOST_RUNNING)
         forward_stdin(front, root);
     if (polls[0].revents != 0)
@@ -487,7 +519,8 @@ static bool open_front(struct twill_front *front)
         twill_child_name(options, &front->child[rank], rank);
         front->living[rank] = true;
     }
-    return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0;
+    return twill_job_make(front->key) && (front->signals = twill_signals_take(&front->mask)) >= 0 &&
+           twill_page_serve(options, &front->mask, false);
 }
 
 /* Start the agents of all hosts that are used, and handle events until all hosts are over. If an
@@ -523,6 +556,7 @@ int twill_front_run(const struct twill_options *options)
         if (!twill_output_drain(&front.stop_request) && code == 0)
             code = 1;
     }
+    twill_page_end();
     free(front.host);
     free(front.child);
     free(front.living);

@@ -55,6 +55,7 @@ static void lose_link(struct twill_launch *launch)
 /* Do what a frame from the twillrun in front says. An unknown one ends the ranks. */
 static void handle_frame(struct twill_launch *launch, const struct twill_frame *frame)
 {
+    static const char no_page[] = "{\"error\":\"its twill-page cannot be run\"}";
     char how[184];
     switch (frame->kind) {
     case TWILL_FRAME_INPUT:
@@ -89,6 +90,10 @@ static void handle_frame(struct twill_launch *launch, const struct twill_frame *
         if (launch->elastic.folder[0])
             twill_elastic_receive(launch);
         (void)twill_pipe_put(launch->link, TWILL_FRAME_PROBE, 0, frame->value, NULL, 0);
+        return;
+    case TWILL_FRAME_LOOK:
+        if (!twill_page_read(&launch->mask, frame->value))
+            (void)twill_pipe_put(launch->link, TWILL_FRAME_LOOK, 0, 0, no_page, strlen(no_page));
         return;
     case TWILL_FRAME_END:
         twill_launch_end(launch, (uint64_t)frame->value * 1000000);
@@ -134,6 +139,7 @@ void twill_host_agent_polls(struct twill_launch *launch,
         polls[1] = (struct pollfd){.fd = link->out, .events = POLLOUT};
     if (launch->input.used > 0 || launch->input.ended)
         polls[2] = (struct pollfd){.fd = launch->input.to, .events = POLLOUT};
+    polls[3] = twill_page_poll();
 }
 
 void twill_host_agent_turn(struct twill_launch *launch,
@@ -141,9 +147,15 @@ void twill_host_agent_turn(struct twill_launch *launch,
 {
     struct twill_pipe *link = launch->link;
     struct twill_frame frame;
+    const char *line;
+    size_t bytes;
     int got = 0;
     if (!link)
         return;
+    if (polls[3].revents != 0)
+        twill_page_receive();
+    while ((line = twill_page_next(&bytes)) != NULL)
+        (void)twill_pipe_put(link, TWILL_FRAME_LOOK, 0, 0, line, bytes);
     bool there = polls[0].revents == 0 || twill_pipe_fill(link);
     while (link->in >= 0 && (got = twill_pipe_next(link, &frame)) > 0)
         handle_frame(launch, &frame);
@@ -272,6 +284,7 @@ static bool serve_launch(struct twill_launch *launch, struct twill_host_job *job
                : twill_pipe_put(launch->link, TWILL_FRAME_FAILED, 0, (uint32_t)code, NULL, 0));
     twill_host_agent_turn(launch, nothing); /* frames received together with START */
     (void)twill_launch_supervise(launch);
+    twill_page_end();
     return true;
 }
 

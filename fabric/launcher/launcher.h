@@ -272,8 +272,21 @@ const char *twill_helper_find(char path[PATH_MAX], const char *launcher, const c
 
 /* --- page_link.c: --page --- */
 /* Start twill-page, if --page is given, with this signal mask. It serves a page of the job whose
- * ranks this process starts. Returns false after a message. */
-bool twill_page_serve(const struct twill_options *options, const sigset_t *mask);
+ * ranks are `here`, or asks for what they do. Returns false after a message. */
+bool twill_page_serve(const struct twill_options *options, const sigset_t *mask, bool here);
+/* Return the entry to poll for lines of twill-page and space for lines to it. fd -1: none. */
+struct pollfd twill_page_poll(void);
+/* Exchange with twill-page what there is, without blocking. At its end there is nothing to poll. */
+void twill_page_receive(void);
+/* Return the next line that twill-page has sent, of *bytes without its end, or NULL. It is valid
+ * until the next twill_page_receive(). */
+const char *twill_page_next(size_t *bytes);
+/* Send twill-page the JSON that a host has answered. `host` counts the hosts that are used. */
+void twill_page_answer(int host, const char *data, size_t bytes);
+/* In a host agent, make twill-page read what the ranks here do, with events of rank `rank` - 1
+ * unless `rank` is 0. Start it before if needed. Its answer is a line. Returns false if it cannot
+ * be asked. */
+bool twill_page_read(const sigset_t *mask, uint32_t rank);
 /* End twill-page, if it was started. */
 void twill_page_end(void);
 
@@ -420,7 +433,7 @@ uint64_t twill_sayings_deadline(const struct twill_sayings *sayings);
 /* Run the ranks of a job that comes as frames on standard input, as the agent of this host. Returns
  * the exit code, 0 or 1, which is not that of a rank. */
 int twill_host_agent_run(void);
-#define TWILL_HOST_AGENT_POLLS 3
+#define TWILL_HOST_AGENT_POLLS 4
 /* Fill the entries that a host agent polls in addition to its ranks. Elsewhere they are -1. */
 void twill_host_agent_polls(struct twill_launch *launch,
                             struct pollfd polls[TWILL_HOST_AGENT_POLLS]);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -43,7 +44,8 @@ static bool start_page(const char *const *arguments, const sigset_t *mask)
     for (size_t i = 0; arguments[i] != NULL && i + 2 < TWILL_ARRAY_LENGTH(word); i++)
         word[i + 1] = arguments[i];
     fflush(NULL);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0 &&
+        fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0) /* twill-page may block */
         page.pid = fork();
     else
         page.pid = -1;
@@ -68,17 +70,82 @@ static bool await_page(uint64_t timeout_ns)
            twill_pipe_fill(&page.pipe) && page.pipe.in_used > 0;
 }
 
-bool twill_page_serve(const struct twill_options *options, const sigset_t *mask)
+/* Return the names of the hosts that are used, with commas between them, for free(), or NULL. */
+static char *list_hosts(const struct twill_options *options)
 {
-    char pid[16];
+    char *list = NULL;
+    size_t bytes = 0;
+    FILE *file = open_memstream(&list, &bytes);
+    for (int i = 0; file != NULL && i < options->sites; i++)
+        if (twill_site_is_used(options, i))
+            fprintf(file, "%s%s", ftell(file) > 0 ? "," : "", options->site[i].name);
+    if (file == NULL || fclose(file) != 0)
+        twill_complain("--page: no memory for the names of hosts");
+    return list;
+}
+
+bool twill_page_serve(const struct twill_options *options, const sigset_t *mask, bool here)
+{
+    char pid[16], *hosts = NULL;
     if (options->page == NULL)
         return true;
     snprintf(pid, sizeof(pid), "%d", (int)getpid());
-    const char *const here[] = {"--linked", "--serve", options->page, "--job", pid, NULL};
-    if (!start_page(here, mask) || !await_page(options->timeout_ns))
+    if (!here && (hosts = list_hosts(options)) == NULL)
         return false;
-    twill_output_copy(&page.pipe);
-    return true;
+    const char *const words[] = {
+        "--linked", "--serve", options->page, here ? "--job" : "--hosts", here ? pid : hosts, NULL};
+    bool good = start_page(words, mask) && await_page(options->timeout_ns);
+    twill_output_copy(good ? &page.pipe : NULL);
+    free(hosts);
+    return good;
+}
+
+struct pollfd twill_page_poll(void)
+{
+    bool waiting = twill_pipe_waiting(&page.pipe) > 0;
+    return (struct pollfd){.fd = page.pipe.in, .events = POLLIN | (waiting ? POLLOUT : 0)};
+}
+
+void twill_page_receive(void)
+{
+    if (!twill_pipe_flush(&page.pipe) || !twill_pipe_fill(&page.pipe))
+        twill_pipe_close(&page.pipe);
+}
+
+const char *twill_page_next(size_t *bytes)
+{
+    struct twill_pipe *pipe = &page.pipe;
+    if (pipe->in_used == pipe->taken)
+        return NULL;
+    char *line = pipe->inbox + pipe->taken;
+    char *end = memchr(line, '\n', pipe->in_used - pipe->taken);
+    if (end == NULL)
+        return NULL;
+    *end = '\0';
+    *bytes = (size_t)(end - line);
+    pipe->taken += *bytes + 1;
+    return line;
+}
+
+void twill_page_answer(int host, const char *data, size_t bytes)
+{
+    char before[32];
+    int length = snprintf(before, sizeof(before), "host %d ", host);
+    if (page.pipe.out < 0 || !twill_pipe_append(&page.pipe, before, (size_t)length) ||
+        !twill_pipe_append(&page.pipe, data, bytes) || !twill_pipe_append(&page.pipe, "\n", 1))
+        return;
+    (void)twill_pipe_flush(&page.pipe);
+}
+
+bool twill_page_read(const sigset_t *mask, uint32_t rank)
+{
+    char pid[16], line[16];
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    const char *const words[] = {"--read", "--job", pid, NULL};
+    if (page.pid == 0 && !start_page(words, mask))
+        return false;
+    int length = snprintf(line, sizeof(line), "%d\n", (int)rank - 1);
+    return twill_pipe_append(&page.pipe, line, (size_t)length) && twill_pipe_flush(&page.pipe);
 }
 
 void twill_page_end(void)

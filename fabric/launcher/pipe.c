@@ -111,7 +111,8 @@ int twill_pipe_next(struct twill_pipe *pipe, struct twill_frame *frame)
     memcpy(&header, pipe->inbox + pipe->taken, sizeof(header));
     unsigned kind = header.kind;
     size_t bytes = header.bytes;
-    size_t most = kind == TWILL_FRAME_JOB ? TWILL_FRAME_MOST_JOB : TWILL_FRAME_MOST;
+    bool large = kind == TWILL_FRAME_JOB || kind == TWILL_FRAME_LOOK;
+    size_t most = large ? TWILL_FRAME_MOST_JOB : TWILL_FRAME_MOST;
     if (header.magic != MAGIC || kind == 0 || kind >= TWILL_FRAME_KINDS || bytes > most)
         return -1;
     if (there < sizeof(header) + bytes)

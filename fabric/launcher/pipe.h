@@ -6,10 +6,10 @@
 #include "lib/base/base.h"
 
 /* Version of the protocol. Only twillruns of the same version work together. */
-#define TWILL_FRAME_PROTOCOL 7
+#define TWILL_FRAME_PROTOCOL 8
 /* A host agent writes this before its first frame. Output of ssh before it is skipped. */
 #define TWILL_FRAME_MARK       "\ntwillrun-server:\n"
-#define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame, except a job */
+#define TWILL_FRAME_MOST       (64u * 1024) /* bytes of a frame, except JOB and LOOK */
 #define TWILL_FRAME_MOST_JOB   (16u << 20)
 #define TWILL_FRAME_MOST_CHAFF (256u * 1024) /* bytes before the mark */
 #define TWILL_LINK_FULL        (1u << 20)    /* queued bytes at which output is no longer read */
@@ -47,6 +47,9 @@ enum twill_frame_kind {
     TWILL_FRAME_PROBE,
     /* from a host agent */
     TWILL_FRAME_SAID, /* of the library in a rank: a line for sayings.c */
+    /* both ways, for --page: the question what ranks do, whose value is 1 + a rank whose events are
+     * wanted or 0, and the answer of a host agent, whose data is JSON */
+    TWILL_FRAME_LOOK,
     TWILL_FRAME_KINDS
 };
 

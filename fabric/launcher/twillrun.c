@@ -208,7 +208,7 @@ static int run_local(const struct twill_options *options)
         if (twill_elastic_open(&launch, 0) && twill_launch_offer(&launch, "127.0.0.1") &&
             twill_job_make(launch.job) &&
             (launch.signals = twill_signals_take(&launch.mask)) >= 0 &&
-            twill_page_serve(options, &launch.mask) && relay_stdin(&launch)) {
+            twill_page_serve(options, &launch.mask, true) && relay_stdin(&launch)) {
             (void)twill_launch_start(&launch);
             code = twill_launch_supervise(&launch);
         }

@@ -158,6 +158,36 @@ static bool send_frame(void)
     return open;
 }
 
+/* There is no page. */
+bool twill_page_serve(const struct twill_options *options, const sigset_t *mask, bool here)
+{
+    return options != NULL && mask != NULL && !here;
+}
+
+struct pollfd twill_page_poll(void)
+{
+    return (struct pollfd){.fd = -1};
+}
+
+void twill_page_receive(void)
+{
+}
+
+const char *twill_page_next(size_t *bytes)
+{
+    *bytes = 0;
+    return NULL;
+}
+
+void twill_page_answer(int host, const char *data, size_t bytes)
+{
+    fuzz_must(host >= 0 && (data != NULL || bytes == 0));
+}
+
+void twill_page_end(void)
+{
+}
+
 /* Called before each wait of the front. */
 void twill_output_polls(struct pollfd polls[TWILL_OUTPUTS])
 {

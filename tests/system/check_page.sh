@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The page of twillrun --page and twill-info --page names late and dead ranks. It has the last calls of a rank. It answers
-# only with the token, and ends with the job. tests/system/page/look_at_page.py looks at it in a browser.
+# Read the page of twillrun --page and twill-info --page. tests/system/page/look_at_page.py looks at it in a browser.
 # shellcheck source-path=SCRIPTDIR source=../support/check.sh
 . "$(dirname "$0")/../support/check.sh"
+# shellcheck source-path=SCRIPTDIR source=../support/hosts.sh
+. "$(dirname "$0")/../support/hosts.sh"
 unset TWILL_LAYOUT
-job=
+job='' host='' # host: where twillrun and the browser are, if there are several
 
 stop_job()
 {
@@ -18,6 +19,14 @@ stop_job()
 }
 trap 'stop_job; rm -rf "$scratch"' EXIT
 
+# The dashboard has all families of metrics, and no others.
+python3 - "$source/examples/grafana.json" "$source/lib/report/metrics.c" <<'END' || fail "examples/grafana.json"
+import json, re, sys
+board, code = (open(path).read() for path in sys.argv[1:])
+assert len(json.loads(board)["panels"]) == 7
+assert set(re.findall(r"twill_\w+_total", board)) == set(re.findall(r'"(twill_\w+_total)"', code))
+END
+
 if [ ! -x "$build/libexec/twill/twill-page" ]; then
     expect 1 "it needs a build with libmicrohttpd" "$bin/twillrun" -n 1 --page true
     expect 1 "it needs a build with libmicrohttpd" "$bin/twill-info" --page 1
@@ -27,7 +36,7 @@ fi
 # Print the status and the text of an answer of the page at $address. Arguments are PATH [QUERY [HEADER=VALUE]].
 get()
 {
-    python3 - "${address%%\?*}$1?${2-${address#*\?}}" "${3-}" "${method:-GET}" <<'END'
+    ${host:+"$hosts_in" "$host"} python3 - "${address%%\?*}$1?${2-${address#*\?}}" "${3-}" "${method:-GET}" <<'END'
 import sys, urllib.error, urllib.request
 name, _, value = sys.argv[2].partition("=")
 request = urllib.request.Request(sys.argv[1], headers={name: value} if name else {}, method=sys.argv[3])
@@ -61,7 +70,7 @@ start()
     stop_job
     how=$1
     shift
-    "$bin/twillrun" -n 3 --grace 600 "$@" "$build/tests/hangs" "$how" >"$scratch/pids" 2>"$scratch/job.log" &
+    ${host:+"$hosts_in" "$host"} "$bin/twillrun" -n 3 --grace 600 "$@" "$build/tests/hangs" "$how" >"$scratch/pids" 2>"$scratch/job.log" &
     job=$!
     wait_for has_lines "$scratch/pids" 3
 }
@@ -108,4 +117,19 @@ wait_for shows 'was killed by signal 9 (Killed); ending the others'
 page=$(pgrep -P "$job" -x twill-page) || fail "twillrun has no twill-page"
 stop_job
 wait_for is_gone "$page"
+
+# --- ranks on two hosts -----------------------------------------------------------------------
+hosts_up 2
+host=0
+start pauses --page --hosts h0:2,h1 --agent "$hosts_agent"
+wait_for has_address "$scratch/job.log"
+wait_for shows '"late":[{"rank":1,'
+wait_for shows '"host":"h1"'
+grep -qE '"rank":2,.*"host":"h1"' "$scratch/out" || fail "rank 2 is not on h1"
+wait_for shows '"waits_for":1'
+has_calls()
+{
+    get state "${address#*\?}&rank=2" >"$scratch/out" && grep -qF '"kind":"call_end","sequence":5' "$scratch/out"
+}
+wait_for has_calls
 echo "twillrun --page shows a job and answers nobody else"

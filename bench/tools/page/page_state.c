@@ -180,6 +180,16 @@ bool page_state_receive(struct page_state *state)
     return true;
 }
 
+/* Wait for answers that are missing, for a limited time. */
+static void await_hosts(struct page_state *state)
+{
+    struct pollfd from = {.fd = STDIN_FILENO, .events = POLLIN};
+    double begin = twill_bench_now(), left = ANSWER_MS;
+    while (state->awaited > 0 && left > 0 && poll(&from, 1, (int)left) > 0 &&
+           page_state_receive(state))
+        left = ANSWER_MS - (twill_bench_now() - begin) * 1e3;
+}
+
 /* Read the job, or ask the hosts and wait for their answers, unless that was done just now. */
 static void refresh(struct page_state *state, int rank)
 {
@@ -189,14 +199,12 @@ static void refresh(struct page_state *state, int rank)
     if (state->job != NULL) {
         put_host(state, 0, read_host(state->job, rank));
     } else {
+        await_hosts(state);
         if (state->awaited > 0 && now - state->read_at < LOST_SECONDS)
             return;
         state->awaited = (unsigned)json_object_array_length(state->hosts);
         dprintf(STDIN_FILENO, "ask %d\n", rank);
-        struct pollfd from = {.fd = STDIN_FILENO, .events = POLLIN};
-        for (double left = ANSWER_MS; state->awaited > 0 && left > 0 &&
-                                      poll(&from, 1, (int)left) > 0 && page_state_receive(state);)
-            left = ANSWER_MS - (twill_bench_now() - now) * 1e3;
+        await_hosts(state);
     }
     state->read_at = now;
 }

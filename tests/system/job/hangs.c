@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hangs HOW: a job that hangs, for check_job.sh and check_page.sh. After five allreduces rank 1
- *   pauses    while the others begin a sixth
- *   stops     the same, by SIGSTOP
- *   dies      by SIGKILL, and the others pause outside calls
- *   differs   calls reduce while the others call broadcast, none of which waits; all pause
- *   straggles is 4 s late, then calls on with the others until rank 2 dies by SIGKILL; all pause
+/* Hang in the way that the argument names. check_job.sh and check_page.sh run it. After five
+ * allreduces rank 1
+ *   pauses     while the others begin a sixth
+ *   stops      the same, by SIGSTOP
+ *   dies       by SIGKILL, and the others pause outside calls
+ *   differs    calls reduce while the others call broadcast, none of which waits; all pause
+ *   straggles  is 4 s late, then calls on with the others until rank 2 dies by SIGKILL; all pause
  * Each rank writes its PID to standard output first. */
 #include <twill.h>
 
