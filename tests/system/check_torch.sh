@@ -97,6 +97,11 @@ whole()
     torchrun
     unit torch_parallel 2 2
     unit torch_engines 3 3
+    if "$python" -c 'import torch.comms' 2>"$scratch/err"; then # PyTorch's main branch
+        unit torch_comms 2 2
+    else
+        echo "left out: PyTorch $tested has no torch.comms"
+    fi
     status=0
     timeout -k 10 "$patience" "$bin/twillrun" -n 3 --grace 60 env MASTER_PORT="$(free_port)" \
         "$python" "$units/test_torch_survival.py" >"$scratch/out" 2>"$scratch/err" || status=$?

@@ -73,7 +73,7 @@ def _key() -> str:
     files = [os.path.join(_SOURCES, name) for name in sorted(os.listdir(_SOURCES))]
     headers = _headers()
     if headers is not None:
-        files += [os.path.join(headers, name) for name in ("twill.h", "twill_recover.h")]
+        files += [os.path.join(headers, name) for name in ("twill.h", "twill_recover.h", "twill_window.h")]
     for name in files:
         with open(name, "rb") as source:
             digest.update(source.read())
@@ -98,7 +98,7 @@ def cache_folder() -> str:
     return os.environ.get("TORCH_TWILL_CACHE") or os.path.join(base, "twill")
 
 
-def _commands(path: str) -> list[list[str]]:
+def _commands(path: str, *definitions: str) -> list[list[str]]:
     """Return two commands, which compile to path.o and link to path. ccache accepts no command that does both."""
     from torch.utils import cpp_extension  # slow to import, and only needed here
 
@@ -112,7 +112,7 @@ def _commands(path: str) -> list[list[str]]:
     flags = shlex.split(os.environ.get("TORCH_TWILL_CXXFLAGS", ""))
     compiled = [*named, f"-std={standard}", "-O1", *flags, "-fPIC", "-fvisibility=hidden", "-w",
                 f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-                *_pybind_flags(), f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
+                *_pybind_flags(), *definitions, f"-I{headers}", *(flag for folder in includes for flag in ("-isystem", folder)),
                 "-c", _MAIN, "-o", f"{path}.o"]
     linked = [*named, *flags, "-shared", f"{path}.o", "-o", path, *(f"-L{folder}" for folder in cpp_extension.library_paths()),
               "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python", library]
@@ -132,8 +132,15 @@ def _compile(path: str) -> None:
     print(f"twill.torch: building its C++ part for PyTorch {torch.__version__}, once: this takes about a minute",
           file=sys.stderr, flush=True)
     try:
-        for command in commands:
-            _run(command)
+        try:
+            _run(commands[0])
+        except RuntimeError as error:
+            if "torch/csrc/comms/" not in str(error) and "comms.h" not in str(error) and "comms_window.h" not in str(error):
+                raise
+            print(f"{error}\ntwill.torch: this PyTorch has another torch.comms than twill knows, so it is built without",
+                  file=sys.stderr, flush=True)
+            _run(_commands(temporary, "-DTWILL_TORCH_COMMS=0")[0])
+        _run(commands[1])
         os.rename(temporary, path)
     finally:
         for left in (temporary, f"{temporary}.o"):

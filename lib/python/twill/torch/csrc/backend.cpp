@@ -10,6 +10,15 @@
 #include <pybind11/chrono.h>
 #include <torch/csrc/utils/pybind.h>
 
+/* torch.comms is in PyTorch's main branch, and in no release up to 2.15. */
+#ifndef TWILL_TORCH_COMMS
+#if __has_include(<torch/csrc/comms/TorchCommBackend.hpp>)
+#define TWILL_TORCH_COMMS 1
+#else
+#define TWILL_TORCH_COMMS 0
+#endif
+#endif
+
 namespace py = pybind11;
 
 namespace twill_torch
@@ -112,13 +121,10 @@ class Allocator : public c10::Allocator
     /* Return memory of twill_alloc(), which its last user frees. Throws if there is not enough. */
     c10::DataPtr allocate(size_t bytes) override
     {
-        auto *owned = new Owned{job_, nullptr};
-        if (twill_alloc(job_->context, &owned->memory, bytes) != TWILL_OK) {
-            delete owned;
-            TORCH_CHECK_WITH(OutOfMemoryError, false,
-                             "twill: ", twill_context_message(job_->context));
-        }
-        return {owned->memory, owned, &release, c10::Device(c10::kCPU)};
+        Allocated *allocated = allocate_shared(job_, bytes);
+        TORCH_CHECK_WITH(OutOfMemoryError, allocated != nullptr,
+                         "twill: ", twill_context_message(job_->context));
+        return {allocated->memory, allocated, &Allocated::release, c10::Device(c10::kCPU)};
     }
 
     /* Return nullptr, as the memory cannot be freed by its address alone. */
@@ -133,20 +139,6 @@ class Allocator : public c10::Allocator
     }
 
   private:
-    /* One allocation, made by allocate() and freed by release(). It keeps its job alive. */
-    struct Owned {
-        std::shared_ptr<Job> job;
-        void *memory;
-    };
-
-    /* Free an allocation (`context`). The deleter of its DataPtr. */
-    static void release(void *context)
-    {
-        auto *owned = static_cast<Owned *>(context);
-        (void)twill_free(owned->job->context, owned->memory);
-        delete owned;
-    }
-
     std::shared_ptr<Job> job_;
 };
 
@@ -156,6 +148,13 @@ std::shared_ptr<c10::Allocator> Backend::getMemAllocator()
     return std::make_shared<Allocator>(job());
 }
 #endif
+
+} // namespace twill_torch
+#if TWILL_TORCH_COMMS
+#include "comms.h"
+#endif
+namespace twill_torch
+{
 
 /* Make the group of a store and return its backend, for Python. Collective over its ranks. */
 static c10::intrusive_ptr<Base> create(const StoreRef &store, int rank, int size,
@@ -174,6 +173,7 @@ PYBIND11_MODULE(_twill_torch, m)
     using Release = py::call_guard<py::gil_scoped_release>;
     m.def("create", &twill_torch::create, Release(), py::arg("store"), py::arg("rank"),
           py::arg("size"), py::arg("timeout"));
+    m.attr("comms") = TWILL_TORCH_COMMS != 0; /* whether it has a backend of torch.comms */
     py::class_<Backend, twill_torch::Base, c10::intrusive_ptr<Backend>>(m, "Backend")
         .def("describe", &Backend::describe, "Lines that say what twill found and chose.")
 #if TWILL_TORCH_VERSION >= 209

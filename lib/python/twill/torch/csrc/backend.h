@@ -50,8 +50,14 @@ class Backend : public Base
     WorkRef alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
     WorkRef barrier(const c10d::BarrierOptions &opts) override;
     void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) override;
-    WorkRef send(Tensors &tensors, int to, int tag) override;
-    WorkRef recv(Tensors &tensors, int from, int tag) override;
+    WorkRef send(Tensors &tensors, int to, int tag) override
+    {
+        return send_within(tensors, to, tag, Milliseconds(0));
+    }
+    WorkRef recv(Tensors &tensors, int from, int tag) override
+    {
+        return recv_within(tensors, from, tag, Milliseconds(0));
+    }
     WorkRef recvAnysource(Tensors &tensors, int tag) override;
 
     /* Do nothing, because each rank counts its own calls from the first on. */
@@ -145,6 +151,9 @@ class Backend : public Base
 
     /* Methods beyond c10d's interface, for Python and for versions of PyTorch that lack them. */
 
+    /* Do send() and recv() with a time limit, which is the group's if it is 0. */
+    WorkRef send_within(Tensors &tensors, int to, int tag, Milliseconds timeout);
+    WorkRef recv_within(Tensors &tensors, int from, int tag, Milliseconds timeout);
     /* Set the limit of later calls that ask for none. */
     void set_timeout(Milliseconds timeout)
     {
@@ -177,6 +186,9 @@ class Backend : public Base
     }
 
   private:
+    friend class Comm; /* of comms.h */
+    friend class Window;
+
     const std::shared_ptr<Job> &job() const
     {
         return calls_->group().job;
@@ -246,11 +258,12 @@ class Backend : public Base
                     bool same_sizes) const;
     /* Throw for a list of outputs that cannot take the inputs of all ranks. */
     void check_gathered(const char *call, const Tensors &list, const Tensors &inputs) const;
-    /* Return a new message of a tensor, to be submitted, with the group's time limit. */
+    /* Return a new message of a tensor, to be submitted. A timeout of 0 means the group's. */
     c10::intrusive_ptr<Message> message(const char *what, const at::Tensor &tensor, int tag,
-                                        uint64_t group);
+                                        uint64_t group, Milliseconds timeout);
     /* Start to receive a tensor from any of `ranks` of the group, and return the work. */
-    WorkRef receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *what);
+    WorkRef receive(Tensors &tensors, int tag, std::vector<int> ranks, const char *what,
+                    Milliseconds timeout);
     WorkRef signal(int peer, bool sends, Milliseconds timeout);
 
     StoreRef store_;

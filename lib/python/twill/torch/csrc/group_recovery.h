@@ -27,13 +27,13 @@ inline std::string Backend::make_handle()
     return text;
 }
 
-/* Return the backend of a new group and job of these handles' processes, or throw. Uses up this
- * one's handle. If `ordered`, ranks have the order of the list. `seconds` limits each wait. */
-inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, bool ordered,
-                                       double seconds)
+/* Make a group and a job of these handles' processes, and let later groups join the job. Throws if
+ * twill fails. `old` may be nullptr. If `ordered`, ranks have the order of the list. `seconds`
+ * limits each wait. */
+inline Membership reconfigured(twill_comm *old, twill_handle *own,
+                               const std::vector<std::string> &handles, bool ordered,
+                               double seconds)
 {
-    if (handle_ == nullptr)
-        refuse("reconfigure", "make_handle() comes first");
     std::vector<const char *> texts;
     for (const std::string &handle : handles)
         texts.push_back(handle.c_str());
@@ -42,13 +42,10 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
     char message[1024] = "";
     auto made = std::make_shared<Job>();
     Membership group;
-    twill_status status = TWILL_OK;
-    calls_->between([&](twill_comm *comm) {
-        std::lock_guard<Mutex> lock(creation_mutex());
-        status =
-            twill_comm_reconfigure(&made->world, comm, handle_, &how, message, sizeof(message));
-        if (status != TWILL_OK)
-            return;
+    std::lock_guard<Mutex> lock(creation_mutex());
+    twill_status status =
+        twill_comm_reconfigure(&made->world, old, own, &how, message, sizeof(message));
+    if (status == TWILL_OK) {
         made->context = twill_comm_context(made->world);
         made->rank = twill_comm_rank(made->world);
         made->size = twill_comm_size(made->world);
@@ -56,20 +53,34 @@ inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, 
         const std::string &first = *std::min_element(handles.begin(), handles.end());
         made->id = group.number = std::hash<std::string>()(first) | 1;
         status = twill_comm_dup(&group.comm, made->world);
-        if (status == TWILL_OK)
-            status = twill_comm_set_timeout(made->world, 1e6);
-        if (status == TWILL_OK)
-            Job::current() = made;
-    });
-    twill_handle_destroy(handle_);
-    handle_ = nullptr;
+    }
+    if (status == TWILL_OK)
+        status = twill_comm_set_timeout(made->world, 1e6);
     if (status != TWILL_OK)
         fail(std::string("twill: reconfigure: ") +
              (*message != 0 ? message : twill_strerror(status)));
     for (int r = 0; r < made->size; r++)
         group.in_job.push_back(r);
-    int rank = made->rank, size = made->size;
     group.job = made;
+    Job::current() = made;
+    return group;
+}
+
+/* Return the backend of a new group and job of these handles' processes, or throw. Uses up this
+ * one's handle. */
+inline BackendRef Backend::reconfigure(const std::vector<std::string> &handles, bool ordered,
+                                       double seconds)
+{
+    if (handle_ == nullptr)
+        refuse("reconfigure", "make_handle() comes first");
+    std::unique_ptr<twill_handle, decltype(&twill_handle_destroy)> own(handle_,
+                                                                       &twill_handle_destroy);
+    handle_ = nullptr;
+    Membership group;
+    calls_->between([&](twill_comm *comm) {
+        group = reconfigured(comm, own.get(), handles, ordered, seconds);
+    });
+    int rank = group.job->rank, size = group.job->size;
     return c10::make_intrusive<Backend>(store_, std::move(group), rank, size, timeout_.load());
 }
 

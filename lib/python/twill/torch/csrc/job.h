@@ -201,18 +201,42 @@ template <class Threaded> std::shared_ptr<Threaded> shared_but_in_children(Threa
     });
 }
 
+/* Memory of twill_alloc(), which keeps its job alive. The context of the DataPtr of a storage. */
+struct Allocated {
+    std::shared_ptr<Job> job;
+    void *memory = nullptr;
+    c10::DataPtr before; /* memory that the storage had, if it has moved here */
+
+    /* Free an allocation (`context`). The deleter of its DataPtr. */
+    static void release(void *context)
+    {
+        std::unique_ptr<Allocated> allocated(static_cast<Allocated *>(context));
+        (void)twill_free(allocated->job->context, allocated->memory);
+    }
+};
+
+/* Return a new allocation of `bytes` bytes, or nullptr if twill_alloc() fails. */
+inline Allocated *allocate_shared(const std::shared_ptr<Job> &job, size_t bytes)
+{
+    auto allocated = std::make_unique<Allocated>();
+    allocated->job = job;
+    bool made = twill_alloc(job->context, &allocated->memory, bytes) == TWILL_OK;
+    return made ? allocated.release() : nullptr;
+}
+
 /* Return an uninitialised tensor of `count` elements in memory of twill_alloc(), or in other memory
  * if that fails. The memory is freed with the tensor. */
 inline at::Tensor allocate_tensor(const std::shared_ptr<Job> &job, int64_t count,
                                   const at::TensorOptions &options)
 {
-    void *memory = nullptr;
     size_t bytes = static_cast<size_t>(count) * options.dtype().itemsize();
-    if (count < 0 || twill_alloc(job->context, &memory, bytes) != TWILL_OK)
+    Allocated *allocated = count < 0 ? nullptr : allocate_shared(job, bytes);
+    if (allocated == nullptr)
         return at::empty({count}, options);
-    return at::from_blob(
-        memory, {count}, [job](void *freed) { (void)twill_free(job->context, freed); },
-        options.device(at::kCPU));
+    return at::for_blob(allocated->memory, {count})
+        .context(allocated, &Allocated::release)
+        .options(options.device(at::kCPU))
+        .make_tensor();
 }
 
 /* The data that each rank contributes when a group is made. */

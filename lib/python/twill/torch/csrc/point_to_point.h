@@ -11,11 +11,11 @@ namespace twill_torch
 constexpr uint64_t BARRIER_GROUP = UINT64_C(0x6d6f6e69746f7264); /* to combine with group numbers */
 
 inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::Tensor &tensor,
-                                                    int tag, uint64_t group)
+                                                    int tag, uint64_t group, Milliseconds timeout)
 {
     auto made = c10::make_intrusive<Message>(rank_, c10d::OpType::UNKNOWN, what, ++messages_made_,
                                              Tensors{tensor});
-    made->seconds = limit(Milliseconds(0));
+    made->seconds = limit(timeout);
     made->frame.group = group;
     made->frame.tag = tag;
     made->frame.bytes = static_cast<uint64_t>(tensor.nbytes());
@@ -23,13 +23,13 @@ inline c10::intrusive_ptr<Message> Backend::message(const char *what, const at::
 }
 
 /* Start to send the only tensor of a list to a rank, and return the Work. Throws for this rank. */
-inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
+inline WorkRef Backend::send_within(Tensors &tensors, int to, int tag, Milliseconds timeout)
 {
     at::Tensor &tensor = only("send", tensors);
     if (to < 0 || to >= size_ || to == rank_)
         refuse("send", "invalid destination rank: " + std::to_string(to));
     Flat flat(tensor, true);
-    auto made = message("send", tensor, tag, calls_->group().number);
+    auto made = message("send", tensor, tag, calls_->group().number, timeout);
     made->sends = true;
     made->memory = flat.data();
     made->results = {flat.flat()};
@@ -40,11 +40,11 @@ inline WorkRef Backend::send(Tensors &tensors, int to, int tag)
 }
 
 inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> ranks,
-                                const char *title)
+                                const char *title, Milliseconds timeout)
 {
     at::Tensor &tensor = only("recv", tensors);
     Flat flat(tensor, false);
-    auto made = message(title, tensor, tag, calls_->group().number);
+    auto made = message(title, tensor, tag, calls_->group().number, timeout);
     made->memory = flat.data();
     made->after = stored(flat);
     if (made->after)
@@ -59,11 +59,11 @@ inline WorkRef Backend::receive(Tensors &tensors, int tag, std::vector<int> rank
 
 /* Start to receive the only tensor of a list from a rank, and return the Work. Throws for this
  * rank. */
-inline WorkRef Backend::recv(Tensors &tensors, int from, int tag)
+inline WorkRef Backend::recv_within(Tensors &tensors, int from, int tag, Milliseconds timeout)
 {
     if (from < 0 || from >= size_ || from == rank_)
         refuse("recv", "invalid source rank: " + std::to_string(from));
-    return receive(tensors, tag, {from}, "recv");
+    return receive(tensors, tag, {from}, "recv", timeout);
 }
 
 /* Start to receive the only tensor of a list from any other rank, which the Work then names. */
@@ -73,16 +73,16 @@ inline WorkRef Backend::recvAnysource(Tensors &tensors, int tag)
     for (int r = 0; r < size_; r++)
         if (r != rank_)
             others.push_back(r);
-    return receive(tensors, tag, others, "recvAnySource");
+    return receive(tensors, tag, others, "recvAnySource", Milliseconds(0));
 }
 
 /* Start an empty message of the monitored barrier, to or from a rank, and return its work. */
 inline WorkRef Backend::signal(int peer, bool sends, Milliseconds timeout)
 {
     at::Tensor empty = at::empty({0}, at::TensorOptions().dtype(at::kByte));
-    auto made = message("monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP);
+    auto made =
+        message("monitored_barrier", empty, 0, calls_->group().number ^ BARRIER_GROUP, timeout);
     made->sends = sends;
-    made->seconds = limit(timeout);
     made->ranks = {peer};
     made->in_job = {calls_->group().in_job[static_cast<size_t>(peer)]};
     made->purpose = "monitored barrier";

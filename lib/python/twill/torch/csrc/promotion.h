@@ -71,6 +71,14 @@ inline bool demote_storage(const std::shared_ptr<Job> &job, const at::Tensor &te
     return true;
 }
 
+/* Return whether PyTorch's own allocator has made a storage, on a host without CUDA, whose driver
+ * may have registered the pages. */
+inline bool may_move(const c10::Storage &storage)
+{
+    return !at::hasCUDA() &&
+           storage.data_ptr().get_deleter() == c10::GetAllocator(c10::kCPU)->raw_deleter();
+}
+
 /* The storages of recent large calls of a group. With TORCH_TWILL_PROMOTE=1 one that comes back is
  * promoted, as its next calls then need no copy. Calls of a group run one after the other, so there
  * is no lock. */
@@ -91,9 +99,11 @@ class Returning
      * all of that is the tensor's. Else the program might write to the rest meanwhile. */
     void note(const at::Tensor &tensor)
     {
-        if (!may_move(tensor))
+        if (!tensor.has_storage())
             return;
         const c10::Storage &storage = tensor.storage();
+        if (storage.nbytes() != static_cast<size_t>(tensor.nbytes()) || !may_move(storage))
+            return;
         const void *memory = storage.data_ptr().get();
         for (Entry &entry : entries_)
             if (entry.storage._unsafe_get_target() == storage.unsafeGetStorageImpl() &&
@@ -117,16 +127,6 @@ class Returning
         const void *memory;
         unsigned calls;
     };
-
-    /* Return whether a tensor is all of a storage that PyTorch's own allocator has made on a host
-     * without CUDA, whose driver may have registered the pages. */
-    static bool may_move(const at::Tensor &tensor)
-    {
-        return tensor.has_storage() && !at::hasCUDA() &&
-               tensor.storage().nbytes() == static_cast<size_t>(tensor.nbytes()) &&
-               tensor.storage().data_ptr().get_deleter() ==
-                   c10::GetAllocator(c10::kCPU)->raw_deleter();
-    }
 
     const std::shared_ptr<Job> job_;
     const bool on_ = [] {
