@@ -182,10 +182,11 @@ static twill_status end_lane(struct twill_checker *c, struct twill_process *p)
 {
     struct twill_process *first = p - p->lane;
     uint32_t *left = &c->lanes_left[p->slot * c->world->size + p->rank];
-    if (p != first && !twill_checker_join(c, first, p->clock, p->clock_size, p->known))
-        return schedules_no_memory(c);
     if (--*left > 0)
         return TWILL_OK;
+    for (const struct twill_process *l = first + 1; l < first + c->schedules[p->rank].lanes; l++)
+        if (!twill_checker_join(c, first, l->clock, l->clock_size, l->known))
+            return schedules_no_memory(c);
     ++first->clock[first->position];
     TWILL_TRY(c->error, values_check(c, first));
     TWILL_TRY(c->error, caller_writes(c, first, false));
