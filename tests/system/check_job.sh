@@ -24,6 +24,7 @@ trap 'stop_job; rm -rf "$scratch"' EXIT
 start()
 {
     stop_job
+    : >"$scratch/pids" # before has_lines may read that of the last job
     "$bin/twillrun" -n "$2" "$scratch/hangs-$$" "$1" >"$scratch/pids" 2>"$scratch/job.log" &
     job=$!
     wait_for has_lines "$scratch/pids" "$2"

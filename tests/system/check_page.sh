@@ -68,6 +68,7 @@ has_address()
 start()
 {
     stop_job
+    : >"$scratch/pids" # before has_lines may read that of the last job
     how=$1
     shift
     ${host:+"$hosts_in" "$host"} "$bin/twillrun" -n 3 --grace 600 "$@" "$build/tests/hangs" "$how" >"$scratch/pids" 2>"$scratch/job.log" &
