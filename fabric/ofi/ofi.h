@@ -2,9 +2,8 @@
 /* The ofi transport: tagged messages over a reliable datagram endpoint of libfabric.
  *
  * Each message has one header message, in order per (from, to, lane), with which up to limits.eager
- * bytes of payload travel. Up to limits.split bytes follow in a second message of their own. Larger
- * payload goes in chunks from the sender's buffer to the receiver's, after the receiver's "clear to
- * send", which it returns once its RECV is posted:
+ * bytes of payload travel. Larger payload goes in chunks from the sender's buffer to the
+ * receiver's, after the receiver's "clear to send", which it returns once its RECV is posted:
  *
  *      sender, SEND                         receiver, RECV
  *      header ------------------------>     compares signature and bytes
@@ -102,7 +101,7 @@ _Static_assert(sizeof(struct twill_ofi_header) == 48 && TWILL_OFI_CONTROL_BYTES 
 _Static_assert(TWILL_OFI_LANES *TWILL_OFI_CREDITS <= 64, "unexpected messages of a peer");
 _Static_assert(TWILL_OFI_LANES <= 16, "a lane fits into a header");
 
-/* Bytes of a send buffer and of that of a header receive, which also holds a split payload. */
+/* Bytes of a send buffer and of that of a header receive. */
 #define TWILL_OFI_BUFFER_BYTES (TWILL_OFI_EAGER + TWILL_CACHE_LINE)
 _Static_assert(sizeof(struct twill_ofi_header) <= TWILL_CACHE_LINE, "a header and eager payload");
 
@@ -152,7 +151,6 @@ struct twill_ofi_private {
     size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
     uint32_t sequence; /* number of its message on the channel */
     uint32_t unsaid;   /* of a SEND: notes that have not left */
-    bool begun;        /* of a SEND: its header was sent */
     bool cleared;      /* of a RECV: the clear to send was sent */
     bool verified;     /* of a RECV: the header was compared, with any result */
 };
@@ -198,7 +196,7 @@ struct twill_ofi_channel {
 
     struct twill_transfer_queue headers_out; /* SENDs whose header is not sent yet */
     struct twill_transfer_queue payload_out; /* large SENDs with chunks to post */
-    uint32_t sent;                           /* headers and split payloads sent so far */
+    uint32_t sent;                           /* headers sent so far */
     /* Headers that the peer has said to have consumed. `sent` may be limits.credits ahead of it. */
     uint32_t acked;
     uint32_t heard; /* the same, from the credit in its headers alone */
@@ -208,7 +206,7 @@ struct twill_ofi_channel {
 
     struct twill_transfer_queue in;    /* RECVs that are not complete, in order */
     struct twill_transfer *next_large; /* first large RECV with chunks to post */
-    uint32_t received;                 /* headers and split payloads of the RECVs posted so far */
+    uint32_t received;                 /* RECVs posted by the caller so far */
     uint32_t awaited;                  /* header receives posted so far */
     uint32_t consumed;                 /* headers that were compared with their RECVs so far */
     struct twill_ofi_told told;
@@ -288,7 +286,6 @@ struct twill_ofi_registrations {
 struct twill_ofi_limits {
     uint32_t credits;   /* headers a sender may be ahead, per channel */
     size_t eager;       /* most payload in a header message, equal on all ranks */
-    size_t split;       /* most payload sent without waiting for a clear to send, likewise */
     size_t max_message; /* equal on all ranks */
     size_t slot;        /* of a chunk that is written into a slot, 0 if chunks are sent, likewise */
     size_t inject;      /* largest message that leaves at once, 0 if none does */
@@ -483,7 +480,7 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
  * `op`. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
                          size_t bytes, struct twill_error *error);
-/* Send a copy of a header, or NULL, and the payload of `request`, or NULL, as one message. Sets
+/* Send a copy of a header and the payload of `request`, or NULL, as one message. Sets
  * header->lane. Returns 1 if it was sent, with *finished true if the payload has left, or false if
  * a completion will finish the request. Returns 0 if provider or buffers are busy, or a negative
  * status. */
@@ -611,13 +608,6 @@ static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk
     if (left >= chunk)
         return chunk;
     return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
-}
-/* Return whether the payload of a request follows its header as one message of its own. */
-static inline bool twill_ofi_is_split(const struct twill_ofi *t,
-                                      const struct twill_transfer *request)
-{
-    return request->bytes > t->endpoint->limits.eager &&
-           request->bytes <= t->endpoint->limits.split;
 }
 /* Remove the first request from a queue and return it, without completing it. */
 static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)

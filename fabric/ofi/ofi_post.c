@@ -162,16 +162,14 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     return done;
 }
 
-/* Return how many bytes of `header`, or NULL, a message of this kind has. */
-static size_t header_bytes(const struct twill_ofi_header *header, enum twill_ofi_tag_kind tag_kind)
+/* Return how many bytes of a header a message of this kind has. */
+static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
 {
-    if (header == NULL)
-        return 0;
     return tag_kind == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES
                                          : sizeof(struct twill_ofi_header);
 }
 
-/* Send a header and the payload, each or NULL, as one message of at most 256 bytes with
+/* Send a header and the payload, or NULL, as one message of at most 256 bytes with
  * fi_tinject(). Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a
  * twill_status, which is negative, with its message in *error. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
@@ -179,9 +177,8 @@ static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     unsigned char line[256];
-    size_t head = header_bytes(header, tag_kind), more = payload == NULL ? 0 : payload->bytes;
-    if (head > 0)
-        memcpy(line, header, head);
+    size_t head = header_bytes(tag_kind), more = payload == NULL ? 0 : payload->bytes;
+    memcpy(line, header, head);
     if (more > 0)
         memcpy(line + head, payload->buffer, more);
     ssize_t rc =
@@ -201,11 +198,10 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->buffers.free_sends;
-    size_t head = header_bytes(header, tag_kind), more = request == NULL ? 0 : request->bytes;
+    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
     if (op == NULL || channel->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
-    if (head > 0)
-        memcpy(op->buffer, header, head);
+    memcpy(op->buffer, header, head);
     if (more > 0)
         memcpy(op->buffer + head, request->buffer, more);
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
@@ -217,8 +213,8 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
     op->channel = channel;
     op->contact = channel->peer->contact;
     op->request = request;
-    op->message = header == NULL ? TWILL_OFI_EAGER_DATA : header->kind;
-    op->sequence = header == NULL ? 0 : header->sequence;
+    op->message = header->kind;
+    op->sequence = header->sequence;
     op->contact->sends_busy++;
     t->sends_busy++;
     return 1;
@@ -229,9 +225,8 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
                          struct twill_error *error)
 {
-    size_t head = header_bytes(header, tag_kind), more = request == NULL ? 0 : request->bytes;
-    if (header != NULL)
-        header->lane = channel->lane;
+    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
+    header->lane = channel->lane;
     *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, channel, header, request, tag_kind, error)
                          : send_buffer(t, channel, header, request, tag_kind, error);

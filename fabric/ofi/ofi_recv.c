@@ -7,17 +7,16 @@
 #define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
 #define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
-/* Return whether the payload is too large to be sent without a clear to send. */
+/* Return whether the payload is too large to be sent with the header. */
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return request->bytes > t->endpoint->limits.split;
+    return request->bytes > t->endpoint->limits.eager;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request)
 {
-    twill_ofi_private(request)->sequence = channel->received;
-    channel->received += twill_ofi_is_split(t, request) ? 2 : 1;
+    twill_ofi_private(request)->sequence = channel->received++;
     twill_transfer_push(&channel->in, request);
     if (transfer_is_large(t, request) && channel->next_large == NULL)
         channel->next_large = request;
@@ -29,8 +28,7 @@ static int post_headers(struct twill_ofi *t, struct twill_ofi_channel *channel, 
                         struct twill_error *error)
 {
     void *desc = channel->peer->mr == NULL ? NULL : fi_mr_desc(channel->peer->mr);
-    size_t most = twill_max(sizeof(struct twill_ofi_header) + t->endpoint->limits.eager,
-                            t->endpoint->limits.split);
+    size_t most = sizeof(struct twill_ofi_header) + t->endpoint->limits.eager;
     while ((int32_t)(wanted - channel->awaited) > 0) {
         struct twill_ofi_op *op = &channel->header_in[channel->awaited % TWILL_OFI_HEADERS];
         if (op->posted || op->done)
@@ -169,7 +167,7 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel
     bool large = header->kind == TWILL_OFI_LARGE;
     size_t follows = header->bytes > limits->eager ? 0 : (size_t)header->bytes;
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
-        bytes - sizeof(*header) != follows || large != (header->bytes > limits->split))
+        bytes - sizeof(*header) != follows || large != (header->bytes > limits->eager))
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
                                "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                                "number %u came: the provider broke order or content",
@@ -275,27 +273,6 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return take_eager(t, channel, request, op->buffer + sizeof(header));
 }
 
-/* Take the payload of the channel's first RECV, `request`, whose header was taken and whose payload
- * is split, if it has arrived, and set *moved. Returns 1 if so, which completes the RECV, 0 if not,
- * or TWILL_ERR_FABRIC if it has another size. */
-static int split_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
-                      struct twill_transfer *request, bool *moved, struct twill_error *error)
-{
-    struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
-    if (!op->done || channel->consumed == channel->awaited)
-        return 0;
-    if (op->bytes != request->bytes)
-        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
-                               "ofi: message %u of %s, lane %u: a payload of %zu bytes came, %zu "
-                               "expected: the provider broke order or content",
-                               twill_ofi_private(request)->sequence, channel->peer->name,
-                               channel->lane, op->bytes, request->bytes);
-    *moved = true;
-    op->done = false;
-    channel->consumed++;
-    return take_eager(t, channel, request, op->buffer);
-}
-
 /* Deliver a chunk of a RECV from the slot that it was written into. */
 static void take_slot(struct twill_ofi *t, struct twill_transfer *request,
                       const unsigned char *slot, size_t bytes)
@@ -317,8 +294,6 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
-    if (twill_ofi_is_split(t, request))
-        return split_take(t, channel, request, moved, error);
     struct twill_ofi_private *private = twill_ofi_private(request);
     while (channel->chunks_taken != channel->chunks_posted) {
         struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_taken % TWILL_OFI_CHUNKS];

@@ -15,7 +15,7 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = channel->sent,
                                       .bytes = request->bytes,
-                                      .kind = request->bytes <= limits->split ? TWILL_OFI_EAGER_DATA
+                                      .kind = request->bytes <= limits->eager ? TWILL_OFI_EAGER_DATA
                                                                               : TWILL_OFI_LARGE,
                                       .credit = credit,
                                       .call = request->call};
@@ -29,29 +29,22 @@ static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
     if ((int32_t)(channel->told.by_header - channel->told.consumed) > 0)
         channel->told.consumed = channel->told.by_header;
     twill_ofi_private(request)->sequence = channel->sent;
-    twill_ofi_private(request)->begun = true;
     twill_counter_add(&t->base.counters.messages, 1);
     twill_counter_add(&t->base.counters.bytes, request->bytes);
     return 1;
 }
 
-/* Send the next message of a channel's first queued SEND, which is its header or, after that, its
- * payload if that is split. Adds 1 to *finished if that completed the SEND. Returns 1 if sent, 0 if
- * busy, or a negative status. */
+/* Send the header of a channel's first queued SEND. Adds 1 to *finished if that completed the SEND.
+ * Returns 1 if sent, 0 if busy, or a negative status. */
 static int send_next(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
                      struct twill_error *error)
 {
     struct twill_transfer *request = channel->headers_out.head;
-    bool large = request->bytes > t->endpoint->limits.split;
-    bool last = twill_ofi_private(request)->begun || !twill_ofi_is_split(t, request), gone = false;
-    int done = twill_ofi_private(request)->begun
-                   ? twill_ofi_send_small(t, channel, NULL, request, TWILL_OFI_HEADER, &gone, error)
-                   : send_header(t, channel, request, &gone, error);
+    bool large = request->bytes > t->endpoint->limits.eager, gone = false;
+    int done = send_header(t, channel, request, &gone, error);
     if (done != 1)
         return done;
     channel->sent++;
-    if (!last)
-        return 1;
     twill_ofi_pop(&channel->headers_out);
     if (large) {
         twill_transfer_push(&channel->payload_out, request);

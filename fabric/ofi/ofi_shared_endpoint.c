@@ -435,7 +435,6 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
         endpoint->addresses.length[r] = all[r].address_bytes;
     endpoint->limits.eager =
         twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
-    endpoint->limits.split = twill_min(TWILL_OFI_BUFFER_BYTES, endpoint->limits.max_message);
     TWILL_TRY(error, gather_addresses(endpoint, all, address, mine->address_bytes, error));
     return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
 }

@@ -205,7 +205,7 @@ static const struct disagreement {
 static bool disagree(const struct run *run, struct twill_test_end *end,
                      const struct disagreement *d)
 {
-    size_t most = ofi_of(end)->endpoint->limits.split;
+    size_t most = ofi_of(end)->endpoint->limits.eager;
     unsigned char *data = calloc(1, 200000);
     struct twill_transfer r = end_one_way(end, 0, data, d->bytes[end->rank]);
     twill_status expected = TWILL_ERR_MISMATCH;
