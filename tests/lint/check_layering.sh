@@ -81,6 +81,7 @@ may_use() # includer header
     memkind* | hbwmalloc*) case $1 in numa/memory*) return 0 ;; esac; return 1 ;;
     *intrin.h | arm_acle.h | omp.h | cpuid.h) case $1 in kernels/* | bench/tools/compare/peers/peer_bound.c) return 0 ;; esac; return 1 ;;
     mpi.h) case $1 in bench/tools/compare/peers/peer_mpi.c | bench/studies/server/central_mpi.c | lib/mpi/*) return 0 ;; esac; return 1 ;;
+    ggml.h | ggml-*.h) case $1 in examples/frameworks/ggml_*) return 0 ;; esac; return 1 ;;
     mpi-ext.h) case $1 in lib/mpi/*) return 0 ;; esac; return 1 ;;
     ucc/api/ucc.h) case $1 in bench/tools/compare/peers/peer_ucc.c) return 0 ;; esac; return 1 ;;
     simgrid/*) case $1 in bench/studies/network/*) return 0 ;; esac; return 1 ;;
@@ -187,6 +188,7 @@ self_test_includes()
 	lib/python/twill/torch/csrc/a.h "lib/base/base.h"
 	lib/python/twill/torch/csrc/a.h <hwloc.h>
 	lib/a.c <mpi.h>
+	lib/a.c <ggml.h>
 	fabric/a.c <mpi-ext.h>
 	bench/a.c <mpi.h>
 	bench/a.c <ucc/api/ucc.h>
