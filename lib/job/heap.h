@@ -15,6 +15,7 @@
 
 struct twill_context;
 struct twill_preload;
+struct twill_preloaded;
 struct twill_promotion; /* lib/job/promotion.c */
 struct twill_extent;    /* lib/job/heap.c */
 
@@ -85,7 +86,6 @@ bool twill_promoted_find(struct twill_context *context, const void *memory, size
 void twill_promoted_note(struct twill_context *context, void *memory, size_t bytes);
 /* Begin to be told of memory that the program frees, and end it. Returns false if another libtwill
  * or a lack of memory forbids it. */
-struct twill_preloaded;
 bool twill_promoted_watch(const struct twill_preloaded *preloaded);
 void twill_promoted_unwatch(const struct twill_preloaded *preloaded);
 /* Make all promoted memory private, as twill_heap_fence() does with the heap. Takes the context's
@@ -96,8 +96,8 @@ void twill_promoted_forget(struct twill_context *context);
 /* Make all promoted memory private, and free the list. Called when the context ends. */
 void twill_promoted_clear(struct twill_context *context);
 
-/* With TWILL_HEAP=shared a context's heap is the region from which libtwill-heap.so allocates. */
-/* With TWILL_HEAP=promote it tells libtwill of memory that is freed. */
+/* With TWILL_HEAP=shared a context's heap is the region from which libtwill-heap.so allocates. With
+ * TWILL_HEAP=promote that library tells libtwill of memory before it is freed. */
 
 /* Whether TWILL_HEAP takes effect, and if not, why. Exchanged between ranks. */
 enum twill_preloaded_outcome {

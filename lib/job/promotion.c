@@ -73,6 +73,16 @@ static void enter_process(void)
     process.entered = true;
 }
 
+/* Do enter_process() and return true, or return false if that would wait. */
+static bool try_enter_process(void)
+{
+    if (pthread_mutex_trylock(&process.lock) != 0)
+        return false;
+    process.entrant = pthread_self();
+    process.entered = true;
+    return true;
+}
+
 static void leave_process(void)
 {
     process.entered = false;
@@ -177,8 +187,7 @@ static twill_status make_private(unsigned char *from, const unsigned char *to, b
     return TWILL_ERR_MEMORY;
 }
 
-/* --- children ----------------------------------------------------------------------------------
- */
+/* --- children --------------------------------------------------------------------------------- */
 /* Free what is kept for children, if it is. */
 static void drop_child(struct moved *p)
 {
@@ -255,8 +264,7 @@ static bool hook_forks(void)
     return process.hooked;
 }
 
-/* --- promotion ---------------------------------------------------------------------------------
- */
+/* --- promotion -------------------------------------------------------------------------------- */
 /* Get a block of the heap for the pages that a buffer touches, and set p->block and p->alias. The
  * buffer and its block are at the same offset in a huge page. Returns TWILL_OK or the error. */
 static twill_status find_room(struct twill_context *context, struct moved *p,
@@ -506,8 +514,13 @@ twill_status twill_demote(twill_context *context, void *memory)
     return twill_context_outcome(context, status, &error);
 }
 
-/* --- TWILL_HEAP=promote ------------------------------------------------------------------------
- */
+/* --- TWILL_HEAP=promote ----------------------------------------------------------------------- */
+static bool is_noted(const struct noted *n, const struct twill_context *context, const void *memory,
+                     size_t bytes)
+{
+    return n->context == context && n->memory == memory && n->bytes == bytes;
+}
+
 /* Count a call with a buffer. Returns whether it is the one that promotes it. A new buffer replaces
  * the oldest that is not promoted. */
 static bool count_call(struct twill_context *context, unsigned char *memory, size_t bytes)
@@ -516,7 +529,7 @@ static bool count_call(struct twill_context *context, unsigned char *memory, siz
     pthread_mutex_lock(&process.noted_lock);
     for (unsigned i = 0; i < NOTED && !known; i++) {
         struct noted *n = &process.noted[i];
-        known = n->context == context && n->memory == memory && n->bytes == bytes;
+        known = is_noted(n, context, memory, bytes);
         promotes = known && ++n->calls == PROMOTING;
         n->promoted = n->promoted || promotes;
     }
@@ -602,7 +615,7 @@ void twill_promoted_note(struct twill_context *context, void *memory, size_t byt
         return;
     pthread_mutex_lock(&process.noted_lock);
     for (unsigned i = 0; i < NOTED; i++)
-        if (process.noted[i].memory == memory && process.noted[i].bytes == bytes)
+        if (is_noted(&process.noted[i], context, memory, bytes))
             process.noted[i].promoted = false;
     pthread_mutex_unlock(&process.noted_lock);
 }
@@ -610,10 +623,8 @@ void twill_promoted_note(struct twill_context *context, void *memory, size_t byt
 /* Free the copy for children, as the contents are about to change, unless a fork is under way. */
 static void drop_child_before_call(struct moved *p)
 {
-    if (p->child == NULL || pthread_mutex_trylock(&process.lock) != 0)
+    if (p->child == NULL || !try_enter_process())
         return;
-    process.entrant = pthread_self();
-    process.entered = true;
     drop_child(p);
     leave_process();
 }

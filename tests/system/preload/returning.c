@@ -83,6 +83,27 @@ static void use_blocks(const char *which)
     free(next);
 }
 
+/* A block that a second context uses, too, which cannot promote it again. */
+static void use_another(twill_context *context)
+{
+    twill_context *other;
+    twill_comm *first = comm;
+    char *block = malloc(5 * MIB);
+    call(block, 5 * MIB, "of the first context");
+    if (twill_context_create(&other, NULL, NULL) != TWILL_OK ||
+        twill_comm_create(&comm, other) != TWILL_OK)
+        WRONG("%s", twill_context_message(context));
+    call(block, 5 * MIB, "of a second context");
+    free(block);
+    twill_comm_destroy(comm);
+    twill_context_destroy(other);
+    comm = first;
+    block = malloc(5 * MIB);
+    memset(block, 1, 5 * MIB);
+    must_be(false, block, 5 * MIB, "after two contexts");
+    free(block);
+}
+
 /* A mapping of the program, which moves. */
 static void use_mappings(void)
 {
@@ -150,6 +171,7 @@ int main(void)
     mallopt(M_MMAP_THRESHOLD, (int)(64 * MIB));
     mallopt(M_TRIM_THRESHOLD, (int)(256 * MIB));
     use_blocks("at the end of the heap");
+    use_another(context);
     for (int i = 0; i < 70; i++) { /* more than are noted */
         void *block = malloc(MIB + (size_t)i * 4096);
         call(block, MIB + (size_t)i * 4096, "in one of many");
