@@ -45,11 +45,11 @@ TWILL_API twill_status twill_job_view_open(twill_job_view **view, const char *na
  * - call, one for each rank and communicator: rank, communicator, rank there, ranks of it, "in" a
  *   call, "out" of it or "none", sequence, collective, count, type, operation, root, bytes, seconds
  *   since it began or, if out, ended, rank that it waits for, the call in words, failure, rank in
- * the job of the communicator's rank 0, which tells communicators of one split apart
+ *   the job of the communicator's rank 0, which tells communicators of one split apart
  * - recent, one for each rank and communicator, about the last second or less: rank, communicator,
- *   seconds covered, calls and bytes that ended in them, seconds in
- *   calls, seconds that it waited most for one rank (waits of 2 ms and more), that rank; steps of
- *   gradient sets in up to 10 s, seconds that they took, seconds that they were exposed
+ *   seconds covered, calls and bytes that ended in them, seconds in calls, seconds that it waited
+ *   most for one rank (waits of 2 ms and more), that rank, steps of gradient sets in up to 10 s,
+ *   seconds that they took, seconds that they were exposed
  * - event: rank, communicator, number, nanoseconds ago, kind, sequence, collective, type,
  *   operation, bytes, peer, detail
  * - finding: a sentence that says which rank is behind, stopped or dead, or in another call */

@@ -1372,8 +1372,8 @@ def theta(study):
                                                     f"with {size_name(row['bytes'])}" for row in far)
             + f". On a fat tree that is oversubscribed four to one, {trees[0]['algorithm']} takes "
               f"{trees[0]['four to one'] / trees[0]['one to one']:.1f} times as long as on one that is not, a ring "
-              f"{ring['four to one'] / ring['one to one']:.1f} times. Of these algorithms "
-              f"{cheapest} has the lowest price there, and {fastest} is the fastest in the simulation."]  # fmt: skip
+              f"{ring['four to one'] / ring['one to one']:.1f} times. The "
+              f"lowest price there has {cheapest}, and the simulation is fastest with {fastest}."]  # fmt: skip
 
 
 @page("Machines that were not there", "Every algorithm with 4,392 ranks", "Is every algorithm right at the size of Theta?")

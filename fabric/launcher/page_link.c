@@ -153,7 +153,7 @@ void twill_page_end(void)
     if (page.pid <= 0)
         return;
     twill_output_copy(NULL);
-    (void)kill(page.pid, SIGTERM);
+    (void)kill(page.pid, SIGKILL); /* it has nothing to finish, and may be stopped */
     while (waitpid(page.pid, NULL, 0) < 0 && errno == EINTR)
         continue;
     page.pid = 0;

@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-/* A writable variable, as a signal handler gets no argument: whether twill_stop()
- * was called, and the process that has installed the handler. */
+/* A writable variable, as a signal handler gets no argument. It says whether twill_stop() was
+ * called, and which process has installed the handler. */
 static struct {
     atomic_bool set;
     atomic_int owner;

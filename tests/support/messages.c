@@ -176,8 +176,8 @@ void end_test_run(struct end_test test)
 
 /* --- letters ---------------------------------------------------------------------------------- */
 
-/* Loops over bytes are not instrumented for a thread sanitizer, which spent most of its time in
- * them: they use memory of their own, and others' is read and written by memcpy() and memcmp(). */
+/* The thread sanitizer does not look at these loops over bytes, in which it spent most of its time.
+ * They use their own memory. memcpy() and memcmp() read and write that of others. */
 __attribute__((no_sanitize("thread"))) static void text_part(unsigned char *text, size_t offset,
                                                              size_t bytes, unsigned seed)
 {

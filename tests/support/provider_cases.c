@@ -116,6 +116,27 @@ static bool case_lanes(struct run *run, struct twill_test_end *end)
                       "counters");
 }
 
+/* Ranks that answer each other return credit in their headers, and send no other messages. */
+static bool case_answers(struct run *run, struct twill_test_end *end)
+{
+    enum { each = 24 };
+    struct letter *letter = calloc(1, sizeof(*letter));
+    bool good = letter != NULL && start(run, end);
+    for (uint32_t i = 0; good && i < 2 * each; i++) {
+        letter_write(letter, end, i % 2 == end->rank ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+                     end->peer, 0, i, 8, false);
+        good = letters_run(end, letter, 1);
+    }
+    letters_free(end, letter, 1);
+    if (!good)
+        return false;
+    const struct twill_transport_counters *c = &end->transport->counters;
+    return TWILL_NOTE(c->messages == each &&
+                          (c->header_bytes == each * sizeof(struct twill_ofi_header) ||
+                           ofi_of(end)->endpoint->limits.preposts),
+                      "%llu bytes of headers", (unsigned long long)c->header_bytes);
+}
+
 /* Both ranks send thousands of messages before either posts a RECV. */
 static bool case_unexpected(struct run *run, struct twill_test_end *end)
 {
@@ -533,6 +554,7 @@ const struct provider_case test_provider_cases[] = {
     {"sizes", 2, false, true, case_sizes},
     {"beyond the longest message", 2, false, false, case_beyond},
     {"lanes", 3, false, false, case_lanes},
+    {"answers", 2, false, false, case_answers},
     {"unexpected messages", 2, false, false, case_unexpected},
     {"early messages", 3, false, false, case_early},
     {"later, later", 2, false, false, case_again},

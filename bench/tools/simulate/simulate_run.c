@@ -12,9 +12,8 @@
 
 #define SIMULATE_AT(member) offsetof(struct simulation_setup, member)
 
-/* A member of struct simulation_setup that a word NAME=VALUE sets, and its offset `at`. Of the
- * values only those of laws of probability are checked here. simulate_tool.py has checked the
- * rest. */
+/* A member of struct simulation_setup that a word NAME=VALUE sets, and its offset `at`. Only
+ * laws of probability are checked here. simulate_tool.py has checked the other values. */
 static const struct simulate_member {
     const char *name;
     enum { MEMBER_LAW, MEMBER_REAL, MEMBER_WORD, MEMBER_LONG, MEMBER_TRUTH } kind;

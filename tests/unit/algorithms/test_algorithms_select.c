@@ -471,6 +471,27 @@ TWILL_TEST(test_registry)
     twill_world_destroy(&world);
 }
 
+/* Small parts are copied if ranks share cores, since to meet takes switches between them. */
+TWILL_TEST(test_crowded_copies)
+{
+    static const struct {
+        int collective;
+        size_t bytes;
+        uint32_t to_a_core;
+        bool matters; /* whether buffers are mapped */
+    } rows[] = {{B, 16 * KIB, 1, true}, {B, 16 * KIB, 2, false},  {B, 32 * KIB, 2, true},
+                {A, 16 * KIB, 2, true}, {G, 127 * KIB, 2, false}, {G, 128 * KIB, 2, true}};
+    for (size_t row = 0; row < TWILL_ARRAY_LENGTH(rows); row++) {
+        struct test_chooser c;
+        const struct twill_select_request request = {
+            .collective = (enum twill_collective)rows[row].collective, .bytes = rows[row].bytes};
+        test_chooser_open(&c, "4", NULL, NULL);
+        twill_chooser_crowd(c.chooser, rows[row].to_a_core);
+        assert_int_equal(twill_mapping_matters(c.chooser, &request) != 0, rows[row].matters);
+        test_chooser_close(&c);
+    }
+}
+
 /* The work of the ranks that share a core adds up: few messages are chosen, and only there. The
  * choice for one size is that of all candidates. */
 TWILL_TEST(test_shared_cores)
