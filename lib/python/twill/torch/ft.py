@@ -6,7 +6,7 @@ import torchft
 import torchft.ddp
 from torchft.process_group import ProcessGroupWrapper
 
-from . import _create
+from . import create
 
 __all__ = ["DistributedDataParallel", "ProcessGroupTwill"]
 
@@ -19,7 +19,7 @@ class ProcessGroupTwill(ProcessGroupWrapper):  # type: ignore[misc]
         group = dist.ProcessGroup(store, rank, world_size)
         custom = dist.ProcessGroup.BackendType.CUSTOM
         group._set_default_backend(custom)
-        group._register_backend(torch.device("cpu"), custom, _create(store, rank, world_size, self._timeout))
+        group._register_backend(torch.device("cpu"), custom, create(store, rank, world_size, self._timeout))
         return group
 
     def getBackendName(self) -> str:
