@@ -176,7 +176,7 @@ static void cancel_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
 static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
 {
     if (channel->cleared > 0)
-        twill_ofi_window_keep(endpoint, channel);
+        twill_ofi_window_keep(endpoint, channel->peer);
     channel->headers_out = channel->payload_out = channel->in =
         (struct twill_transfer_queue){NULL, NULL};
     channel->next_large = NULL;

@@ -172,11 +172,10 @@ struct twill_ofi_clear {
 
 /* Chunks that are written, part of a channel. */
 struct twill_ofi_slots {
-    struct twill_ofi_window *window; /* into which the peer writes, or NULL */
-    uint32_t key;                    /* of the peer's window */
-    uint32_t written;                /* chunks written into slots of it so far */
-    uint32_t emptied;                /* slots of it that the peer has said to have emptied */
-    uint32_t notes;                  /* messages that say that a slot was written, to be sent */
+    uint32_t key;     /* of the peer's window */
+    uint32_t written; /* chunks written into slots of it so far */
+    uint32_t emptied; /* slots of it that the peer has said to have emptied */
+    uint32_t notes;   /* messages that say that a slot was written, to be sent */
 };
 
 /* What the peer was told so far, part of a channel. */
@@ -227,6 +226,7 @@ struct twill_ofi_peer {
     bool heard;                      /* a message of it has arrived */
     struct fid_mr *mr;               /* registration of `memory` */
     unsigned char *memory;           /* buffers of header receives */
+    struct twill_ofi_window *window; /* into which it writes, or NULL */
     struct twill_ofi_channel channels[TWILL_OFI_LANES];
 };
 
@@ -534,18 +534,21 @@ void twill_ofi_early(struct twill_transport *transport, bool all, twill_early_fn
 
 /* --- ofi_window.c: large payload that is written, if limits.slot is not 0 ----------------------
  */
-/* Open the channel's window, unless it is open. */
-twill_status twill_ofi_window_open(struct twill_ofi *t, struct twill_ofi_channel *channel,
+/* Open a window with slots for all lanes of a new peer, whose pages are used when data come. */
+twill_status twill_ofi_window_open(struct twill_ofi_endpoint *endpoint, struct twill_ofi_peer *peer,
                                    struct twill_error *error);
 /* Close all windows of a list, to which no peer may write any more, and set *window to NULL. */
 void twill_ofi_window_close(struct twill_ofi_window **window);
-/* Keep the channel's window until the endpoint closes, as the peer may still write to it. */
-void twill_ofi_window_keep(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel);
-/* Return the key of the channel's window, or 0 if there is none. */
+/* Keep the peer's window until the endpoint closes, as the peer may still write to it. */
+void twill_ofi_window_keep(struct twill_ofi_endpoint *endpoint, struct twill_ofi_peer *peer);
+/* Return the key of the peer's window, or 0 if there is none. */
 uint32_t twill_ofi_window_key(const struct twill_ofi_channel *channel);
-/* Return the slot of the channel's window into which chunk number `chunk` is written. */
-unsigned char *twill_ofi_slot(const struct twill_ofi *t, const struct twill_ofi_channel *channel,
-                              uint32_t chunk);
+/* Return where in a window the slot is into which chunk number `chunk` of a channel is written. */
+size_t twill_ofi_slot(const struct twill_ofi *t, const struct twill_ofi_channel *channel,
+                      uint32_t chunk);
+/* Return the slot of the channel that is emptied next. */
+unsigned char *twill_ofi_emptied(const struct twill_ofi *t,
+                                 const struct twill_ofi_channel *channel);
 /* Post, as operation `op` of its channel, the receive of the note that follows a chunk of `bytes`
  * bytes. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_expect(struct twill_ofi *t, struct twill_ofi_op *op, size_t bytes,

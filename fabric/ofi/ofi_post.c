@@ -131,7 +131,7 @@ int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const voi
                          size_t bytes, struct twill_error *error)
 {
     const struct twill_ofi_channel *channel = op->channel;
-    uint64_t at = channel->slots.written % TWILL_OFI_CHUNKS * (uint64_t)t->endpoint->limits.slot;
+    uint64_t at = twill_ofi_slot(t, channel, channel->slots.written);
     ssize_t rc = pretend_busy(t->endpoint) ? -FI_EAGAIN
                                            : fi_write(t->endpoint->fi.ep, data, bytes, NULL,
                                                       channel->peer->contact->address, at,

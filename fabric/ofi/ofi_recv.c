@@ -70,10 +70,9 @@ static int recv_post_chunks(struct twill_ofi *t, struct twill_ofi_channel *chann
     struct twill_ofi_private *private = twill_ofi_private(request);
     if (private->chunk == 0) {
         private->chunk = chunk_of(t, request);
-        TWILL_TRY(error, t->endpoint->limits.slot != 0
-                             ? twill_ofi_window_open(t, channel, error)
-                             : twill_ofi_hold(t, landing(request), request->bytes, &private->memory,
-                                              error));
+        if (t->endpoint->limits.slot == 0)
+            TWILL_TRY(error,
+                      twill_ofi_hold(t, landing(request), request->bytes, &private->memory, error));
     }
     while (private->posted < request->bytes &&
            channel->chunks_posted - channel->chunks_taken < TWILL_OFI_CHUNKS) {
@@ -300,7 +299,7 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
         if (!op->done || op->request != request)
             break;
         if (t->endpoint->limits.slot != 0)
-            take_slot(t, request, twill_ofi_slot(t, channel, channel->chunks_taken), op->bytes);
+            take_slot(t, request, twill_ofi_emptied(t, channel), op->bytes);
         private->arrived += op->bytes;
         op->done = false;
         op->request = NULL;

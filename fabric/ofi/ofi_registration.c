@@ -377,7 +377,6 @@ void twill_ofi_unregister_peers(struct twill_ofi *t)
         if (t->peers[r] == NULL)
             continue;
         twill_ofi_unregister(&t->peers[r]->mr);
-        for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
-            twill_ofi_window_close(&t->peers[r]->channels[l].slots.window);
+        twill_ofi_window_close(&t->peers[r]->window);
     }
 }

@@ -509,10 +509,14 @@ static twill_status peer_create(struct twill_ofi *t, uint32_t rank, struct twill
     for (uint32_t l = 0; l < TWILL_OFI_LANES; l++)
         channel_init(t, peer, l, peer->memory + (size_t)l * TWILL_OFI_HEADERS * stride, stride);
     twill_status status = twill_ofi_register(t->endpoint, peer->memory, bytes, &peer->mr, error);
-    if (status != TWILL_OK)
-        peer_free(peer);
-    else
+    if (status == TWILL_OK && t->endpoint->limits.slot != 0)
+        status = twill_ofi_window_open(t->endpoint, peer, error);
+    if (status == TWILL_OK) {
         *created = peer;
+        return TWILL_OK;
+    }
+    twill_ofi_unregister(&peer->mr);
+    peer_free(peer);
     return status;
 }
 
@@ -530,6 +534,7 @@ twill_status twill_ofi_peer(struct twill_ofi *t, uint32_t rank, struct twill_ofi
         twill_status status = insert_address(t->endpoint, (*peer)->contact, error);
         if (status != TWILL_OK) {
             twill_ofi_unregister(&(*peer)->mr);
+            twill_ofi_window_close(&(*peer)->window);
             peer_free(*peer);
             *peer = NULL;
             return status;

@@ -7,22 +7,20 @@
 #include <rdma/fi_rma.h>
 #include <stdlib.h>
 
-/* The slots of a channel, and those of the messages that say that a slot was written. */
+/* The slots of the channels of a peer, and those of the messages that say that one was written. */
 struct twill_ofi_window {
     struct twill_ofi_window *next; /* in endpoint->windows */
     struct fid_mr *mr;
     uint32_t key;
-    unsigned char notes[TWILL_OFI_CHUNKS];
-    TWILL_ALIGNED(TWILL_CACHE_LINE) unsigned char slots[]; /* [TWILL_OFI_CHUNKS * limits.slot] */
+    unsigned char notes[TWILL_OFI_LANES][TWILL_OFI_CHUNKS];
+    TWILL_ALIGNED(TWILL_CACHE_LINE)
+    unsigned char slots[]; /* those of all lanes, limits.slot each */
 };
 
-twill_status twill_ofi_window_open(struct twill_ofi *t, struct twill_ofi_channel *channel,
+twill_status twill_ofi_window_open(struct twill_ofi_endpoint *endpoint, struct twill_ofi_peer *peer,
                                    struct twill_error *error)
 {
-    struct twill_ofi_endpoint *endpoint = t->endpoint;
-    size_t bytes = TWILL_OFI_CHUNKS * endpoint->limits.slot;
-    if (channel->slots.window != NULL)
-        return TWILL_OK;
+    size_t bytes = (size_t)TWILL_OFI_LANES * TWILL_OFI_CHUNKS * endpoint->limits.slot;
     struct twill_ofi_window *window =
         aligned_alloc(4096, twill_round_up(sizeof(*window) + bytes, 4096));
     if (window == NULL)
@@ -33,9 +31,9 @@ twill_status twill_ofi_window_open(struct twill_ofi *t, struct twill_ofi_channel
                        0, &window->mr, NULL);
     if (rc != 0) {
         free(window);
-        return twill_ofi_fail(endpoint, error, "fi_mr_reg", rc, channel);
+        return twill_ofi_fail(endpoint, error, "fi_mr_reg", rc, &peer->channels[0]);
     }
-    channel->slots.window = window;
+    peer->window = window;
     return TWILL_OK;
 }
 
@@ -49,32 +47,38 @@ void twill_ofi_window_close(struct twill_ofi_window **window)
     }
 }
 
-void twill_ofi_window_keep(struct twill_ofi_endpoint *endpoint, struct twill_ofi_channel *channel)
+void twill_ofi_window_keep(struct twill_ofi_endpoint *endpoint, struct twill_ofi_peer *peer)
 {
-    if (channel->slots.window == NULL)
+    if (peer->window == NULL)
         return;
-    channel->slots.window->next = endpoint->windows;
-    endpoint->windows = channel->slots.window;
-    channel->slots.window = NULL;
+    peer->window->next = endpoint->windows;
+    endpoint->windows = peer->window;
+    peer->window = NULL;
 }
 
 uint32_t twill_ofi_window_key(const struct twill_ofi_channel *channel)
 {
-    return channel->slots.window == NULL ? 0 : channel->slots.window->key;
+    return channel->peer->window == NULL ? 0 : channel->peer->window->key;
 }
 
-unsigned char *twill_ofi_slot(const struct twill_ofi *t, const struct twill_ofi_channel *channel,
-                              uint32_t chunk)
+size_t twill_ofi_slot(const struct twill_ofi *t, const struct twill_ofi_channel *channel,
+                      uint32_t chunk)
 {
-    return channel->slots.window->slots + chunk % TWILL_OFI_CHUNKS * t->endpoint->limits.slot;
+    size_t slot = (size_t)channel->lane * TWILL_OFI_CHUNKS + chunk % TWILL_OFI_CHUNKS;
+    return slot * t->endpoint->limits.slot;
+}
+
+unsigned char *twill_ofi_emptied(const struct twill_ofi *t, const struct twill_ofi_channel *channel)
+{
+    return channel->peer->window->slots + twill_ofi_slot(t, channel, channel->chunks_taken);
 }
 
 int twill_ofi_expect(struct twill_ofi *t, struct twill_ofi_op *op, size_t bytes,
                      struct twill_error *error)
 {
-    size_t number = (size_t)(op - op->channel->chunk_in);
-    int done = twill_ofi_recv(t, op, &op->channel->slots.window->notes[number], TWILL_OFI_NOTE,
-                              NULL, error);
+    const struct twill_ofi_channel *channel = op->channel;
+    unsigned char *note = &channel->peer->window->notes[channel->lane][op - channel->chunk_in];
+    int done = twill_ofi_recv(t, op, note, TWILL_OFI_NOTE, NULL, error);
     op->bytes = bytes; /* of the chunk, which is in the slot then */
     return done;
 }

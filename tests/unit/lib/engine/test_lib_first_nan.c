@@ -233,6 +233,8 @@ TWILL_TEST_SETS(first_nan_of_sets, ranks, sets, c->nodes,
         TWILL_CHECK(!fails || twill_test_barrier(bootstrap));
     }
     check_log(rank, bootstrap, fails ? NULL : c->words);
+    twill_gradients_destroy(r->set); /* before its tensors */
+    r->set = NULL;
     for (int t = 0; t < TENSORS; t++)
         free(own[t]);
 }
