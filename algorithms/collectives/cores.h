@@ -45,14 +45,28 @@ bool twill_emit_ring_allgather(struct twill_emitter *e, const struct twill_group
                                enum twill_space from);
 
 /* Emit the reduce-scatter of halving and doubling over the shards of a group of several members. It
- * takes SRC, or partials in TMP, and leaves the shard of this rank FINAL in DST. It uses one copy
- * of the blocks in TMP and ends with nothing posted. */
+ * takes SRC, or partials in TMP, and leaves the shard of this rank in `to`, FINAL in DST or a
+ * partial in TMP. It uses one copy of the blocks in TMP and ends with nothing posted. */
 void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
-                                         enum twill_space from);
+                                         enum twill_space from, enum twill_space to);
 /* Emit the allgather of halving and doubling, from the shard of this rank in DST to all shards
  * there. It ends with nothing posted. */
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g);
-/* Emit an allreduce of the blocks of the group by halving and doubling. The contribution is in
+/* A group divided into rows of equal length, each within one group of nodes, and columns. A column
+ * has one member of each row, and the blocks that are its shard in the row. A local variable. */
+struct twill_rows {
+    struct twill_group row, column; /* those of the emitting rank */
+    uint32_t *ranks;                /* the members of the column, to be freed */
+};
+#define TWILL_ROW_BLOCKS 2 /* into which a column divides what it broadcasts or reduces */
+/* Divide a group into its longest rows, with `whole` only if each is a whole group of nodes.
+ * Returns false if there is one row, or one rank in each, or if memory is missing, of which it
+ * tells the emitter. Otherwise the caller frees rows->ranks. */
+bool twill_rows_open(struct twill_rows *rows, struct twill_emitter *e, const struct twill_group *g,
+                     bool whole);
+
+/* Emit an allreduce of the blocks of the group by halving and doubling, by rows and columns if the
+ * group has them. The contribution is in
  * `from`, which is SRC (raw) or TMP (a partial), and the result in DST, FINAL. Always returns
  * false, because it ends with nothing posted, so that no WAIT is due. */
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,

@@ -43,7 +43,7 @@ static void emit(struct twill_emitter *e, const struct twill_shape *shape)
         return;
     }
     if (reduces && world->size > 1)
-        twill_emit_circulant_reduce_scatter(e, &g, TWILL_SRC);
+        twill_emit_circulant_reduce_scatter(e, &g, TWILL_SRC, TWILL_DST);
     else
         twill_emit_copy(e, data_at(TWILL_DST, mine), data_at(TWILL_SRC, mine), 0, 1, 0);
     if (shape->collective != TWILL_REDUCE_SCATTER)

@@ -60,10 +60,8 @@ static uint32_t skip_length(uint32_t size, uint32_t number)
     return size;
 }
 
-/* Append a reduce-scatter as twill_emit_circulant_reduce_scatter() does. The shard of this rank
- * ends in `to`, which is DST, where it is FINAL, or TMP, where it is a partial. */
-static void reduce_scatter_to(struct twill_emitter *e, const struct twill_group *g,
-                              enum twill_space from, enum twill_space to)
+void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
+                                         enum twill_space from, enum twill_space to)
 {
     uint32_t size = g->size;
     for (uint32_t s = size, next; s > 1; s = next) {
@@ -91,12 +89,6 @@ static void reduce_scatter_to(struct twill_emitter *e, const struct twill_group 
     twill_emit_wait(e);
 }
 
-void twill_emit_circulant_reduce_scatter(struct twill_emitter *e, const struct twill_group *g,
-                                         enum twill_space from)
-{
-    reduce_scatter_to(e, g, from, TWILL_DST);
-}
-
 void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_group *g)
 {
     uint32_t size = g->size, rounds = 0;
@@ -118,11 +110,12 @@ void twill_emit_circulant_allgather(struct twill_emitter *e, const struct twill_
 }
 
 /* Return the length of the longest rows into which the members can be divided, each within one
- * group of nodes. It is the number of members if there are no groups. */
-static uint32_t row_length(const struct twill_emitter *e, const struct twill_group *g)
+ * group of nodes, and set *whole to whether each row is a whole group. It is the number of members
+ * if there are no groups. */
+static uint32_t row_length(const struct twill_emitter *e, const struct twill_group *g, bool *whole)
 {
     const uint32_t *group = e->world->unit[TWILL_LEVEL_GROUP];
-    uint32_t length = 0;
+    uint32_t length = 0, groups = 0;
     for (uint32_t first = 0, i = 1; group != NULL && i <= g->size; i++) {
         if (i < g->size && group[g->rank[i]] == group[g->rank[first]])
             continue;
@@ -131,43 +124,47 @@ static uint32_t row_length(const struct twill_emitter *e, const struct twill_gro
             length = rest;
         }
         first = i;
+        groups++;
     }
+    *whole = groups * length == g->size;
     return group == NULL ? g->size : length;
 }
 
-/* Append an allreduce by rows of `length` members, then by columns, and by rows again. */
-static void emit_rows(struct twill_emitter *e, const struct twill_group *g, enum twill_space from,
-                      uint32_t length)
+bool twill_rows_open(struct twill_rows *rows, struct twill_emitter *e, const struct twill_group *g,
+                     bool whole)
 {
-    struct twill_group row = *g, column = {.size = g->size / length, .me = g->me / length};
-    uint32_t *ranks = malloc(column.size * sizeof(*ranks));
-    if (ranks == NULL) {
-        e->no_memory = true;
-        return;
-    }
-    row.rank += column.me * length;
-    row.size = length;
-    row.me = g->me % length;
-    for (uint32_t i = 0; i < column.size; i++)
-        ranks[i] = g->rank[i * length + row.me];
-    column.rank = ranks;
-    column.first = twill_group_block(&row, row.me);
-    column.blocks = g->blocks / length;
-    reduce_scatter_to(e, &row, from, TWILL_TMP);
-    reduce_scatter_to(e, &column, TWILL_TMP, TWILL_DST);
-    twill_emit_circulant_allgather(e, &column);
-    twill_emit_circulant_allgather(e, &row);
-    free(ranks);
+    bool are_whole;
+    uint32_t length = row_length(e, g, &are_whole);
+    if (length == 1 || length == g->size || (whole && !are_whole))
+        return false;
+    struct twill_group *row = &rows->row, *column = &rows->column;
+    *row = *column = *g;
+    column->size = g->size / length;
+    column->me = g->me / length;
+    column->blocks = g->blocks / length;
+    row->rank += column->me * length;
+    row->size = length;
+    row->me = g->me % length;
+    column->first = twill_group_block(row, row->me);
+    column->rank = rows->ranks = malloc(column->size * sizeof(*rows->ranks));
+    e->no_memory |= rows->ranks == NULL;
+    for (uint32_t i = 0; i < column->size && rows->ranks != NULL; i++)
+        rows->ranks[i] = g->rank[i * length + row->me];
+    return rows->ranks != NULL;
 }
 
 bool twill_emit_circulant(struct twill_emitter *e, const struct twill_group *g,
                           enum twill_space from)
 {
-    uint32_t length = row_length(e, g);
-    if (length > 1 && length < g->size) {
-        emit_rows(e, g, from, length);
+    struct twill_rows rows;
+    if (twill_rows_open(&rows, e, g, false)) {
+        twill_emit_circulant_reduce_scatter(e, &rows.row, from, TWILL_TMP);
+        twill_emit_circulant_reduce_scatter(e, &rows.column, TWILL_TMP, TWILL_DST);
+        twill_emit_circulant_allgather(e, &rows.column);
+        twill_emit_circulant_allgather(e, &rows.row);
+        free(rows.ranks);
     } else if (g->size > 1) {
-        twill_emit_circulant_reduce_scatter(e, g, from);
+        twill_emit_circulant_reduce_scatter(e, g, from, TWILL_DST);
         twill_emit_circulant_allgather(e, g);
     } else {
         twill_emit_alone(e, g, from);

@@ -294,7 +294,7 @@ static void check_groups(const char *text, uint32_t groups, const char *machine,
 
 /* An allreduce crosses least, by rows within the groups or by a hierarchy. Their prices are near to
  * the best one, and the toll of these links decides. So it does in a broadcast or a reduce where
- * they are fewer than the nodes. */
+ * they are fewer than the nodes, or nodes have one rank. */
 TWILL_TEST(test_groups)
 {
     static const char *const machines[] = {"fattree4", "auto", "theta", "fattree"};
@@ -316,6 +316,10 @@ TWILL_TEST(test_groups)
             request.collective = reduces != 0 ? TWILL_REDUCE : TWILL_BROADCAST;
             request.root = 0;
             check_groups(worlds[w].text, worlds[w].groups, machines[0], &request, NULL);
+            request.bytes = MIB;
+            if (w < 3) /* one rank on each node */
+                check_groups(worlds[w].text, worlds[w].groups, "theta", &request, NULL);
+            request.bytes = 64 * MIB;
             for (; request.root < worlds[w].ranks; request.root += 1 + worlds[w].ranks / 3)
                 check_groups(worlds[w].text, worlds[w].groups, machines[0], &request, "groups");
         }
