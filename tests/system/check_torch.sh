@@ -4,10 +4,11 @@
 # 3 ranks; ways of parallel training on 2, against Gloo; calls of inference engines; 2 under torchrun; then one of 3 dies. Takes the first of $TEST_PYTHON, a python3 that has PyTorch, and
 # PyTorch 2.13 where pip has it on this machine; and Debian's (python3-torch with libtorch-dev and pybind11-dev), of which only collectives are
 # tested if there was a newer one. Skipped (77) without any.
-# shellcheck source-path=SCRIPTDIR source=../support/check.sh source=../support/pip_torch.sh
+# shellcheck source-path=SCRIPTDIR source=../support/check.sh source=../support/pip_torch.sh source=../support/hosts.sh
 # shellcheck disable=SC2154 # of rules.sh
 . "$(dirname "$0")/../support/check.sh"
 . "$here/support/pip_torch.sh"
+. "$here/support/hosts.sh"
 TORCH_TWILL_CACHE=${TORCH_TWILL_CACHE:-$build/torch}
 export PYTHONDONTWRITEBYTECODE=1 TORCH_TWILL_CACHE OMP_NUM_THREADS=1
 units=$here/unit/python debian=/usr/bin/python3 tested=
@@ -37,6 +38,20 @@ unit()
     [ "$(grep -o OK "$scratch/err" | wc -l)" -eq "$unit_oks" ] || # maybe not at the beginning of a line: ranks' output mixes
         fail "test_$unit_name.py: not all ranks have run their tests"
     echo "ok: test_$unit_name.py${*:+: }$*, $unit_ranks ranks$(sed -n 's/^OK (\(skipped=[0-9]*\))$/, \1/p' "$scratch/err" | head -n 1)"
+}
+
+# between_hosts NAME OK: test_NAME.py by two ranks of a host and one of another, where hosts can be made.
+between_hosts()
+{
+    between_status=0
+    (
+        hosts_up 2
+        hosts_job h0:2,h1:1 env MASTER_PORT=29400 PYTHONPATH="$PYTHONPATH" TORCH_TWILL_CACHE="$TORCH_TWILL_CACHE" OMP_NUM_THREADS=1 "$python" "$units/test_$1.py" || fail "test_$1.py between hosts"
+        [ "$(grep -o OK "$scratch/err" | wc -l)" -eq "$2" ] || fail "test_$1.py between hosts: not all ranks have run their tests"
+        echo "ok: test_$1.py, two hosts"
+        hosts_down
+    ) || between_status=$?
+    [ "$between_status" -eq 0 ] || [ "$between_status" -eq 77 ] || exit "$between_status"
 }
 
 # Ranks that torchrun starts, of a program with "gloo" and twill's names written into it.
@@ -97,6 +112,7 @@ whole()
     torchrun
     unit torch_parallel 2 2
     unit torch_engines 3 3
+    between_hosts torch_engines 3
     if "$python" -c 'import torch.comms' 2>"$scratch/err"; then # PyTorch's main branch
         unit torch_comms 2 2
     else

@@ -35,7 +35,8 @@ def module(name, **named):
 
 def is_installed(name, engine):
     with contextlib.suppress(ImportError):
-        importlib.import_module(name)
+        if importlib.import_module(name).__spec__ is None:
+            return False  # the double of an earlier test
         REAL.append(engine)
         return True
     return False
@@ -98,7 +99,7 @@ class Core(unittest.TestCase):
         found.all_reduce(torch.ones(1))
         found.backend.set_timeout(datetime.timedelta(seconds=2))
         if RANK != SIZE - 1:
-            with self.assertRaisesRegex(RuntimeError, f"no signal of rank {SIZE - 1}"):
+            with self.assertRaisesRegex(RuntimeError, f"no (signal|message) of rank {SIZE - 1}"):
                 found.all_reduce(torch.ones(20000, dtype=torch.bfloat16))
         dist.barrier()
 
