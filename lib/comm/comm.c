@@ -22,7 +22,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define YIELDS 200u /* of a wait before it sleeps */
+/* Yields of a wait before it sleeps, in all of some 100 us. One of a rank that shares its core with
+ * others takes as many switches as there are ranks, of twice the time each. */
+#define YIELDS               200u
+#define YIELDS_SHARED(ranks) twill_max(YIELDS / 2 / (ranks), 1)
 
 /* Set up this communicator's views, in comm->links.view[], of the heaps of all ranks of this node,
  * which are mapped already. Returns TWILL_OK or, if out of memory, the error. */
@@ -140,16 +143,17 @@ static void configure(struct twill_comm *comm, bool stripe)
     const struct twill_config *config = comm->context->config;
     comm->agrees = config->number[TWILL_VARIABLE_AGREE] != 0;
     int64_t spin = config->number[TWILL_VARIABLE_SPIN];
+    uint32_t crowded = comm->context->job.crowded;
     comm->traced = twill_log_enabled(comm->log, TWILL_LOG_DEBUG);
     comm->pace = (struct twill_pace){
-        .spins = spin >= 0                    ? (uint32_t)spin
-                 : comm->context->job.crowded ? TWILL_SPIN_SHARED
-                                              : TWILL_SPIN_ALONE,
-        .yields = YIELDS,
+        .spins = spin >= 0      ? (uint32_t)spin
+                 : crowded != 0 ? TWILL_SPIN_SHARED
+                                : TWILL_SPIN_ALONE,
+        .yields = crowded != 0 ? YIELDS_SHARED(crowded) : YIELDS,
         .least_ns = TWILL_SLEEP_LEAST_NS,
         .most_ns = TWILL_SLEEP_MOST_NS,
         .learns = spin < 0,
-        .crowded = comm->context->job.crowded,
+        .crowded = crowded != 0,
         .apart = comm->context->job.apart,
         .ns = twill_now(),
         .ticks = twill_ticks(),

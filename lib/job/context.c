@@ -270,7 +270,7 @@ static void note_job(struct twill_context *context)
     twill_context_note_rank(
         context, "ranks: %u on %u node%s; this is rank %d, %u of %u on node %u%s", w->size,
         w->nodes, TWILL_PLURAL(w->nodes), rank, w->local[rank], w->node_size[w->node[rank]],
-        w->node[rank], context->job.crowded ? "; ranks share cores" : "");
+        w->node[rank], context->job.crowded != 0 ? "; ranks share cores" : "");
     twill_context_note_rank(context, "bootstrap: %s", context->job.oob->how);
     const struct twill_oob *oob = context->job.oob;
     twill_context_note(context, "interface: %s address %s: %s", oob->interface, oob->address,

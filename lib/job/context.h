@@ -90,9 +90,10 @@ struct twill_context_job {
                      least help; 0 if some rank has one thread */
     struct twill_cpus *host_cpus;   /* [host_ranks] where each rank of this host may run */
     unsigned host_ranks, host_rank; /* host_rank: this rank's index in host_cpus */
-    bool crowded;                   /* ranks share cores, so waits must yield early */
-    bool apart;                     /* they do, and yields of a core do not reach all of them */
-    bool unbound; /* several ranks of a node may run on the same set of several cores */
+    uint32_t crowded; /* ranks a core if they share this rank's cores, so that waits must yield
+                         early, else 0 */
+    bool apart;       /* they do, and yields of a core do not reach all of them */
+    bool unbound;     /* several ranks of a node may run on the same set of several cores */
 };
 
 /* The machine that this process runs on. Constant once the context is created. */

@@ -72,8 +72,9 @@ static twill_status check_agreement(struct twill_context *context, const struct 
         sharing += shares;
         reached += shares && all[r].turns == mine->turns;
     }
-    context->job.crowded = mine->level.cpus > 0 && sharing > mine->level.cpus;
-    context->job.apart = context->job.crowded && reached < sharing;
+    uint32_t cpus = mine->level.cpus;
+    context->job.crowded = cpus > 0 && sharing > cpus ? (sharing - 1) / cpus + 1 : 0;
+    context->job.apart = context->job.crowded != 0 && reached < sharing;
     return TWILL_OK;
 }
 

@@ -133,7 +133,7 @@ static void place_threads(struct twill_context *context, int *pu)
     if (threads->cores > 0)
         threads->count = leave_core(context, pu, threads->count);
     threads->count = (uint32_t)twill_max(threads->count, 1);
-    threads->shared = context->job.crowded || threads->count > threads->cores;
+    threads->shared = context->job.crowded != 0 || threads->count > threads->cores;
 }
 
 /* Make machine.pool of as many threads as are asked for, on the cores of this rank's share. */

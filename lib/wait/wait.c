@@ -9,7 +9,10 @@
  * - If it takes much longer, another job has the core. Then spin again, and sleep instead of
  * yielding. The kernel soon runs a thread that is woken, but one that yields waits until all others
  * have had their turn. That costs milliseconds a message between ranks that are bound. Ranks that
- * share cores sleep only if that is frequent, as it also ends each share of their session's time.
+ * share cores sleep only if that is frequent, as it also ends each share of their session's time,
+ * and yield again soon, as a rank that is woken interrupts another one that works. Each of their
+ * waits has fewer yields. Once these are in vain, it is a rank on another core that they wait for,
+ * and more yields would use up that share before it comes.
  *
  * Linux passes a yield only to threads of the same control group or session (autogroups), and some
  * launchers give each rank one. If such ranks share cores and yields are in vain, wait by sleeping.
@@ -24,6 +27,7 @@
 #define POLLS_PER_CHECK  4096u /* polls between checks, even if TWILL_TUNE=spin is higher */
 #define IDLE_POLLS       32u   /* vain polls before their time is counted as idle */
 #define SLEEPS_PER_YIELD 32u   /* sleeps before another yield, if yields are in vain or too long */
+#define SLEEPS_SHARED    4u    /* the same if they are too long and ranks share cores */
 #define VAIN_YIELDS      64u  /* yields in a row that no other thread used, to find that none can */
 #define LATE_YIELD       8u   /* what a yield counts in which another job ran, and others -1 */
 #define LATE_OFTEN       24u  /* if they count more, it has the core between most of the yields */
@@ -116,7 +120,8 @@ static int sleep_for(const struct twill_waitable *waitable, uint64_t ns)
 static int back_off(const struct twill_waitable *waitable, struct twill_pace *pace,
                     struct twill_waiting *state)
 {
-    bool sleeps = (pace->contended > 0 && pace->contended++ % SLEEPS_PER_YIELD != 0) ||
+    uint32_t most = pace->crowded ? SLEEPS_SHARED : SLEEPS_PER_YIELD;
+    bool sleeps = (pace->contended > 0 && pace->contended++ % most != 0) ||
                   (yields_in_vain(pace) && ++pace->vain % SLEEPS_PER_YIELD != 0);
     if (pace->yields == TWILL_NEVER || (state->yields < pace->yields && !sleeps)) {
         state->yields++;

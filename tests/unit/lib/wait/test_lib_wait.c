@@ -2,6 +2,7 @@
 /* The waiter alone, over waitables that follow a script: when it asks what, how an error or the
  * deadline ends it, when it yields and sleeps, and that no ring of a doorbell is missed. */
 #include "fabric/shm/node_memory.h"
+#include "lib/engine/spread_ranks.h"
 #include "lib/wait/wait.h"
 #include "tests/support/unit.h"
 
@@ -171,6 +172,27 @@ TWILL_TEST(it_sleeps_if_yields_are_in_vain)
     s = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 4};
     assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
     assert_int_equal(s.yields[3], 1);
+}
+
+/* Once each yield shows that another job has the core, it sleeps and yields now and then. Ranks
+ * that share cores do so after several such yields, and yield more often. */
+TWILL_TEST(it_sleeps_if_another_job_has_the_core)
+{
+    struct twill_cpu_share share = {0};
+    struct twill_pace pace = {.yields = 200, .least_ns = 1000, .most_ns = 4000, .learns = true};
+    struct scripted s = {.steps = 1, .still = UINT32_MAX, .gives_up = 8}, shared = s;
+    pace.alone = pace.passed = pace.lost = 1;
+    pace.share = &share;
+    assert_int_equal(await_scripted(&s, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(s.yields[7], 1);
+    pace.crowded = true;
+    assert_int_equal(await_scripted(&shared, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(shared.yields[4], 4);
+    assert_int_equal(shared.yields[7], 4);
+    pace.late = 24;
+    shared = (struct scripted){.steps = 1, .still = UINT32_MAX, .gives_up = 8};
+    assert_int_equal(await_scripted(&shared, pace, UINT64_MAX, NULL), TWILL_ERR_PEER);
+    assert_int_equal(shared.yields[7], 2);
 }
 
 /* --- doorbells -------------------------------------------------------------------------------- */
