@@ -47,6 +47,18 @@ static size_t add_ssh(const char **word, size_t used, char timeout[32],
     return used;
 }
 
+/* Leave the launcher's process group, to which a terminal sends signals. If there is a terminal,
+ * also leave its session, so that no agent asks there. Else ranks of hosts that are one machine
+ * stay in one session. Linux passes a yield of the core within a session only. */
+static bool leave_group(void)
+{
+    int terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+    if (terminal < 0)
+        return setpgid(0, 0) == 0;
+    close(terminal);
+    return setsid() >= 0;
+}
+
 /* In a child process, exec options->agent, such as ssh, which runs the host agent on another host.
  * If the site is this host, exec the host agent itself. files[] become its standard input, output
  * and error, and `mask` its signal mask. */
@@ -57,7 +69,7 @@ static _Noreturn void be_agent(const struct twill_options *options, const struct
     char self[PATH_MAX], quoted[2 * PATH_MAX], command[2 * PATH_MAX + 32], timeout[32];
     char *words = strdup(options->agent), *rest = NULL;
     size_t used = 0;
-    bool good = twill_self_find(self) && words && setsid() >= 0; /* no signals from the terminal */
+    bool good = twill_self_find(self) && words && leave_group();
     for (int i = 0; i < 3; i++)
         good = good && dup2(files[i], i) >= 0;
     if (site->local) {
@@ -166,7 +178,7 @@ void twill_agent_end(struct twill_front_host *host, uint64_t time_ns)
     twill_pipe_close(&host->pipe);
     if (host->pid > 0 && await_end(host, time_ns) < 0) {
         (void)kill(-host->pid, SIGKILL);
-        (void)kill(host->pid, SIGKILL); /* it may not have called setsid() yet */
+        (void)kill(host->pid, SIGKILL); /* it may not lead its group yet */
         (void)await_end(host, TWILL_AGENT_REAP_NS);
     }
     twill_agent_receive(host);

@@ -103,6 +103,11 @@ whoami='echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $(hostname) $MASTE
 hosts_job h0:2,h1:2,h2 sh -c "$whoami" || fail "status $?"
 printf '%s 10.88.0.1\n' "0 5 0 2 h0" "1 5 1 2 h0" "2 5 0 2 h1" "3 5 1 2 h1" "4 5 0 1 h2" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "filled first"
+# Without a terminal, hosts that are one machine are in one session, so that a yield of the core reaches all ranks.
+if ! (: >/dev/tty) 2>/dev/null; then
+    hosts_job h0:2,h1 sh -c 'cut -d" " -f6 /proc/self/stat' || fail "status $?"
+    [ "$(sort -u "$scratch/out" | wc -l)" -eq 1 ] || fail "ranks of two hosts on a machine are in two sessions"
+fi
 hosts_job h0:2,h1:2 -n 1 -l echo first : -n 3 sh -c 'echo "second $RANK on $(hostname)"' || fail "status $?"
 printf '%s\n' "[0] first" "[1] second 1 on h0" "[2] second 2 on h1" "[3] second 3 on h1" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "two programs"
