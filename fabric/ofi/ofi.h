@@ -2,8 +2,10 @@
 /* The ofi transport: tagged messages over a reliable datagram endpoint of libfabric.
  *
  * Each message has one header message, in order per (from, to, lane), with which up to limits.eager
- * bytes of payload travel. Larger payload goes in chunks from the sender's buffer to the
- * receiver's, after the receiver's "clear to send", which it returns once its RECV is posted:
+ * bytes of payload travel. Up to TWILL_OFI_TAIL more bytes follow in a second message at once. That
+ * is so short that no provider waits for its receiver, who may have found a mismatch and never take
+ * it. Larger payload goes in chunks from the sender's buffer to the receiver's, after the
+ * receiver's "clear to send", which it returns once its RECV is posted:
  *
  *      sender, SEND                         receiver, RECV
  *      header ------------------------>     compares signature and bytes
@@ -46,6 +48,7 @@
 #define TWILL_OFI_LANES            TWILL_LANES
 #define TWILL_PINNED_PAGE          4096u  /* unit in which memory is locked and registered */
 #define TWILL_OFI_EAGER            16320u /* most payload of a header message (gni, rxm 16 KiB) */
+#define TWILL_OFI_TAIL             64u    /* most payload that follows in a second message */
 #define TWILL_OFI_CREDITS          7u /* headers a sender may be ahead of the RECVs, per channel */
 #define TWILL_OFI_HEADERS          2u /* header receives posted per channel */
 #define TWILL_OFI_CLEAR            4u /* large messages cleared to send at a time, per channel */
@@ -150,7 +153,7 @@ struct twill_ofi_private {
     size_t arrived;    /* of a RECV with payload: bytes that have arrived, from its start on */
     size_t chunk;      /* of a RECV: bytes per chunk as announced in the clear to send */
     uint32_t sequence; /* number of its message on the channel */
-    uint32_t unsaid;   /* of a SEND: notes that have not left */
+    uint32_t unsaid;   /* of a SEND: notes, or messages of one with a tail, that have not left */
     bool cleared;      /* of a RECV: the clear to send was sent */
     bool verified;     /* of a RECV: the header was compared, with any result */
 };
@@ -195,7 +198,7 @@ struct twill_ofi_channel {
 
     struct twill_transfer_queue headers_out; /* SENDs whose header is not sent yet */
     struct twill_transfer_queue payload_out; /* large SENDs with chunks to post */
-    uint32_t sent;                           /* headers sent so far */
+    uint32_t sent;                           /* headers and tails sent so far */
     /* Headers that the peer has said to have consumed. `sent` may be limits.credits ahead of it. */
     uint32_t acked;
     uint32_t heard; /* the same, from the credit in its headers alone */
@@ -205,9 +208,9 @@ struct twill_ofi_channel {
 
     struct twill_transfer_queue in;    /* RECVs that are not complete, in order */
     struct twill_transfer *next_large; /* first large RECV with chunks to post */
-    uint32_t received;                 /* RECVs posted by the caller so far */
+    uint32_t received;                 /* headers and tails of the RECVs posted so far */
     uint32_t awaited;                  /* header receives posted so far */
-    uint32_t consumed;                 /* headers that were compared with their RECVs so far */
+    uint32_t consumed;                 /* headers and tails that their RECVs have taken so far */
     struct twill_ofi_told told;
     uint32_t cleared;       /* large RECVs that are cleared and not complete */
     uint32_t chunks_posted; /* receives of chunks posted so far, a position in the ring chunk_in */
@@ -286,6 +289,7 @@ struct twill_ofi_registrations {
 struct twill_ofi_limits {
     uint32_t credits;   /* headers a sender may be ahead, per channel */
     size_t eager;       /* most payload in a header message, equal on all ranks */
+    size_t split;       /* most payload in a header message and a tail, likewise */
     size_t max_message; /* equal on all ranks */
     size_t slot;        /* of a chunk that is written into a slot, 0 if chunks are sent, likewise */
     size_t inject;      /* largest message that leaves at once, 0 if none does */
@@ -360,7 +364,7 @@ struct twill_ofi {
 };
 
 /* Version of the wire format and of the exchange at open. Change it with either. */
-#define TWILL_OFI_WIRE 0x77740006u
+#define TWILL_OFI_WIRE 0x77740007u
 /* Set *library to libfabric at TWILL_TUNE=libfabric or, if that is not set, where the loader finds
  * it. Restores the program's signal handlers. Returns TWILL_ERR_CONFIG if the file that is named
  * does not open, and TWILL_ERR_FABRIC if there is no libfabric or it lacks a function. */
@@ -480,7 +484,8 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
  * `op`. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
                          size_t bytes, struct twill_error *error);
-/* Send a copy of a header and the payload of `request`, or NULL, as one message. Sets
+/* Send a copy of a header and the payload of `request`, or NULL, as one message. If the payload has
+ * a tail, a header sends what is before that, and without a header the tail is sent. Sets
  * header->lane. Returns 1 if it was sent, with *finished true if the payload has left, or false if
  * a completion will finish the request. Returns 0 if provider or buffers are busy, or a negative
  * status. */
@@ -611,6 +616,22 @@ static inline size_t twill_ofi_chunk_bytes(size_t total, size_t at, size_t chunk
     if (left >= chunk)
         return chunk;
     return left > TWILL_OFI_PULLED && left % 4 != 0 ? left & ~(size_t)(TWILL_CACHE_LINE - 1) : left;
+}
+/* Return whether the end of a request's payload travels in a second message. */
+static inline bool twill_ofi_has_tail(const struct twill_ofi *t,
+                                      const struct twill_transfer *request)
+{
+    return request->bytes > t->endpoint->limits.eager &&
+           request->bytes <= t->endpoint->limits.split;
+}
+/* Record that a message of a SEND without chunks has left. Returns whether it was the last one. */
+static inline bool twill_ofi_left(struct twill_transfer *request)
+{
+    struct twill_ofi_private *private = twill_ofi_private(request);
+    if (private->unsaid < 2)
+        return true;
+    private->unsaid--;
+    return false;
 }
 /* Remove the first request from a queue and return it, without completing it. */
 static inline struct twill_transfer *twill_ofi_pop(struct twill_transfer_queue *queue)

@@ -162,25 +162,46 @@ int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, siz
     return done;
 }
 
-/* Return how many bytes of a header a message of this kind has. */
-static size_t header_bytes(enum twill_ofi_tag_kind tag_kind)
+/* Return how many bytes of `header`, or NULL, a message of this kind has. */
+static size_t header_bytes(const struct twill_ofi_header *header, enum twill_ofi_tag_kind tag_kind)
 {
+    if (header == NULL)
+        return 0;
     return tag_kind == TWILL_OFI_CONTROL ? TWILL_OFI_CONTROL_BYTES
                                          : sizeof(struct twill_ofi_header);
 }
 
-/* Send a header and the payload, or NULL, as one message of at most 256 bytes with
+/* Return how many bytes of a request's payload, or of NULL, go with `header`, or without one. */
+static size_t payload_bytes(const struct twill_ofi *t, const struct twill_ofi_header *header,
+                            const struct twill_transfer *request)
+{
+    size_t all = request == NULL ? 0 : request->bytes, first = t->endpoint->limits.eager;
+    return header == NULL ? all - first : twill_min(all, first);
+}
+
+/* Copy `head` bytes of a header and then `more` bytes of the payload, as payload_bytes() says, to
+ * `line`. */
+static void write_message(unsigned char *line, const struct twill_ofi_header *header, size_t head,
+                          const struct twill_transfer *request, size_t more)
+{
+    if (header != NULL)
+        memcpy(line, header, head);
+    if (more > 0)
+        memcpy(line + head,
+               (unsigned char *)request->buffer + (header == NULL ? request->bytes - more : 0),
+               more);
+}
+
+/* Send a header and the payload, each or NULL, as one message of at most 256 bytes with
  * fi_tinject(). Both have left on return. Returns 1 if sent, 0 if the provider is busy, or a
  * twill_status, which is negative, with its message in *error. */
 static int inject(struct twill_ofi *t, const struct twill_ofi_channel *channel,
-                  const struct twill_ofi_header *header, const struct twill_transfer *payload,
+                  const struct twill_ofi_header *header, const struct twill_transfer *request,
                   enum twill_ofi_tag_kind tag_kind, struct twill_error *error)
 {
     unsigned char line[256];
-    size_t head = header_bytes(tag_kind), more = payload == NULL ? 0 : payload->bytes;
-    memcpy(line, header, head);
-    if (more > 0)
-        memcpy(line + head, payload->buffer, more);
+    size_t head = header_bytes(header, tag_kind), more = payload_bytes(t, header, request);
+    write_message(line, header, head, request, more);
     ssize_t rc =
         pretend_busy(t->endpoint)
             ? -FI_EAGAIN
@@ -198,12 +219,10 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
 {
     struct twill_ofi_endpoint *endpoint = t->endpoint;
     struct twill_ofi_op *op = endpoint->buffers.free_sends;
-    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
+    size_t head = header_bytes(header, tag_kind), more = payload_bytes(t, header, request);
     if (op == NULL || channel->peer->contact->sends_busy == TWILL_OFI_BUFFERS_PER_PEER)
         return 0;
-    memcpy(op->buffer, header, head);
-    if (more > 0)
-        memcpy(op->buffer + head, request->buffer, more);
+    write_message(op->buffer, header, head, request, more);
     void *desc = endpoint->buffers.mr == NULL ? NULL : fi_mr_desc(endpoint->buffers.mr);
     int done = send_message(t, op, op->buffer, head + more, desc, channel, tag_kind, error);
     if (done != 1)
@@ -213,8 +232,8 @@ static int send_buffer(struct twill_ofi *t, struct twill_ofi_channel *channel,
     op->channel = channel;
     op->contact = channel->peer->contact;
     op->request = request;
-    op->message = header->kind;
-    op->sequence = header->sequence;
+    op->message = header == NULL ? TWILL_OFI_EAGER_DATA : header->kind;
+    op->sequence = header == NULL ? 0 : header->sequence;
     op->contact->sends_busy++;
     t->sends_busy++;
     return 1;
@@ -225,8 +244,9 @@ int twill_ofi_send_small(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          enum twill_ofi_tag_kind tag_kind, bool *finished,
                          struct twill_error *error)
 {
-    size_t head = header_bytes(tag_kind), more = request == NULL ? 0 : request->bytes;
-    header->lane = channel->lane;
+    size_t head = header_bytes(header, tag_kind), more = payload_bytes(t, header, request);
+    if (header != NULL)
+        header->lane = channel->lane;
     *finished = head + more <= twill_min(t->endpoint->limits.inject, 256);
     int done = *finished ? inject(t, channel, header, request, tag_kind, error)
                          : send_buffer(t, channel, header, request, tag_kind, error);

@@ -168,7 +168,7 @@ static void handle_completion(struct twill_ofi_endpoint *endpoint,
         return;
     }
     if (op->kind == TWILL_OFI_OP_SEND_BUFFER) {
-        if (awaited && op->request != NULL)
+        if (awaited && op->request != NULL && twill_ofi_left(op->request))
             leave_sent(op->owner, op->request);
         free_send(endpoint, op);
         return;

@@ -7,16 +7,17 @@
 #define PROVIDER_EAGER 16384u /* bytes that most providers send without a rendezvous */
 #define EARLY_PEERS    32u    /* most ranks of a communicator of which all are looked at */
 
-/* Return whether the payload is too large to be sent with the header. */
+/* Return whether the payload is too large to be sent without a clear to send. */
 static bool transfer_is_large(const struct twill_ofi *t, const struct twill_transfer *request)
 {
-    return request->bytes > t->endpoint->limits.eager;
+    return request->bytes > t->endpoint->limits.split;
 }
 
 void twill_ofi_recv_add(struct twill_ofi *t, struct twill_ofi_channel *channel,
                         struct twill_transfer *request)
 {
-    twill_ofi_private(request)->sequence = channel->received++;
+    twill_ofi_private(request)->sequence = channel->received;
+    channel->received += twill_ofi_has_tail(t, request) ? 2 : 1;
     twill_transfer_push(&channel->in, request);
     if (transfer_is_large(t, request) && channel->next_large == NULL)
         channel->next_large = request;
@@ -164,9 +165,9 @@ static int compare_header(struct twill_ofi *t, struct twill_ofi_channel *channel
 {
     const struct twill_ofi_limits *limits = &t->endpoint->limits;
     bool large = header->kind == TWILL_OFI_LARGE;
-    size_t follows = header->bytes > limits->eager ? 0 : (size_t)header->bytes;
+    size_t follows = large ? 0 : twill_min((size_t)header->bytes, limits->eager);
     if (bytes < sizeof(*header) || header->sequence != twill_ofi_private(request)->sequence ||
-        bytes - sizeof(*header) != follows || large != (header->bytes > limits->eager))
+        bytes - sizeof(*header) != follows || large != (header->bytes > limits->split))
         return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
                                "ofi: message %u of %s, lane %u: a header of %zu bytes, kind %u, "
                                "number %u came: the provider broke order or content",
@@ -227,14 +228,17 @@ static twill_status take_credit(struct twill_ofi *t, struct twill_ofi_channel *c
     return TWILL_OK;
 }
 
-/* Deliver the payload of the channel's first RECV, which has all come in `op`, and complete it. */
+/* Deliver the next `bytes` of the payload of the channel's first RECV. Completes it and returns 1
+ * if these are the last ones, else returns 0. */
 static int take_eager(struct twill_ofi *t, struct twill_ofi_channel *channel,
-                      struct twill_transfer *request, const unsigned char *data)
+                      struct twill_transfer *request, const unsigned char *data, size_t bytes)
 {
-    if (request->bytes > 0) {
-        deliver_payload(request, data, request->bytes);
-        twill_counter_add(&t->base.counters.copied, request->bytes);
+    if (bytes > 0) {
+        deliver_payload(request, data, bytes);
+        twill_counter_add(&t->base.counters.copied, bytes);
     }
+    if (request->moved < request->bytes)
+        return 0;
     finish_recv(t, channel, request, TWILL_OK);
     return 1;
 }
@@ -267,9 +271,32 @@ static int header_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
         return 1;
     }
     request->last = twill_entry_unpack(&header.entry, &t->start, &channel->peer->clock);
-    if (request->bytes > t->endpoint->limits.eager)
+    if (transfer_is_large(t, request))
         return 0;
-    return take_eager(t, channel, request, op->buffer + sizeof(header));
+    return take_eager(t, channel, request, op->buffer + sizeof(header),
+                      twill_min(request->bytes, t->endpoint->limits.eager));
+}
+
+/* If the tail of the channel's first RECV, `request`, whose header was taken, has arrived, deliver
+ * it and set *moved. Returns 1 if so, which completes the RECV, 0 if not, or TWILL_ERR_FABRIC if it
+ * has another size. */
+static int tail_take(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                     struct twill_transfer *request, bool *moved, struct twill_error *error)
+{
+    struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
+    size_t bytes = request->bytes - request->moved;
+    if (!op->done || channel->consumed == channel->awaited)
+        return 0;
+    if (op->bytes != bytes)
+        return TWILL_FAIL_RANK(error, TWILL_ERR_FABRIC, channel->peer->rank,
+                               "ofi: message %u of %s, lane %u: a tail of %zu bytes came, %zu "
+                               "expected: the provider broke order or content",
+                               twill_ofi_private(request)->sequence, channel->peer->name,
+                               channel->lane, op->bytes, bytes);
+    *moved = true;
+    op->done = false;
+    channel->consumed++;
+    return take_eager(t, channel, request, op->buffer, bytes);
 }
 
 /* Deliver a chunk of a RECV from the slot that it was written into. */
@@ -293,6 +320,8 @@ static int take_recv(struct twill_ofi *t, struct twill_ofi_channel *channel, boo
         if (finished != 0 || !twill_ofi_private(request)->verified)
             return finished;
     }
+    if (twill_ofi_has_tail(t, request))
+        return tail_take(t, channel, request, moved, error);
     struct twill_ofi_private *private = twill_ofi_private(request);
     while (channel->chunks_taken != channel->chunks_posted) {
         struct twill_ofi_op *op = &channel->chunk_in[channel->chunks_taken % TWILL_OFI_CHUNKS];
@@ -366,9 +395,9 @@ static void visit_early(const struct twill_ofi_channel *channel, twill_early_fn 
 {
     const struct twill_ofi_op *op = &channel->header_in[channel->consumed % TWILL_OFI_HEADERS];
     struct twill_ofi_header header;
-    if (channel->in.head != NULL || channel->consumed == channel->awaited || !op->done ||
-        op->bytes < sizeof(header))
-        return;
+    if (channel->broken || channel->in.head != NULL || channel->consumed == channel->awaited ||
+        !op->done || op->bytes < sizeof(header))
+        return; /* behind a mismatch there may be a tail */
     memcpy(&header, op->buffer, sizeof(header));
     visit(user, channel->peer->rank, &header.call);
 }

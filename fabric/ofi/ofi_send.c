@@ -10,41 +10,47 @@
 static int send_header(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, bool *gone, struct twill_error *error)
 {
-    const struct twill_ofi_limits *limits = &t->endpoint->limits;
+    bool large = request->bytes > t->endpoint->limits.split;
     uint32_t credit = twill_min(channel->consumed - channel->told.by_header, UINT8_MAX);
     struct twill_ofi_header header = {.signature = request->signature,
                                       .sequence = channel->sent,
                                       .bytes = request->bytes,
-                                      .kind = request->bytes <= limits->eager ? TWILL_OFI_EAGER_DATA
-                                                                              : TWILL_OFI_LARGE,
+                                      .kind = large ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
                                       .credit = credit,
                                       .call = request->call};
     twill_entry_pack(&request->last, &t->start, &header.entry);
-    int done =
-        twill_ofi_send_small(t, channel, &header, request->bytes <= limits->eager ? request : NULL,
-                             TWILL_OFI_HEADER, gone, error);
+    int done = twill_ofi_send_small(t, channel, &header, large ? NULL : request, TWILL_OFI_HEADER,
+                                    gone, error);
     if (done != 1)
         return done;
     channel->told.by_header += credit;
     if ((int32_t)(channel->told.by_header - channel->told.consumed) > 0)
         channel->told.consumed = channel->told.by_header;
     twill_ofi_private(request)->sequence = channel->sent;
+    twill_ofi_private(request)->unsaid = twill_ofi_has_tail(t, request) ? 2 : 0;
     twill_counter_add(&t->base.counters.messages, 1);
     twill_counter_add(&t->base.counters.bytes, request->bytes);
     return 1;
 }
 
-/* Send the header of a channel's first queued SEND. Adds 1 to *finished if that completed the SEND.
- * Returns 1 if sent, 0 if busy, or a negative status. */
+/* Send the next message of a channel's first queued SEND, which is its header or, after that, its
+ * tail. Adds 1 to *finished if that completed the SEND. Returns 1 if sent, 0 if busy, or a negative
+ * status. */
 static int send_next(struct twill_ofi *t, struct twill_ofi_channel *channel, int *finished,
                      struct twill_error *error)
 {
     struct twill_transfer *request = channel->headers_out.head;
-    bool large = request->bytes > t->endpoint->limits.eager, gone = false;
-    int done = send_header(t, channel, request, &gone, error);
+    bool large = request->bytes > t->endpoint->limits.split, gone = false;
+    bool begun = twill_ofi_private(request)->unsaid > 0;
+    int done = begun
+                   ? twill_ofi_send_small(t, channel, NULL, request, TWILL_OFI_HEADER, &gone, error)
+                   : send_header(t, channel, request, &gone, error);
     if (done != 1)
         return done;
     channel->sent++;
+    gone = gone && twill_ofi_left(request);
+    if (!begun && twill_ofi_has_tail(t, request))
+        return 1;
     twill_ofi_pop(&channel->headers_out);
     if (large) {
         twill_transfer_push(&channel->payload_out, request);

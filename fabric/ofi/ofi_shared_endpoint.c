@@ -433,8 +433,9 @@ static twill_status agree_addresses(struct twill_ofi_endpoint *endpoint,
     endpoint->addresses.stride = twill_round_up(endpoint->addresses.stride, sizeof(uint64_t));
     for (uint32_t r = 0; r < endpoint->size; r++)
         endpoint->addresses.length[r] = all[r].address_bytes;
-    endpoint->limits.eager =
-        twill_min(TWILL_OFI_EAGER, endpoint->limits.max_message - sizeof(struct twill_ofi_header));
+    size_t beside = endpoint->limits.max_message - sizeof(struct twill_ofi_header);
+    endpoint->limits.eager = twill_min(TWILL_OFI_EAGER, beside & ~(size_t)(TWILL_OFI_TAIL - 1));
+    endpoint->limits.split = endpoint->limits.eager + TWILL_OFI_TAIL;
     TWILL_TRY(error, gather_addresses(endpoint, all, address, mine->address_bytes, error));
     return endpoint->matching.directed ? insert_all(endpoint, error) : TWILL_OK;
 }

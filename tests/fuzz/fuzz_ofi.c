@@ -12,6 +12,7 @@
 #define REQUESTS  24
 #define POSTED    256
 #define EAGER     256
+#define SPLIT     (EAGER + TWILL_OFI_TAIL)
 #define CHUNK     1024
 
 /* An operation at the provider. */
@@ -172,7 +173,7 @@ static struct twill_ofi_channel *channel_of(struct twill_ofi *t, uint8_t number)
     return &peer->channels[number % 2];
 }
 
-/* The header that the first receive waits for. `changes` alters it. */
+/* The header, or after it the tail, that the first receive waits for. `changes` alters it. */
 static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t channel_number)
 {
     struct twill_ofi_channel *channel = channel_of(t, channel_number);
@@ -182,12 +183,14 @@ static void send_header(struct twill_ofi *t, uint8_t changes, uint8_t channel_nu
                                       .sequence = channel->consumed + (changes % 16 == 2),
                                       .bytes = bytes + (changes % 16 == 3),
                                       .kind =
-                                          bytes > EAGER ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
+                                          bytes > SPLIT ? TWILL_OFI_LARGE : TWILL_OFI_EAGER_DATA,
                                       .credit = changes / 16,
                                       .lane = channel->lane,
                                       .entry = {.sent = changes, .age = changes, .rank = changes}};
     header.kind = (uint8_t)(header.kind + (changes % 16 == 4));
-    size_t follows = header.kind == TWILL_OFI_EAGER_DATA ? header.bytes : 0;
+    size_t follows = header.kind == TWILL_OFI_EAGER_DATA ? twill_min(header.bytes, EAGER) : 0;
+    if (next != NULL && next->moved == EAGER && bytes <= SPLIT)
+        follows = bytes - EAGER - sizeof(header);
     follows += changes % 16 == 5;
     size_t all = changes % 16 == 6 ? changes : sizeof(header) + follows;
     if (changes % 16 == 7)
@@ -316,6 +319,7 @@ static struct twill_ofi_endpoint *make_endpoint(uint8_t kind)
         .addresses = {.stride = 1, .bytes = address, .length = length, .contact = contacts},
         .limits = {.credits = TWILL_OFI_CREDITS,
                    .eager = EAGER,
+                   .split = SPLIT,
                    .max_message = CHUNK,
                    .inject = kind % 2 != 0 ? 64 : 0,
                    .preposts = kind / 2 % 2 != 0},

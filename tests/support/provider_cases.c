@@ -171,7 +171,7 @@ static bool case_early(struct run *run, struct twill_test_end *end)
  * registered. */
 static bool case_again(struct run *run, struct twill_test_end *end)
 {
-    static const size_t sizes[] = {0, 8, 5000, 48, 9000, 8192, 30000, 1, 100000, 64, 16, 200004};
+    static const size_t sizes[] = {0, 8, 5000, 48, 16384, 8192, 30000, 1, 100000, 64, 16, 200004};
     run->options.again = 2;
     run->options.no_inject = true;
     run->options.max_message = 40000;
@@ -226,7 +226,7 @@ static const struct disagreement {
 static bool disagree(const struct run *run, struct twill_test_end *end,
                      const struct disagreement *d)
 {
-    size_t most = ofi_of(end)->endpoint->limits.eager;
+    size_t most = ofi_of(end)->endpoint->limits.split;
     unsigned char *data = calloc(1, 200000);
     struct twill_transfer r = end_one_way(end, 0, data, d->bytes[end->rank]);
     twill_status expected = TWILL_ERR_MISMATCH;
