@@ -16,6 +16,7 @@ class Twill(CMakePackage):
     variant("openmp", default=True, description="Split large reductions over OpenMP threads")
     variant("pmix", default=False, description="Start under launchers that speak PMIx")
     variant("tools", default=True, description="twillrun, twill-bench, twill-info, twill-place")
+    variant("page", default=True, description="twillrun --page, a web page of a running job")
     variant("mpi", default=False, description="libtwill-mpi, for programs of the MPI")
 
     depends_on("c", type="build")
@@ -27,6 +28,7 @@ class Twill(CMakePackage):
     depends_on("memkind@1.14:", when="+memkind")
     depends_on("pmix@3:", when="+pmix")
     depends_on("json-c@0.15:", when="+tools")
+    depends_on("libmicrohttpd@0.9.71:", when="+tools+page")
     depends_on("python@3.7:", type="run", when="+tools")
     depends_on("mpi", when="+mpi")
 
@@ -36,6 +38,7 @@ class Twill(CMakePackage):
             self.define_from_variant("TWILL_WITH_MEMKIND", "memkind"),
             self.define_from_variant("TWILL_WITH_OPENMP", "openmp"),
             self.define_from_variant("TWILL_WITH_PMIX", "pmix"),
+            self.define_from_variant("TWILL_WITH_MICROHTTPD", "page"),
             self.define_from_variant("TWILL_BUILD_TOOLS", "tools"),
             self.define_from_variant("TWILL_BUILD_BENCH", "tools"),
             self.define_from_variant("TWILL_BUILD_MPI", "mpi"),
