@@ -9,8 +9,9 @@
 # its first use. This needs the headers of the Python that the wheel is for. Nothing of PyTorch is run.
 #
 # Wheels are put into $TWILL_WHEELS/dist (default: build-wheels). Headers and stubs of glibc 2.28 are those of Zig, from PyPI, and the
-# compiler is Debian's gcc, by which twill is built elsewhere. hwloc, libsodium and json-c are linked statically, libgomp is in the wheel
-# as a library of its own; all are built from Debian's source packages. libfabric, memkind and PMIx are opened where the system has them.
+# compiler is Debian's gcc, by which twill is built elsewhere. hwloc, libsodium, json-c and libmicrohttpd are linked statically, libgomp
+# is in the wheel as a library of its own; all are built from Debian's source packages. libfabric, memkind and PMIx are opened where the
+# system has them.
 set -eu
 source=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "${TWILL_WHEELS:=$source/build-wheels}"
@@ -60,7 +61,7 @@ sources()
     {
         logged sources $apt update
         logged sources $apt source --download-only gcc-12
-        logged sources $apt source hwloc libsodium json-c
+        logged sources $apt source hwloc libsodium json-c libmicrohttpd
         logged sources $apt download libfabric-dev libmemkind-dev libpmix-dev systemtap-sdt-dev
     }
     tar -xzOf gcc-12_*.orig.tar.gz --wildcards '*/gcc-*.tar.xz' | tar -xJ --wildcards '*/libgomp' '*/include' '*/config' \
@@ -167,6 +168,16 @@ json()
     licensed json-c "$folder/COPYING"
 }
 
+microhttpd()
+{
+    folder=$(echo "$work"/sources/libmicrohttpd-*/)
+    configured microhttpd "$folder" --enable-static --disable-shared --with-pic --disable-https --disable-doc --disable-examples --disable-curl
+    logged "microhttpd-$processor" make -j2 -C src/include DESTDIR="$root" install
+    logged "microhttpd-$processor" make -j2 -C src/microhttpd DESTDIR="$root" install
+    logged "microhttpd-$processor" make DESTDIR="$root" install-pkgconfigDATA
+    licensed libmicrohttpd "$folder/COPYING"
+}
+
 # prebuilt WHEEL|VERSION: compile the C++ part of twill.torch for a wheel of PyTorch.
 prebuilt()
 {
@@ -203,7 +214,7 @@ prebuilt()
     standard=$(echo "$version" | awk -F. '{print ($1 > 2 || $2 >= 9) ? "c++20" : "c++17"}')
     made="$work/prebuilt-$processor/_twill_torch-$version-cpython-$python-$processor-linux-gnu-cxx11abi$abi.so"
     # shellcheck disable=SC2086 # words
-    logged "compile-$name" ${CMAKE_CXX_COMPILER_LAUNCHER:-} "$gxx" --sysroot="$root" -nostdinc -nostdinc++ -isystem "$torch" \
+    logged "compile-$name" ${CMAKE_CXX_COMPILER_LAUNCHER:-} "$gxx" --sysroot="$root" -D__GLIBC_MINOR__="${glibc#2.}" -nostdinc -nostdinc++ -isystem "$torch" \
         -isystem "/usr/include/c++/$version_of_gcc" -isystem "$headers" -isystem "/usr/include/c++/$version_of_gcc/backward" -isystem "$($gcc -print-file-name=include)" \
         -isystem "$root/usr/include" -std="$standard" -O1 -fPIC -fvisibility=hidden -w -D_GLIBCXX_USE_CXX11_ABI="$abi" $flags \
         -include "$torch/older.h" -I"$source/lib" -isystem "$torch/torch/include" -isystem "$torch/torch/include/torch/csrc/api/include" \
@@ -216,6 +227,7 @@ prebuilt()
     nm -D --undefined-only "$made" | awk '$1 == "U" {sub(/@.*/, "", $2); print $2}' | grep -v '^_*Py' | sort -u >"$torch/needed"
     missing=$(comm -13 "$torch/defined" "$torch/needed")
     [ -z "$missing" ] || { say "$name lacks: $missing" && exit 1; }
+    rm -rf "$torch/torch" "$work/torch"
 }
 
 wheel()
@@ -228,7 +240,8 @@ wheel()
         -Ccmake.define.CMAKE_SYSTEM_PROCESSOR="$processor" -Ccmake.define.CMAKE_C_COMPILER="${cc%% *}" -Ccmake.define.CMAKE_C_FLAGS="${cc#* }" \
         -Ccmake.define.TWILL_BUILD_BENCH=ON -Ccmake.define.TWILL_WHEEL_LICENSES="$root/licenses" \
         -Ccmake.define.TWILL_WHEEL_PREBUILT="$work/prebuilt-$processor" -Ccmake.define.TWILL_WITH_LIBFABRIC=ON \
-        -Ccmake.define.TWILL_WITH_MEMKIND=ON -Ccmake.define.TWILL_WITH_PMIX=ON -Ccmake.define.TWILL_WITH_OPENMP=ON "$source/lib/python"
+        -Ccmake.define.TWILL_WITH_MEMKIND=ON -Ccmake.define.TWILL_WITH_PMIX=ON -Ccmake.define.TWILL_WITH_OPENMP=ON \
+        -Ccmake.define.TWILL_WITH_MICROHTTPD=ON "$source/lib/python"
 }
 
 # A source distribution has pyproject.toml at its top.
@@ -261,11 +274,11 @@ esac
 root=$work/sysroot-$processor
 library=$work/build-$processor/twill/twill/lib/libtwill.so.0
 gcc=$processor-linux-gnu-gcc gxx=$processor-linux-gnu-g++
-cc="$gcc --sysroot=$root -B$root/usr/lib/ -nostdinc -isystem $($gcc -print-file-name=include) -isystem $root/usr/include"
+cc="$gcc --sysroot=$root -B$root/usr/lib/ -D__GLIBC_MINOR__=${glibc#2.} -nostdinc -isystem $($gcc -print-file-name=include) -isystem $root/usr/include"
 mkdir -p "$work/logs" "$work/done" "$work/dist"
 once tools
 once sources
-for part in sysroot headers hwloc sodium gomp json; do
+for part in sysroot headers hwloc sodium gomp json microhttpd; do
     once "$part-$processor"
 done
 rm -rf "$work/prebuilt-$processor"

@@ -43,6 +43,7 @@ time /tmp/venv/bin/twillrun -n 2 /tmp/venv/bin/python /wheels/sum.py | tee /tmp/
 grep -c '3\.0\$' /tmp/out | grep -x 2
 /tmp/venv/bin/twill-info | head -n 2
 /tmp/venv/bin/twill-bench allreduce --help >/tmp/help
+/tmp/venv/lib/python3*/site-packages/twill/libexec/twill/twill-page --help >/tmp/help # which --page starts
 [ -z "$extra" ] || { time /tmp/venv/bin/torchrun --nproc-per-node 2 /wheels/ddp.py | tee /tmp/out && grep -c '12\.0\$' /tmp/out | grep -x 2; }
 [ ! -e /root/.cache/twill ] # nothing was compiled
 END

@@ -122,7 +122,7 @@ def answer_for_gloo() -> None:
 
         c10d.BackendConfig.get_device_backend_map = with_twill
         _agree_on_groups(c10d)
-        if hasattr(dist.Backend, "_ensure_backend_registered"):  # 2.15 enters "gloo" at its first use, which must not be later
+        if hasattr(dist.Backend, "_ensure_backend_registered"):  # from 2.14 on "gloo" is entered at its first use
             dist.Backend._ensure_backend_registered("gloo")
         if "GLOO" in dir(dist.Backend) and hasattr(dist.Backend, "backend_type_map"):
             dist.Backend.backend_type_map["gloo"] = dist.ProcessGroup.BackendType.CUSTOM
