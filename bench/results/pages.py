@@ -1177,6 +1177,32 @@ def pytorch_tests(study):
             "run with this Python."]  # fmt: skip
 
 
+@page("PyTorch and Python", "PyTorch 2.15's own tests", "Which of PyTorch's own tests pass on PyTorch 2.15 with twill in Gloo's place?")
+def pytorch_tests_2_15(study):
+    rows = study.rows("tests")
+    of = lambda result, **where: [row for row in rows if row["result"] == result and all(row[key] == value for key, value in where.items())]  # noqa: E731
+    files = list(dict.fromkeys(row["file"] for row in rows))
+    named = lambda some: ", ".join(f"`{row['test']}`" for row in some)  # noqa: E731
+    failed, skipped = of("failed"), of("not applicable")
+    both = [row for row in failed if row["over Gloo"] == "failed"]
+    reasons = sorted({row["reason"] for row in skipped})
+    return ["This is PyTorch's build for CUDA of PyPI. Libraries without code stand in for CUDA's, and report that there is no device. "
+            "`distributed` is the suite in PyTorch's own package, of 2.15 itself, on 3 ranks, and on 4 or 8 what needs as many. The others are files of "
+            "`test/distributed` of PyTorch 2.6, of which Debian has the source: those of 2.15 were not to be had.",
+            markdown(["file", "passed", "failed", "of these over Gloo too", "not applicable"], [[f"`{file}`"] + [f"{count}" for count in (
+                len(of("passed", file=file)), len(of("failed", file=file)), len([row for row in both if row["file"] == file]),
+                len(of("not applicable", file=file)))] for file in files]),
+            "## What fails", markdown(["file", "test", "reason", "over Gloo"], [[f"`{row['file']}`", f"`{row['test']}`", "`" + row["reason"].replace(
+                "|", "\\|").replace("`", "'")[:140] + "`", {"failed": "fails, too", "passed": "passes"}.get(row["over Gloo"], "was not run")] for row in failed]),
+            "A group of a backend from outside PyTorch has the type \"custom\". A test that wants an error which was not raised refuses what works "
+            "here: tensors of different sizes or types, or not contiguous. What fails over Gloo as well is of 2.6, and 2.15 does it otherwise.",
+            "## What is not applicable", markdown(["PyTorch's reason", "tests"], [[reason.replace("|", "\\|"), f"{len(of('not applicable', reason=reason))}"]
+                                                                                 for reason in reasons]),
+            "## What passes", "\n".join(f"- `{file}`: {named(of('passed', file=file))}" for file in files if of("passed", file=file)),
+            f"{len(of('passed'))} tests pass and {len(failed)} fail, {len(both)} of them over Gloo as well. {len(skipped)} are not "
+            "applicable, as PyTorch skips them. The other files were not run on 2.15."]  # fmt: skip
+
+
 # --- failures and protection ----------------------------------------------------------------------------
 
 

@@ -4,13 +4,14 @@
     python bench/studies/torch/own_tests.py distributed --ranks 3 --out results.txt
     python bench/studies/torch/own_tests.py test_c10d_gloo.py --out results.txt        # a file of PyTorch's source, test/distributed/
 
-    python bench/studies/torch/own_tests.py --report results.txt    # as Markdown
+    python bench/studies/torch/own_tests.py --enter FOLDER    # all results there, with those of own_lists.sh, for docs/results
 
     python bench/studies/torch/own_tests.py test_checkpoint.py --on-cpu --out results.txt    # on the CPU also tests of CUDA devices
 
 "distributed" is torch.testing._internal.distributed.distributed_test, which PyTorch's wheel has. Ranks are forked and not
 spawned, which saves the import of PyTorch in each. Each line of the results has passed, failed or skipped, the test, and a
-line of the reason."""
+line of the reason. Entered are distributed.txt, of what that skips distributed.MORE.txt, as with --ranks 4 and --skips-of mpi,
+and what failed there over Gloo too, in distributed.gloo.txt."""
 import argparse
 import functools
 import importlib.util
@@ -50,7 +51,7 @@ def take_place_of_gloo():
     def create(store, rank, size, *rest, **named):
         given = rest[0] if rest else named.get("timeout", named.get("options"))
         timeout = getattr(given, "_timeout", given) or datetime.timedelta(minutes=5)
-        return twill.torch._create(store, rank, size, timeout)
+        return twill.torch.create(store, rank, size, timeout)
 
     for name in ("_Options", "create_device", "create_default_device"):
         if hasattr(gloo, name):
@@ -167,26 +168,40 @@ class Results(unittest.TextTestResult):
         self.write("skipped", test, reason)
 
 
-def print_report(name):
-    """Print results as Markdown, with passed and failed tests by name and skipped ones by PyTorch's own reason."""
-    with open(name, encoding="utf-8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file]
-    for what in ("passed", "failed"):
-        chosen = [row for row in rows if row[0] == what]
-        print(f"\n{len(chosen)} {what}:\n")
-        if what == "failed":
-            print("\n".join(f"- `{test}`: {reason}" for _, test, reason in chosen))
-        else:
-            print(", ".join(f"`{test}`" for _, test, _ in chosen))
-    print(f"\n{sum(row[0] == 'skipped' for row in rows)} skipped by PyTorch:\n")
-    for reason in sorted({row[2] for row in rows if row[0] == "skipped"}):
-        print(f"- {reason}: " + ", ".join(f"`{row[1]}`" for row in rows if row[0] == "skipped" and row[2] == reason))
+def results_of(path):
+    """Return the results in a file: {test: (passed, failed or skipped, reason)}."""
+    with open(path, encoding="utf-8") as file:
+        return {test: (what, reason) for what, test, reason in (line.rstrip("\n").split("\t") for line in file)}
+
+
+def enter(folder):
+    """Write the tests of a folder of results into a study's file. A result is "not applicable" if PyTorch skips the test."""
+    import study_file
+    import torch
+
+    files = [name.removesuffix(".txt") for name in sorted(os.listdir(folder)) if name.endswith(".txt") and not name.endswith(".gloo.txt")]
+    rows = []
+    for suite in (name for name in files if not name.startswith("distributed.")):
+        of_gloo = os.path.join(folder, f"{suite}.gloo.txt")
+        over_gloo = results_of(of_gloo) if os.path.exists(of_gloo) else {}
+        results = results_of(os.path.join(folder, suite + ".txt"))
+        for more in (name for name in files if name.startswith(f"{suite}.") and suite == "distributed"):
+            results.update({test: result for test, result in results_of(os.path.join(folder, more + ".txt")).items() if result[0] != "skipped"})
+        for test, (what, reason) in sorted(results.items()):
+            also = over_gloo.get(test, ("-",))[0] if what == "failed" else "-"
+            rows.append([suite.replace(".", "/"), test, "not applicable" if what == "skipped" else what, re.sub(r"\bpid: \d+", "pid", reason), also])
+    study = study_file.head("pytorch-tests-2-15", "sh bench/studies/torch/own_lists.sh; python bench/studies/torch/own_tests.py")
+    study["tables"]["tests"] = {"units": dict.fromkeys(("file", "test", "result", "reason", "over Gloo"), ""), "rows": rows}
+    os.environ["STUDY_VERSIONS"] = f"PyTorch={torch.__version__}"
+    study["versions"] = study_file.versions("")  # reasons name programs that were not used
+    with open(study_file.path_of(study["study"]), "w", encoding="utf-8") as file:
+        file.write(study_file.text_of(study))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("source", nargs="?")
-    parser.add_argument("--report", metavar="FILE")
+    parser.add_argument("--enter", metavar="FOLDER")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--out", default="/dev/stdout")
     parser.add_argument("--only", default="", help="parts of names, separated by commas")
@@ -196,8 +211,8 @@ def main():
     parser.add_argument("--gloo", action="store_true", help="Gloo itself, to compare")
     parser.add_argument("--on-cpu", action="store_true", help="run tests that want CUDA devices on the CPU")
     options = parser.parse_args()
-    if options.report:
-        print_report(options.report)
+    if options.enter:
+        enter(options.enter)
         return
     prepare(options.ranks)
     if options.gloo:
