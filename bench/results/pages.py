@@ -1118,6 +1118,21 @@ def engines(study):
             "Rows over twill differ by layers of Python and by chance: vLLM's adapter and twill's backend make the same calls."]  # fmt: skip
 
 
+@page("PyTorch and Python", "Frameworks", "Do frameworks over PyTorch run over twill by one word, with the results and the speed that they have over Gloo?")
+def frameworks(study):
+    rows = study.rows("steps")
+    cells = [[f"`{row['program']}`", row["version"], f"`{row['word']}`", row["result"], row["twill"], row["gloo"], ratio(row["twill"] / row["gloo"])] for row in rows]
+    differ = [row["program"] for row in rows if row["result"] != "same"]
+    return ["Two ranks of one thread train with programs of `examples/frameworks`, whose packages are as PyPI has them, except that "
+            "`-patched` are copies with the patch beside the program. The word is all that differs between both, but that torchtitan "
+            "over Gloo also asks for a plain sum, as Gloo refuses its own. A result is the sum of the parameters or the loss after the "
+            "last step. Steps a second are from runs over twill and Gloo in turns:",
+            markdown(["program", "version", "word", "result", "twill, steps/s", "Gloo, steps/s", "twill / Gloo"], cells),
+            ("Results are equal to the last digit in all of them. " if not differ else f"Results differ in {', '.join(differ)}. ")
+            + f"Steps a second over twill are {span([row['twill'] / row['gloo'] for row in rows])} times those over Gloo. They contain what "
+            "a framework does itself in a step, and one run of another program changes them more than the backend does."]  # fmt: skip
+
+
 @page("PyTorch and Python", "JAX", "How fast are JAX's collectives on CPUs over twill, MPICH and Gloo?")
 def jax(study):
     rows = study.rows("times")
