@@ -201,7 +201,7 @@ TWILL_API twill_context *twill_comm_context(const twill_comm *comm);
  * communicator is independent: ranks may order calls on the two differently, and either may be
  * destroyed first.
  * \return ::TWILL_OK or an error. After an error *made is NULL, and twill_comm_message(comm) has
- * the reason.
+ * the reason. If this fails on one rank alone, the first call of the others on *made fails, too.
  * @{ */
 /** \brief Colour of a rank that joins none of the new communicators and gets NULL in *made. */
 #define TWILL_COLOUR_NONE (-1)

@@ -93,5 +93,7 @@ void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_s
 /* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that
  * only this process uses. -1 restores the default. Returns 0 or an errno. */
 int twill_memory_near(void *pointer, size_t bytes, int node);
+/* As twill_memory_near(), but only for pages that do not exist yet. */
+int twill_memory_prefer(void *pointer, size_t bytes, int node);
 
 #endif

@@ -62,7 +62,8 @@ static int place_by_mbind(const struct twill_memory_policy *policy, void *pointe
 
 const struct twill_memory_placer twill_memory_placer_mbind = {"mbind", place_by_mbind};
 
-int twill_memory_near(void *pointer, size_t bytes, int node)
+/* Do what twill_memory_near() says, with these flags of mbind() for a node. */
+static int near_node(void *pointer, size_t bytes, int node, unsigned flags)
 {
     const uintptr_t page = 4096, begin = ((uintptr_t)pointer + page - 1) / page * page,
                     end = ((uintptr_t)pointer + bytes) / page * page;
@@ -71,8 +72,18 @@ int twill_memory_near(void *pointer, size_t bytes, int node)
     if (begin >= end)
         return 0;
     return node >= 0 ? mbind_mode((void *)begin, end - begin, MPOL_PREFERRED,
-                                  twill_numa_bit((unsigned)node), MPOL_MF_MOVE)
+                                  twill_numa_bit((unsigned)node), flags)
                      : mbind_mode((void *)begin, end - begin, MPOL_DEFAULT, 0, 0);
+}
+
+int twill_memory_near(void *pointer, size_t bytes, int node)
+{
+    return near_node(pointer, bytes, node, MPOL_MF_MOVE);
+}
+
+int twill_memory_prefer(void *pointer, size_t bytes, int node)
+{
+    return near_node(pointer, bytes, node, 0);
 }
 
 int twill_memory_map(void **pointer, size_t bytes, size_t alignment)

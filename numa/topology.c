@@ -245,6 +245,19 @@ void twill_topology_close(struct twill_topology *topology)
     free(topology);
 }
 
+int twill_machine_own_node(const struct twill_machine *machine)
+{
+    int node = -1;
+    for (unsigned i = 0; i < machine->numa_nodes && i < TWILL_MAX_NUMA; i++) {
+        if (!machine->numa[i].local || machine->numa[i].kind != TWILL_KIND_DDR)
+            continue;
+        if (node >= 0)
+            return -1;
+        node = (int)machine->numa[i].os_index;
+    }
+    return node;
+}
+
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology)
 {
     return &topology->machine;

@@ -64,6 +64,8 @@ twill_status twill_topology_open(struct twill_topology **topology, const char *t
 void twill_topology_close(struct twill_topology *topology);
 /* Return what is known of the machine, valid until the topology is closed. */
 const struct twill_machine *twill_topology_machine(const struct twill_topology *topology);
+/* Return the NUMA node (its os_index) of DDR of the process, or -1 if it has none or several. */
+int twill_machine_own_node(const struct twill_machine *machine);
 /* Update allowed_pus, hbm_is_faster and the `local` of the NUMA nodes, as the process may have been
  * bound since. On this machine `cpus` must be NULL. On a described one "0-3,64" says where the
  * process runs, and NULL means everywhere. TWILL_ERR_ARGUMENT means that `cpus` is wrong. */

@@ -39,13 +39,20 @@ void *twill_mapping_map(int fd, size_t bytes)
     return at;
 }
 
-void *twill_mapping_map_part(int fd, size_t offset, size_t bytes)
+void *twill_mapping_map_part(int fd, size_t offset, size_t bytes, bool shut)
 {
-    void *at =
-        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    int access = shut ? PROT_NONE : PROT_READ | PROT_WRITE;
+    if (bytes == 0)
+        return NULL;
+    void *at = mmap(NULL, bytes, access, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
     if (at != MAP_FAILED)
         (void)madvise(at, bytes, MADV_DONTDUMP);
     return at;
+}
+
+bool twill_mapping_open(void *at, size_t bytes, bool open)
+{
+    return bytes == 0 || mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) == 0;
 }
 
 enum twill_share_cause twill_mapping_memfd(int *fd, const char *name)
@@ -113,4 +120,66 @@ void twill_mapping_populate(void *at, size_t bytes)
 {
     size_t before = (uintptr_t)at & ((size_t)sysconf(_SC_PAGESIZE) - 1);
     (void)madvise((unsigned char *)at - before, bytes + before, MADV_POPULATE_WRITE);
+}
+
+bool twill_mapping_discard(int fd, unsigned char *at, size_t offset, size_t bytes)
+{
+    if (fd >= 0) { /* looking costs far less than an attempt */
+        off_t data = lseek(fd, (off_t)offset, SEEK_DATA);
+        if (data < 0 ? errno == ENXIO : (size_t)data >= offset + bytes)
+            return true;
+    }
+    return madvise(at + offset, bytes, MADV_REMOVE) == 0;
+}
+
+#if defined(__has_feature)
+#define HAS_FEATURE(x) __has_feature(x)
+#else
+#define HAS_FEATURE(x) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) ||                               \
+    HAS_FEATURE(thread_sanitizer) || HAS_FEATURE(address_sanitizer)
+#define SPARE_MOST ((size_t)256 << 30) /* their shadow memory leaves no more */
+#else
+#define SPARE_MOST ((size_t)64 << 40)
+#endif
+#define SPARE_SHARE 8u /* of what can be reserved, so that several contexts and the program fit */
+
+/* Return whether the kernel makes all pages of new memory at once (mlockall(MCL_FUTURE)). */
+static bool locks_new_memory(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char resident = 1;
+    void *at = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return true;
+    bool locked = mincore(at, page, &resident) != 0 || (resident & 1) != 0;
+    munmap(at, page);
+    return locked;
+}
+
+/* Return whether this process can map `bytes` more bytes in this way now. */
+static bool can_map(size_t bytes, int access, int flags)
+{
+    void *at = mmap(NULL, bytes, access, flags | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at != MAP_FAILED)
+        munmap(at, bytes);
+    return at != MAP_FAILED;
+}
+
+size_t twill_mapping_spare(void)
+{
+    static const int limits[] = {RLIMIT_AS, RLIMIT_FSIZE};
+    struct rlimit limit;
+    for (unsigned i = 0; i < 2; i++)
+        if (getrlimit(limits[i], &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
+            return 0;
+    if (locks_new_memory())
+        return 0;
+    size_t bytes = SPARE_MOST;
+    while (bytes > TWILL_HUGE_PAGE && !can_map(bytes, PROT_NONE, MAP_PRIVATE))
+        bytes /= 2;
+    bytes /= SPARE_SHARE;
+    /* Shared memory without a file counts at once if the system commits only what it has. */
+    return can_map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED) ? bytes : 0;
 }

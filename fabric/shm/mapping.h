@@ -21,8 +21,12 @@ struct twill_mapping {
  * could fit. Such large mappings are left out of core dumps, for which the kernel would create
  * every reserved page. Returns the address, or MAP_FAILED with errno set. */
 void *twill_mapping_map(int fd, size_t bytes);
-/* Map a part of fd, without regard to huge pages. Returns it, or MAP_FAILED with errno set. */
-void *twill_mapping_map_part(int fd, size_t offset, size_t bytes);
+/* Map a part of fd, without regard to huge pages, so that no access is allowed if it is `shut`.
+ * Returns it, NULL if it has no bytes, or MAP_FAILED with errno set. */
+void *twill_mapping_map_part(int fd, size_t offset, size_t bytes, bool shut);
+/* Allow or forbid access to whole pages of a mapping. The kernel does not make pages that are
+ * forbidden, even for mlockall(). Returns whether it worked. */
+bool twill_mapping_open(void *at, size_t bytes, bool open);
 #define TWILL_MAPPING_HEAP "twill-heap" /* names of memfds in /proc/PID/maps */
 #define TWILL_MAPPING_COMM "twill-comm"
 #define TWILL_MAPPING_LIFE "twill-life"
@@ -37,6 +41,15 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes);
 /* Populate the pages of these bytes at once instead of by a fault each. Ignores failures. */
 void twill_mapping_populate(void *at, size_t bytes);
+/* Return [offset, offset + bytes), whole pages, of the shared memory that starts at `at`, of file
+ * fd or anonymous if that is -1, to the kernel, so that it is zeros. Returns false if it is not
+ * taken.
+ */
+bool twill_mapping_discard(int fd, unsigned char *at, size_t offset, size_t bytes);
+/* Return how many bytes of address space this process can give to memory that is rarely touched, of
+ * all its ranks. That is 0 if address space or files are limited (ulimit -v, -f), if the system
+ * commits no more than it has (vm.overcommit_memory=2), or if new memory is locked (mlockall()). */
+size_t twill_mapping_spare(void);
 /* Drop this number of users. The last one unmaps and frees the mapping and closes its fd. */
 void twill_mapping_drop(struct twill_mapping *mapping, int64_t users);
 

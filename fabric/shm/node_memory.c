@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node memory, one region per rank, and sleeping on a doorbell. All ranks of the node map the
  * area, the copies of SHARED, those of small SHARED, and the events. Behind these are the channels
- * to each other rank. Only the two map them, so memory grows with the ranks, not their square. */
+ * to each other rank. Only the two map them, so memory grows with the ranks, not their square. A
+ * communicator made out of another has the same in a part of each rank's room (node_room.h). That
+ * is mapped already, channels included, and exists once it is touched. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
+#include "fabric/shm/node_room.h"
 #include "fabric/shm/shared_region.h"
 
 #include <limits.h>
@@ -45,7 +48,8 @@ static size_t trace_offset(const struct twill_layout_line *layout)
 static bool same_layout(const struct twill_layout_line *a, const struct twill_layout_line *b)
 {
     return a->magic == b->magic && a->area_bytes == b->area_bytes &&
-           a->shared_bytes == b->shared_bytes && a->pair_bytes == b->pair_bytes;
+           a->shared_bytes == b->shared_bytes && a->pair_bytes == b->pair_bytes &&
+           a->room_at == b->room_at && a->room_bytes == b->room_bytes;
 }
 
 /* Fail with TWILL_ERR_MISMATCH, on all ranks alike, if the layouts of ranks of one label differ. */
@@ -66,13 +70,9 @@ static twill_status check_layouts(const struct twill_node *node, const struct tw
     return TWILL_OK;
 }
 
-/* Find this node's ranks and fill the arrays by local rank. Fails only with TWILL_ERR_MEMORY. */
-static twill_status find_members(struct twill_node *node, const struct twill_oob *oob,
-                                 const struct twill_layout_line *layout, struct twill_error *error)
+/* Allocate the arrays by local rank, of node->size. Returns whether there was memory. */
+static bool make_arrays(struct twill_node *node)
 {
-    uint32_t size = (uint32_t)oob->size, l = 0;
-    for (uint32_t r = 0; r < size; r++)
-        node->size += twill_shm_region_at(node->region, r) != NULL;
     node->alternate = node->size == 2;
     node->area = calloc(node->size, sizeof(*node->area));
     node->shared = calloc(node->size, sizeof(*node->shared));
@@ -80,18 +80,38 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
     node->sends = calloc(node->size, sizeof(*node->sends));
     node->receives = calloc(node->size, sizeof(*node->receives));
     node->rank = calloc(node->size, sizeof(*node->rank));
-    if (node->area == NULL || node->shared == NULL || node->small == NULL || node->sends == NULL ||
-        node->receives == NULL || node->rank == NULL)
+    node->in_region = calloc(node->size, sizeof(*node->in_region));
+    node->place = calloc(node->size, sizeof(*node->place));
+    return node->area != NULL && node->shared != NULL && node->small != NULL &&
+           node->sends != NULL && node->receives != NULL && node->rank != NULL &&
+           node->in_region != NULL && node->place != NULL;
+}
+
+/* Set where the memory of local rank l is, whose area is `at`. */
+static void place_member(struct twill_node *node, uint32_t l, unsigned char *at,
+                         const struct twill_layout_line *layout)
+{
+    node->area[l] = (struct twill_node_area *)(void *)at;
+    node->shared[l] = at + layout->area_bytes;
+    node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+}
+
+/* Find this node's ranks and fill the arrays by local rank. Fails only with TWILL_ERR_MEMORY. */
+static twill_status find_members(struct twill_node *node, const struct twill_oob *oob,
+                                 const struct twill_layout_line *layout, struct twill_error *error)
+{
+    uint32_t size = (uint32_t)oob->size, l = 0;
+    for (uint32_t r = 0; r < size; r++)
+        node->size += twill_shm_region_at(node->region, r) != NULL;
+    if (!make_arrays(node))
         return TWILL_FAIL(error, TWILL_ERR_MEMORY, "%s: no memory for a node of %u ranks",
                           TWILL_RANK_NAME(oob->job, oob->rank), node->size);
     for (uint32_t r = 0; r < size; r++) {
         unsigned char *at = twill_shm_region_at(node->region, r);
         if (at == NULL)
             continue;
-        node->area[l] = (struct twill_node_area *)at;
-        node->shared[l] = at + layout->area_bytes;
-        node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
-        node->rank[l] = r;
+        place_member(node, l, at, layout);
+        node->rank[l] = node->in_region[l] = r;
         if (r == (uint32_t)oob->rank) {
             node->me = l;
         } else {
@@ -107,6 +127,18 @@ static twill_status find_members(struct twill_node *node, const struct twill_oob
  * messages use, 65 pages per peer, so that first calls do not fault. With more ranks that would be
  * many pages that a rank may never read. When it does, it faults once for 16 pages. */
 #define POPULATED_RANKS 32u
+
+/* Publish a failure, as twill_node_abort() does, in this rank's area. */
+static void fail_area(struct twill_node_area *own, twill_status status, uint32_t from,
+                      uint64_t sequence, const char *message)
+{
+    struct twill_abort_line *line = &own->abort;
+    line->status = status;
+    line->from = from;
+    line->sequence = sequence;
+    snprintf(line->message, sizeof(line->message), "%s", message);
+    atomic_store_explicit(&line->set, 1, memory_order_release);
+}
 
 /* Populate the part of the memory at `at` that small messages use. */
 static void populate(void *at, const struct twill_layout_line *layout)
@@ -148,6 +180,87 @@ size_t twill_node_mapped_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t 
     return threads * (own + others) + 2 * TWILL_HUGE_PAGE; /* reserved while one is mapped */
 }
 
+void twill_node_reserve(struct twill_node *node, size_t bytes)
+{
+    node->room_bytes = bytes;
+}
+
+size_t twill_node_part_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks)
+{
+    struct twill_layout_line layout = layout_of(shared_bytes, pair_bytes);
+    return common_bytes(&layout) + ranks * page_round(pair_bytes);
+}
+
+twill_status twill_node_share(struct twill_node **made, const struct twill_node *of, uint32_t size,
+                              uint32_t me, size_t shared_bytes, struct twill_error *error)
+{
+    struct twill_node *node = calloc(1, sizeof(*node));
+    struct twill_layout_line layout = layout_of(shared_bytes, of->pair_bytes);
+    if (node != NULL) {
+        *node = (struct twill_node){.me = me,
+                                    .size = size,
+                                    .shared_bytes = shared_bytes,
+                                    .pair_bytes = of->pair_bytes,
+                                    .trace_at = trace_offset(&layout)};
+        node->placer = calloc(1, sizeof(*node->placer));
+    }
+    if (node == NULL || !make_arrays(node) || node->placer == NULL) {
+        twill_node_close(node);
+        return TWILL_FAIL(error, TWILL_ERR_MEMORY, "no memory for a node of %u ranks", size);
+    }
+    *made = node;
+    return TWILL_OK;
+}
+
+void twill_node_find(struct twill_node *node, const struct twill_node *of, uint32_t l,
+                     uint32_t rank, uint32_t in_region, const struct twill_room_place *place)
+{
+    struct twill_layout_line layout = layout_of(node->shared_bytes, node->pair_bytes);
+    size_t common = common_bytes(&layout), pair = page_round(node->pair_bytes);
+    unsigned char *at = (unsigned char *)twill_shm_region_room(of->region, in_region) + place->at;
+    node->region = of->region;
+    node->room = of->room;
+    node->rank[l] = rank;
+    node->in_region[l] = in_region;
+    node->place[l] = *place;
+    place_member(node, l, at, &layout);
+    node->receives[l] = at + common + node->me * pair;
+    for (uint32_t other = 0; l == node->me && other < node->size; other++)
+        node->sends[other] = at + common + other * pair;
+}
+
+void twill_node_refuse(const struct twill_node *of, const struct twill_room_place *place,
+                       twill_status status, const char *message)
+{
+    unsigned char *room = twill_shm_region_room(of->region, of->in_region[of->me]);
+    struct twill_node_area *own = (struct twill_node_area *)(void *)(room + place->at);
+    fail_area(own, status, TWILL_NO_RANK, 0, message);
+    twill_room_give(of->room, place, false);
+}
+
+void twill_node_use(struct twill_node *node, const struct twill_shm_region_placer *placer,
+                    const struct twill_node_owner *owner)
+{
+    struct twill_node_area *own = node->area[node->me];
+    struct twill_layout_line layout = layout_of(node->shared_bytes, node->pair_bytes);
+    size_t bytes = twill_node_part_bytes(node->shared_bytes, node->pair_bytes, node->size);
+    *node->placer = *placer;
+    node->placed = placer->place(placer->user, own, bytes);
+    populate(own, &layout);
+    own->layout = layout;
+    own->owner = *owner;
+    twill_room_use(node);
+    for (uint32_t l = 0; l < node->size; l++)
+        if (node->size <= POPULATED_RANKS && twill_room_is_used(node, l) && l != node->me)
+            populate(node->area[l], &layout);
+}
+
+bool twill_node_owner_dead(const struct twill_node *node, uint32_t l)
+{
+    return (node->room != NULL && twill_room_has_left(node, l)) ||
+           twill_shm_region_owner_dead(node->region, node->in_region[l]);
+}
+
 twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *oob,
                                const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
@@ -159,9 +272,12 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
     node->shared_bytes = layout->shared_bytes;
     node->pair_bytes = pair_bytes;
     node->trace_at = trace_offset(layout);
+    twill_shm_region_reserve(node->region, node->room_bytes);
     TWILL_TRY(error, twill_shm_region_attach(
                          node->region, label, node->trace_at + page_round(TWILL_NODE_TRACE_BYTES),
                          pair_bytes, TWILL_MAPPING_COMM, NULL, placer, batch, error));
+    layout->room_at = node->room_bytes > 0 ? twill_shm_region_bytes(node->region) : 0;
+    layout->room_bytes = node->room_bytes;
     /* Own memory before that of others, as pages are placed where they are first touched. */
     unsigned char *own = twill_shm_region_at(node->region, (uint32_t)oob->rank);
     populate(own, layout);
@@ -186,6 +302,9 @@ twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob
     }
     free(node->layout);
     node->layout = NULL;
+    if (node->room_bytes > 0)
+        return twill_room_create(&node->room, node->region, (uint32_t)oob->rank,
+                                 (uint32_t)oob->size, node->room_bytes, error);
     return TWILL_OK;
 }
 
@@ -196,9 +315,10 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
     own->owner = *owner;
 }
 
-bool twill_node_find_trace(struct twill_node *node, size_t bytes)
+bool twill_node_find_trace(struct twill_node *node, const struct twill_layout_line *written,
+                           size_t bytes)
 {
-    struct twill_layout_line layout = node->area[0]->layout;
+    struct twill_layout_line layout = *written;
     size_t most = bytes / TWILL_COPIES; /* so that nothing below overflows */
     if (layout.magic != TWILL_NODE_MAGIC ||
         layout.area_bytes != page_round(sizeof(struct twill_node_area)) ||
@@ -217,7 +337,17 @@ void twill_node_close(struct twill_node *node)
 {
     if (node == NULL)
         return;
-    twill_shm_region_close(node->region);
+    if (node->placer != NULL && node->placer->unplace != NULL)
+        node->placer->unplace(
+            node->placer->user,
+            twill_node_part_bytes(node->shared_bytes, node->pair_bytes, node->size), node->placed);
+    if (node->room != NULL)
+        twill_room_leave(node->room, node);
+    else
+        twill_shm_region_close(node->region);
+    free(node->in_region);
+    free(node->place);
+    free(node->placer);
     free(node->area);
     free(node->shared);
     free(node->small);
@@ -265,14 +395,10 @@ void twill_node_sleep_end(struct twill_node *node)
 void twill_node_abort(struct twill_node *node, twill_status status, uint32_t from,
                       uint64_t sequence, const char *message)
 {
-    struct twill_abort_line *line = &node->area[node->me]->abort;
-    if (atomic_load_explicit(&line->set, memory_order_relaxed) != 0)
+    struct twill_node_area *own = node->area[node->me];
+    if (atomic_load_explicit(&own->abort.set, memory_order_relaxed) != 0)
         return;
-    line->status = status;
-    line->from = from;
-    line->sequence = sequence;
-    snprintf(line->message, sizeof(line->message), "%s", message);
-    atomic_store_explicit(&line->set, 1, memory_order_release);
+    fail_area(own, status, from, sequence, message);
     twill_node_ring_doorbells(node);
 }
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Node memory: cache lines in which the ranks of a node publish flags, immediates (small payloads
  * with their epoch), calls, failures and doorbells. And SHARED, the scratch memory of schedules.
- * Each rank has one area per communicator, at the start of its region. Only its owner writes to it,
- * except for doorbells, and for immediates and SHARED where two ranks alternate them.
+ * Each rank has one area per communicator. It is at the start of the rank's region, or of a part of
+ * the room in the region of the communicator that this one was made out of (node_room.h). Only its
+ * owner writes to it, except for doorbells, and for immediates and SHARED where two ranks alternate
+ * them.
  *
  * Instance e of a communicator (its epoch) uses slot e % TWILL_WINDOW, copy e % TWILL_COPIES of
  * SHARED and copy e % TWILL_LINES of immediates. Its physical lanes are slot * TWILL_SCHEDULE_LANES
@@ -20,8 +22,10 @@
 #include <stddef.h>
 #include <string.h>
 
-struct twill_oob_batch;
 struct twill_oob;
+struct twill_oob_batch;
+struct twill_room;       /* fabric/shm/node_room.h */
+struct twill_room_place; /* fabric/shm/node_room.h */
 struct twill_shm_region;
 struct twill_shm_region_placer;
 
@@ -127,7 +131,7 @@ struct twill_abort_line {
     _Atomic uint32_t excluded;    /* set by other ranks, which continue without the owner */
     struct twill_news_words news; /* of the node's first rank, set by all */
     int32_t status;
-    uint32_t from;     /* the rank that reported the failure first */
+    uint32_t from;     /* rank that reported the failure first, TWILL_NO_RANK: the area's owner */
     uint64_t sequence; /* of the failed call (earlier ones may still succeed), 0 for any call */
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
@@ -136,6 +140,7 @@ struct twill_abort_line {
 struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
+    uint64_t room_at, room_bytes; /* of a region with room (node_room.h), else 0 */
 } TWILL_ALIGNED(64);
 #define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000012)
 #define TWILL_PROGRAM_TEXT 64
@@ -171,7 +176,10 @@ struct twill_node_area {
  * by twill_node_offer(), freed by twill_node_close(). On a node of two ranks `alternate` is 1. Each
  * then writes to the other's area in every second round, as twill_node_area_index() explains. */
 struct twill_node {
-    struct twill_shm_region *region;
+    struct twill_shm_region *region;  /* its own, or the one in whose room it is */
+    struct twill_room *room;          /* the room that it has or is in, or NULL */
+    struct twill_room_place *place;   /* [size] with room, the parts of its ranks */
+    uint32_t *in_region;              /* [size] rank in the region */
     uint32_t me;                      /* own local rank */
     uint32_t size;                    /* ranks on this node */
     uint32_t alternate;               /* 1 or 0 */
@@ -185,6 +193,9 @@ struct twill_node {
     size_t trace_at;                  /* offset of the memory for events in a region */
     uint32_t *rank;                   /* [size] rank in the communicator, ascending */
     struct twill_layout_line *layout; /* [ranks + 1] of all ranks, own; NULL after conclude() */
+    size_t room_bytes;                /* as reserved */
+    struct twill_shm_region_placer *placer; /* of a part of a room, once it is used */
+    bool placed;                            /* result of its place() */
 };
 
 /* Create *node, in three steps with an exchange of `batch` after each of the first two, as for a
@@ -199,10 +210,33 @@ twill_status twill_node_attach(struct twill_node *node, const struct twill_oob *
                                const uint32_t *label, size_t shared_bytes, size_t pair_bytes,
                                const struct twill_shm_region_placer *placer,
                                struct twill_oob_batch *batch, struct twill_error *error);
+/* Before twill_node_attach(), have room of `bytes` for twill_node_share(). */
+void twill_node_reserve(struct twill_node *node, size_t bytes);
 /* Agree who shares memory. If ranks cannot, change label[] and set *why to the reason, else to
  * NULL. Fails with TWILL_ERR_MISMATCH if their layouts differ, _TIMEOUT, _MEMORY or _INTERNAL. */
 twill_status twill_node_conclude(struct twill_node *node, const struct twill_oob *oob,
                                  uint32_t *label, const char **why, struct twill_error *error);
+/* Return the bytes of a part of a room for a communicator with `ranks` ranks on this node. */
+size_t twill_node_part_bytes(size_t shared_bytes, size_t pair_bytes, uint32_t ranks);
+/* Make *node for a communicator that is made out of that of `of`. It has `size` ranks here, and
+ * this one is number `me` of them. Returns TWILL_OK, or TWILL_ERR_MEMORY with *node unchanged. */
+twill_status twill_node_share(struct twill_node **node, const struct twill_node *of, uint32_t size,
+                              uint32_t me, size_t shared_bytes, struct twill_error *error);
+/* Then, for each local rank l, say which rank of the communicator and of the region of `of` it is,
+ * and which part of its room it has for this. From the first call on, `node` is one of the users of
+ * the room. The memory is zero until twill_node_use(). */
+void twill_node_find(struct twill_node *node, const struct twill_node *of, uint32_t l,
+                     uint32_t rank, uint32_t in_region, const struct twill_room_place *place);
+/* Begin to use this rank's part of the room, which *placer places until twill_node_close(). Writes
+ * *owner as twill_node_introduce() does. The peers need not have begun. */
+void twill_node_use(struct twill_node *node, const struct twill_shm_region_placer *placer,
+                    const struct twill_node_owner *owner);
+/* Instead of twill_node_share(), tell the other ranks, which may have the new communicator, that
+ * this one has failed with `status`. *place, its part of the room of `of`, is given back. */
+void twill_node_refuse(const struct twill_node *of, const struct twill_room_place *place,
+                       twill_status status, const char *message);
+/* Return whether local rank l has died, or has left the communicator, if that is known. */
+bool twill_node_owner_dead(const struct twill_node *node, uint32_t l);
 /* Free the node memory in any state. `node` may be NULL. */
 void twill_node_close(struct twill_node *node);
 /* Return how many bytes a process maps for the node memory of one communicator. The node has
@@ -218,7 +252,8 @@ void twill_node_introduce(struct twill_node *node, const struct twill_oob *oob,
 /* In a view of one rank's memory (node_view.h), `bytes` bytes of another process, set
  * node->trace_at from the layout that this process has written there. Returns false if another
  * build has laid it out, or if the memory for events does not fit `bytes`, else true. */
-bool twill_node_find_trace(struct twill_node *node, size_t bytes);
+bool twill_node_find_trace(struct twill_node *node, const struct twill_layout_line *written,
+                           size_t bytes);
 /* At the end of the memory for events is the rank's part of the board (node_board.h). */
 #define TWILL_NODE_BOARD_AT    ((size_t)164 << 10)
 #define TWILL_NODE_TRACE_BYTES (TWILL_NODE_BOARD_AT + ((size_t)4 << 10))

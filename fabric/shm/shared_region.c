@@ -94,8 +94,8 @@ static enum twill_share_cause make_memory(struct twill_shm_region *region, const
         return cause;
     }
     if (shared)
-        cause = twill_mapping_file(&region->fd, name, region->own_bytes);
-    region->mine = twill_mapping_create(region->fd, region->own_bytes);
+        cause = twill_mapping_file(&region->fd, name, region->own_bytes + region->room_bytes);
+    region->mine = twill_mapping_create(region->fd, region->own_bytes + region->room_bytes);
     region->token_at = region->bytes - sizeof(uint64_t);
     if (region->mine != NULL && region->placer.place != NULL)
         region->placed =
@@ -132,6 +132,8 @@ static void close_view(const struct twill_shm_region *region, uint32_t rank)
             munmap(view->at, region->bytes);
         if (view->pair != NULL)
             munmap(view->pair, region->pair_bytes);
+        if (view->room != NULL)
+            munmap(view->room, region->room_bytes);
     }
     *view = (struct twill_rank_view){.local = view->local};
 }
@@ -167,17 +169,21 @@ static enum twill_share_cause map_peer(struct share *share,
     size_t pair_at = region->bytes + region->view[region->rank].local * region->pair_bytes;
     struct stat about;
     /* Beyond the end of the file the first touch would be a SIGBUS. */
-    if (fstat(file, &about) != 0 || (uint64_t)about.st_size < region->own_bytes)
+    if (fstat(file, &about) != 0 ||
+        (uint64_t)about.st_size < region->own_bytes + region->room_bytes)
         return TWILL_SHARE_MAP;
     void *at = twill_mapping_map(file, region->bytes);
     if (at == MAP_FAILED)
         return TWILL_SHARE_MAP;
     view->at = at;
-    void *pair =
-        region->pair_bytes == 0 ? NULL : twill_mapping_map_part(file, pair_at, region->pair_bytes);
+    void *pair = twill_mapping_map_part(file, pair_at, region->pair_bytes, false);
     if (pair == MAP_FAILED)
         return TWILL_SHARE_MAP;
     view->pair = pair;
+    void *room = twill_mapping_map_part(file, region->own_bytes, region->room_bytes, true);
+    if (room == MAP_FAILED)
+        return TWILL_SHARE_MAP;
+    view->room = room;
     if (peer->token_at > region->bytes - sizeof(uint64_t) ||
         peer->token_at % sizeof(uint64_t) != 0 ||
         atomic_load_explicit((_Atomic uint64_t *)((unsigned char *)at + peer->token_at),
@@ -246,10 +252,12 @@ static enum twill_share_cause take_files(void *user, const struct twill_fd_passi
     struct twill_shm_region *region = share->region;
     bool life = share->fd_passing.asks && peer->rank == share->first[region->rank];
     enum twill_share_cause cause = map_peer(share, peer, fds[0]);
-    if (region->placer.visible && peer->rank == next_of(share))
+    if (region->placer.visible && peer->rank == next_of(share)) {
         region->next = fds[0];
-    else
+        region->next_rank = peer->rank;
+    } else {
         close(fds[0]);
+    }
     if (cause == TWILL_SHARE_FINE && life && fds[1] >= 0)
         return hold_life(share, fds[1]);
     if (fds[1] >= 0)
@@ -391,6 +399,7 @@ static void adopt_threads(struct share *share)
         view->at = view->mapping->at;
         view->pair = (unsigned char *)view->at + region->bytes +
                      region->view[region->rank].local * region->pair_bytes;
+        view->room = region->room_bytes == 0 ? NULL : (unsigned char *)view->at + region->own_bytes;
     }
     drop_mine(region, TWILL_MAPPING_USERS_UNKNOWN - users);
     adopt_life(share, users);
@@ -566,13 +575,16 @@ static twill_status attach(struct share *share, const char *name,
                           "%s (%s) could not map %zu bytes of address space: %s (raise ulimit -v, "
                           "or lower TWILL_TUNE=heap_limit, which is reserved for twill_alloc)",
                           SHARE_RANK_NAME(share, region->rank), share->own_info.host.name,
-                          region->own_bytes, strerror(errno));
-    region->view[region->rank].at = region->mine->at;
+                          region->own_bytes + region->room_bytes, strerror(errno));
+    struct twill_rank_view *own = &region->view[region->rank];
+    own->at = region->mine->at;
+    own->room = region->room_bytes > 0 ? (unsigned char *)own->at + region->own_bytes : NULL;
+    (void)twill_mapping_open(own->room, region->room_bytes, false); /* else it is only open */
     if (shares && cause == TWILL_SHARE_FINE)
         TWILL_TRY(error, share_files(share, &cause, error));
     share->own_result = (struct share_result){.mapping = (uintptr_t)region->mine,
                                               .life = (uintptr_t)region->life,
-                                              .bytes = region->own_bytes,
+                                              .bytes = region->own_bytes + region->room_bytes,
                                               .locked = share->own_result.locked,
                                               .first = share->own_result.first,
                                               .cause = visible ? 0 : (int32_t)cause,
@@ -580,6 +592,11 @@ static twill_status attach(struct share *share, const char *name,
                                               .phase = (int32_t)share->fd_passing.phase,
                                               .lost = share->fd_passing.lost};
     return TWILL_OK;
+}
+
+void twill_shm_region_reserve(struct twill_shm_region *region, size_t bytes)
+{
+    region->room_bytes = bytes;
 }
 
 twill_status twill_shm_region_attach(struct twill_shm_region *region, const uint32_t *label,
@@ -645,6 +662,11 @@ void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank)
     return rank < (uint32_t)region->size ? region->view[rank].at : NULL;
 }
 
+void *twill_shm_region_room(const struct twill_shm_region *region, uint32_t rank)
+{
+    return rank < (uint32_t)region->size ? region->view[rank].room : NULL;
+}
+
 void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other)
 {
     const struct twill_rank_view *view = region->view;
@@ -664,5 +686,14 @@ bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank)
     bool released = rank != (uint32_t)region->rank && twill_shm_region_owner_dead(region, rank);
     if (released)
         close_view(region, rank);
+    if (released && region->next >= 0 && region->next_rank == rank) {
+        close(region->next);
+        region->next = -1;
+    }
     return released;
+}
+
+bool twill_shm_region_discard(const struct twill_shm_region *region, size_t offset, size_t bytes)
+{
+    return twill_mapping_discard(region->fd, region->mine->at, offset, bytes);
 }

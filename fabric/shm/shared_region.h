@@ -41,6 +41,9 @@ struct twill_shm_region_given {
  * `region` NULL to add an empty part. */
 twill_status twill_shm_region_offer(struct twill_shm_region **region, struct twill_oob *oob,
                                     struct twill_oob_batch *batch, struct twill_error *error);
+/* Before twill_shm_region_attach(), reserve room of `bytes` behind each rank's memory. All ranks of
+ * the node map it, and the placer does not place it. */
+void twill_shm_region_reserve(struct twill_shm_region *region, size_t bytes);
 /* Create this rank's memory, `bytes` of zeros, pass it to the ranks whose label[] equals its own,
  * and map theirs. Share with each of them `pair_bytes` more that no third rank maps. Untouched
  * pages cost nothing. label[] has oob->size entries. `name` is the memory's name in /proc/PID/maps.
@@ -65,10 +68,13 @@ twill_status twill_shm_region_conclude(struct twill_shm_region *region, uint32_t
 /* Close a region, which may be NULL, in any state. If the second exchange has failed and other
  * ranks are threads of this process, this rank's memory stays mapped, as they may still use it. */
 void twill_shm_region_close(struct twill_shm_region *region);
-/* Return the bytes of this rank's memory, with those of all pairs. */
+/* Return the bytes of this rank's memory, with those of all pairs, without the room. */
 size_t twill_shm_region_bytes(const struct twill_shm_region *region);
 /* Return where this process maps a rank's memory, NULL if it is not on this node. */
 void *twill_shm_region_at(const struct twill_shm_region *region, uint32_t rank);
+/* Return where this process maps the room of a rank's memory, to which twill_mapping_open() first
+ * allows access. NULL if the rank is not on this node, or if the region has no room. */
+void *twill_shm_region_room(const struct twill_shm_region *region, uint32_t rank);
 /* Return where this process maps the memory of `owner` that else only `other` maps. Both are ranks
  * of this node, and one is this rank. */
 void *twill_shm_region_pair(const struct twill_shm_region *region, uint32_t owner, uint32_t other);
@@ -79,5 +85,8 @@ bool twill_shm_region_owner_dead(const struct twill_shm_region *region, uint32_t
  * memory and return true. Otherwise, and for this rank, return false. Afterwards this process must
  * not access that memory. Once all ranks have unmapped it, the kernel reuses it. */
 bool twill_shm_region_release(struct twill_shm_region *region, uint32_t rank);
+/* Return [offset, offset + bytes) of this rank's memory and room, whole pages, to the kernel, so
+ * that it is zeros. No rank may use it. Returns false if the kernel does not take it. */
+bool twill_shm_region_discard(const struct twill_shm_region *region, size_t offset, size_t bytes);
 
 #endif

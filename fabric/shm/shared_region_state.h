@@ -10,6 +10,7 @@
 struct twill_rank_view {
     void *at;                      /* the part that all ranks of the node map */
     void *pair;                    /* the part that only its owner and this rank map, or NULL */
+    void *room;                    /* the room, which all ranks of the node map, or NULL */
     struct twill_mapping *mapping; /* if it is a thread of this process */
     uint32_t local;                /* its place among the ranks of its label, from 0 */
     bool locked;                   /* it is another process's, which has locked its byte */
@@ -19,12 +20,14 @@ struct twill_rank_view {
 struct twill_shm_region {
     size_t bytes;      /* of a rank's memory that all ranks of the label map, 0 if not attached */
     size_t pair_bytes; /* behind these for each rank of the label, mapped by it and the owner */
-    size_t own_bytes;  /* all bytes of this rank's memory */
+    size_t own_bytes;  /* all bytes of this rank's memory, without the room */
+    size_t room_bytes; /* behind these, of each rank, mapped by all ranks of the label */
     int rank, size;
-    int fd;     /* own memfd, or -1 (closing any duplicate in this process drops the lock) */
-    int next;   /* memfd of the next rank of another process if memory is visible, else -1.
-                   Readers outside the job find that memory here after that rank has died. */
-    bool given; /* fd and mine belong to the caller of twill_shm_region_attach() */
+    int fd;   /* own memfd, or -1 (closing any duplicate in this process drops the lock) */
+    int next; /* memfd of the next rank of another process if memory is visible, else -1.
+                 Readers outside the job find that memory here after that rank has died. */
+    uint32_t next_rank; /* that rank, if there is one */
+    bool given;         /* fd and mine belong to the caller of twill_shm_region_attach() */
     char why[TWILL_RANK_TEXT + 96]; /* why memory is not shared */
     struct twill_mapping *mine;
     size_t token_at;                       /* offset in `mine` of the token */

@@ -168,7 +168,7 @@ static bool conclude_offer(struct shm_channel *channel, struct twill_transport_c
 static bool has_given_up(const struct shm_channel *channel, const struct twill_line *line)
 {
     return atomic_load_explicit(&line->epoch, memory_order_acquire) != channel->index + 1 ||
-           twill_shm_region_owner_dead(channel->node->region, channel->node->rank[channel->local]);
+           twill_node_owner_dead(channel->node, channel->local);
 }
 
 /* Refuse the offer, so that the sender streams what has not been read. */

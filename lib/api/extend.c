@@ -40,6 +40,7 @@ struct twill_extend_process twill_extend_process(twill_context *context)
 
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
 {
+    twill_comm_wake_idle(twill_comm_of(&comm->engine)); /* used without a call on it */
     return (struct twill_extend_comm){.world = comm->world,
                                       .trace = &comm->trace,
                                       .error = &comm->error,
@@ -133,8 +134,12 @@ bool twill_extend_failure(twill_comm *comm, bool polls, struct twill_error *fail
         return false;
     if (polls && !comm->broken) {
         twill_status status = twill_comm_poll_failures(comm, true);
-        if (status != TWILL_OK)
+        if (status != TWILL_OK) {
+            struct twill_error error = comm->error;
+            twill_comm_wake(comm);
+            comm->error = error;
             (void)twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
+        }
     }
     bool fails = comm->broken && comm->error.status != TWILL_OK;
     if (fails)
@@ -183,6 +188,7 @@ void twill_extend_hurry(twill_comm *comm)
 struct twill_extend_memory twill_extend_memory(const twill_comm *comm, uint32_t rank)
 {
     const struct twill_heap *heap = &comm->context->memory->heap;
+    twill_comm_wake_idle(twill_comm_of(&comm->engine));
     if (rank != comm->rank)
         return (struct twill_extend_memory){comm->links.view[comm->world->local[rank]].base, 0};
     if (heap->region == NULL || heap->fenced)

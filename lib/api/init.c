@@ -66,7 +66,7 @@ twill_status twill_comm_create(twill_comm **comm, twill_context *context)
         status = TWILL_FAIL(&error, TWILL_ERR_FORKED,
                             "this process was forked after the context was created");
     else
-        status = twill_comm_open(comm, context, NULL, context->job.oob, NULL, 0, &error);
+        status = twill_comm_open(comm, context, NULL, context->job.oob, NULL, NULL, 0, &error);
     return twill_context_outcome(context, status, &error);
 }
 

@@ -130,7 +130,9 @@ twill_status twill_comm_counters(const twill_comm *comm, twill_counters *counter
         twill_engine_seconds(&comm->engine, twill_counter_read(&comm->split->now.blocked));
     counters->seconds_blocked =
         blocked > counters->seconds_waiting ? blocked - counters->seconds_waiting : 0;
-    for (unsigned t = 0; t < comm->links.transports; t++) {
+    /* A first call of another thread may be about to open the transports. */
+    bool open = atomic_load_explicit(&comm->woken, memory_order_acquire);
+    for (unsigned t = 0; open && t < comm->links.transports; t++) {
         const struct twill_transport *transport = comm->links.transport[t];
         struct twill_transport_counters sum;
         twill_transport_count(transport, &sum);

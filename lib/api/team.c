@@ -505,8 +505,9 @@ static twill_status run_thread(struct twill_team *team, uint32_t t, const struct
 static bool has_team(const void *comm)
 {
     struct twill_comm *of = (struct twill_comm *)(uintptr_t)comm;
+    uint32_t live = atomic_load(&of->live);
     return atomic_load_explicit(&of->team, memory_order_acquire) != NULL ||
-           atomic_load(&of->live) != TWILL_LIVE;
+           (live != TWILL_LIVE && live != TWILL_IDLE);
 }
 
 /* Break a communicator without a team, from any thread. Returns the status. */

@@ -163,6 +163,7 @@
 #define TWILL_PROGRESS_NAP_MOST_NS  TWILL_US(200)
 #define TWILL_PROGRESS_LATE_NS      TWILL_MS(1)  /* between looks of TWILL_PROGRESS=late */
 #define TWILL_THREAD_NAP_NS         TWILL_US(20) /* nap of a wait for another thread */
+#define TWILL_UNUSED_NS             TWILL_MS(1)  /* wait to end a communicator without a barrier */
 
 /* --- lib/comm: what a wait checks, and how it fails --- */
 

@@ -3,11 +3,15 @@
  * one. A call waits for such a thread, which is done soon. A second call at the same time is
  * refused before it touches anything. The communicator then fails on all ranks, because they no
  * longer agree on its calls. A revocation ends it in the same way. comm->live is its state. */
+#include "fabric/bootstrap/bootstrap.h"
 #include "fabric/shm/node_memory.h"
+#include "fabric/shm/shared_region.h"
 #include "lib/base/times.h"
 #include "lib/comm/comm_internal.h"
 #include "lib/job/config.h"
 #include "lib/job/context.h"
+#include "lib/job/heap.h"
+#include "lib/job/log.h"
 #include "lib/twill_recover.h"
 
 #include <stdio.h>
@@ -25,7 +29,8 @@ static twill_status tear(struct twill_comm *comm, twill_status status, const cha
 static void mark_torn(struct twill_comm *comm, const struct twill_error *cause)
 {
     twill_context_lock(comm->context);
-    if (atomic_load(&comm->live) == TWILL_LIVE) {
+    uint32_t live = atomic_load(&comm->live);
+    if (live == TWILL_LIVE || live == TWILL_IDLE) {
         comm->claim.refused = *cause;
         atomic_store(&comm->live, TWILL_TORN);
     }
@@ -65,8 +70,11 @@ twill_status twill_comm_torn(struct twill_comm *comm)
 static void fail_torn(struct twill_comm *comm)
 {
     twill_status torn = twill_comm_torn(comm);
-    if (torn != TWILL_OK)
-        (void)twill_comm_fail(comm, torn, TWILL_CAUSE_ASKED);
+    if (torn == TWILL_OK)
+        return;
+    twill_comm_wake(comm);
+    comm->error = comm->claim.refused;
+    (void)twill_comm_fail(comm, torn, TWILL_CAUSE_ASKED);
 }
 
 /* Return how long to wait, in ns, for another thread of this process. That thread waits for no
@@ -115,6 +123,7 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
     if (twill_context_is_forked(comm->context)) /* a thread of the parent may hold it */
         return refuse_forked(comm, call);
     if (twill_comm_hold(comm, call, &inside)) {
+        twill_comm_wake(comm);
         fail_torn(comm);
         return TWILL_OK;
     }
@@ -129,10 +138,33 @@ twill_status twill_comm_acquire_slow(struct twill_comm *comm, const char *call)
                 call, comm->number, (double)patience(comm) * 1e-9);
 }
 
+/* Return whether the communicator `awaited` is free, or no longer idle. */
+static bool is_free_or_awake(const void *awaited)
+{
+    const struct twill_comm *comm = awaited;
+    return atomic_load_explicit(&comm->claim.held, memory_order_relaxed) == NULL ||
+           atomic_load(&comm->live) != TWILL_IDLE;
+}
+
+void twill_comm_wake_idle(struct twill_comm *comm)
+{
+    uint64_t deadline = twill_now() + patience(comm);
+    while (atomic_load(&comm->live) == TWILL_IDLE && !twill_context_is_forked(comm->context)) {
+        if (twill_comm_try_hold(comm)) {
+            twill_comm_wake(comm);
+            fail_torn(comm);
+            twill_comm_release(comm);
+        } else if (!twill_wait_for_thread(is_free_or_awake, comm, deadline)) {
+            return;
+        }
+    }
+}
+
 void twill_comm_tear(struct twill_comm *comm, const struct twill_error *cause)
 {
     mark_torn(comm, cause);
     if (twill_comm_try_hold(comm)) {
+        twill_comm_wake(comm);
         if (twill_comm_torn(comm) != TWILL_OK)
             (void)twill_comm_fail(comm, comm->error.status, TWILL_CAUSE_KNOWN);
         twill_comm_release(comm);
@@ -216,7 +248,8 @@ twill_status twill_comm_revoke(twill_comm *comm)
 static bool acquire_last(struct twill_comm *comm, const char *call)
 {
     static const char ended[] = "the communicator has already been destroyed";
-    if (twill_comm_acquire(comm, call) == TWILL_OK)
+    bool idle = comm != NULL && atomic_load(&comm->live) == TWILL_IDLE; /* it need not wake */
+    if ((idle ? twill_comm_acquire_live(comm, call) : twill_comm_acquire(comm, call)) == TWILL_OK)
         return true;
     if (twill_comm_is_live(comm))
         twill_say(comm->log, TWILL_LOG_WARN, "%s: it is not destroyed",
@@ -272,6 +305,87 @@ static bool end_handle(struct twill_comm *comm, const char *call)
     return false;
 }
 
+/* The wait of all_unused(), on its stack. */
+struct unused_wait {
+    const struct twill_comm *comm;
+    enum twill_room_outcome outcome;
+};
+
+/* The advance() of all_unused(). Always returns 0. */
+static int look_unused(void *of)
+{
+    struct unused_wait *wait = of;
+    wait->outcome = twill_room_outcome(wait->comm->node, false);
+    return 0;
+}
+
+static bool is_decided(const void *awaited)
+{
+    return ((const struct unused_wait *)awaited)->outcome != TWILL_ROOM_AWAITED;
+}
+
+/* Return whether no rank of a communicator of one node has used it, so that none waits for another.
+ * If others do not arrive soon, return false: the barrier, which all then run, finds out why. */
+static bool all_unused(struct twill_comm *comm)
+{
+    if (comm->node->room == NULL || comm->world->nodes > 1)
+        return false;
+    twill_room_arrive(comm->node, comm->woken);
+    struct unused_wait wait = {.comm = comm};
+    const struct twill_waitable waitable = {
+        .advance = look_unused, .done = is_decided, .of = &wait, .awaited = &wait};
+    struct twill_pace pace = {.yields = END_YIELDS, .least_ns = TWILL_THREAD_NAP_NS};
+    if (!comm->woken)
+        (void)twill_await(&waitable, &pace, twill_now() + TWILL_UNUSED_NS);
+    return twill_room_outcome(comm->node, true) == TWILL_ROOM_UNUSED;
+}
+
+/* Return whether rank `job` of the job is in an open communicator. The context is locked. */
+static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
+{
+    for (size_t i = 0; i < context->comms.opened; i++)
+        if (twill_comm_rank_of(context->comms.open[i], job) != UINT32_MAX)
+            return true;
+    return false;
+}
+
+/* Unmap the node memory of rank `job` of the job if it has died. A region with room is of a
+ * communicator of all ranks, so it numbers them as the job does. The context is locked. Returns
+ * whether any was unmapped. */
+static bool release_node_memory(const struct twill_context *context, uint32_t job)
+{
+    bool released = false;
+    struct twill_room *room = NULL; /* mostly one for all */
+    for (size_t i = 0; i < context->comms.opened; i++) {
+        struct twill_room *next = context->comms.open[i]->node->room;
+        released |= next != NULL && next != room && twill_room_release(next, job);
+        room = next != NULL ? next : room;
+    }
+    return released;
+}
+
+/* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
+ * uses it any more. If the context has no open communicator and no newer context replaces it, do
+ * nothing. The job then ends, and a rank that ended a little earlier has not failed. */
+static void release_dead(struct twill_context *context)
+{
+    struct twill_shm_region *region = context->memory->heap.region;
+    const struct twill_world *world = &context->job.world;
+    twill_context_lock(context);
+    bool ends = context->comms.opened == 0 && context->newer == NULL;
+    uint32_t own = world->node[context->job.oob->rank];
+    for (uint32_t r = 0; !ends && r < world->size; r++) {
+        if (world->node[r] != own || is_in_open_comm(context, r))
+            continue;
+        bool released = region != NULL && twill_shm_region_at(region, r) != NULL &&
+                        twill_shm_region_release(region, r);
+        if (release_node_memory(context, r) || released)
+            twill_say(&context->log, TWILL_LOG_INFO,
+                      "unmapped the memory of rank %u, which has ended", r);
+    }
+    twill_context_unlock(context);
+}
+
 bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
                          void (*barrier)(struct twill_comm *comm))
 {
@@ -279,7 +393,10 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
         return true; /* its contents belong to the parent */
     if (!acquire_last(comm, call))
         return false;
-    if (barrier != NULL && !comm->broken) {
+    bool meets = barrier != NULL && !comm->broken && !comm->parted;
+    comm->parted = comm->parted || meets; /* once, even if it then cannot end */
+    if (meets && !all_unused(comm)) {
+        twill_comm_wake(comm);
         twill_comm_shorten_deadline(comm);
         barrier(comm);
         twill_context_forget_timeout(comm->context);
@@ -289,7 +406,7 @@ bool twill_comm_leave_by(struct twill_comm *comm, const char *call,
     struct twill_context *context = comm->context;
     twill_comm_close(comm);
     for (struct twill_context *c = context; c != NULL; c = c->older)
-        twill_heap_release_dead(c);
+        release_dead(c);
     twill_context_drop_older(context);
     return true;
 }
@@ -340,12 +457,11 @@ static int advance_open(struct twill_context *context, const struct twill_comm *
     return moved;
 }
 
-twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
-                               struct twill_error *error)
+twill_status twill_context_reserve(struct twill_context *context, struct twill_error *error)
 {
     twill_status status = TWILL_OK;
     twill_context_lock(context);
-    if (context->comms.opened == context->comms.open_capacity) {
+    if (context->comms.opened + context->comms.reserved == context->comms.open_capacity) {
         size_t capacity = context->comms.open_capacity * 2 + 4;
         struct twill_comm **open =
             realloc(context->comms.open, capacity * sizeof(struct twill_comm *));
@@ -355,11 +471,25 @@ twill_status twill_context_add(struct twill_context *context, struct twill_comm 
             context->comms.open = open;
         context->comms.open_capacity = open != NULL ? capacity : context->comms.open_capacity;
     }
-    if (status == TWILL_OK)
-        context->comms.open[context->comms.opened++] = comm;
-    atomic_store_explicit(&context->comms.advance, advance_open, memory_order_release);
+    context->comms.reserved += status == TWILL_OK;
     twill_context_unlock(context);
     return status;
+}
+
+void twill_context_unreserve(struct twill_context *context)
+{
+    twill_context_lock(context);
+    context->comms.reserved--;
+    twill_context_unlock(context);
+}
+
+void twill_context_add(struct twill_context *context, struct twill_comm *comm)
+{
+    twill_context_lock(context);
+    context->comms.reserved--;
+    context->comms.open[context->comms.opened++] = comm;
+    atomic_store_explicit(&context->comms.advance, advance_open, memory_order_release);
+    twill_context_unlock(context);
 }
 
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm)

@@ -184,6 +184,8 @@ struct whole_comm {
 
 /* Number of ended communicators that stay readable, to detect late uses of their handles. */
 #define ENDED_KEPT 16u
+/* Number of those that say which communicator they were, as they keep their pages. */
+#define ENDED_WHOLE 256u
 
 void twill_comm_close(struct twill_comm *comm)
 {
@@ -213,50 +215,24 @@ void twill_comm_close(struct twill_comm *comm)
     if (comm->oob != context->job.oob)
         twill_oob_close(comm->oob);
     twill_context_lock(context);
-    twill_handle_pool_put(&context->comms.ended, comm, sizeof(struct whole_comm));
+    twill_handle_pool_put(&context->comms.ended, comm, sizeof(struct whole_comm), ENDED_WHOLE);
     twill_context_unlock(context);
 }
-
-/* Return whether rank `job` of the job is in an open communicator. The context is locked. */
-static bool is_in_open_comm(const struct twill_context *context, uint32_t job)
-{
-    for (size_t i = 0; i < context->comms.opened; i++)
-        if (twill_comm_rank_of(context->comms.open[i], job) != UINT32_MAX)
-            return true;
-    return false;
-}
-
-void twill_heap_release_dead(struct twill_context *context)
-{
-    struct twill_shm_region *region = context->memory->heap.region;
-    const struct twill_world *world = &context->job.world;
-    twill_context_lock(context);
-    bool ends = context->comms.opened == 0 && context->newer == NULL;
-    for (uint32_t r = 0; region != NULL && !ends && r < world->size; r++)
-        if (twill_shm_region_at(region, r) != NULL && !is_in_open_comm(context, r) &&
-            twill_shm_region_release(region, r))
-            twill_say(&context->log, TWILL_LOG_INFO,
-                      "unmapped the memory of rank %u, which has ended", r);
-    twill_context_unlock(context);
-}
-
-/* What each rank contributes to the choice of a communicator's number. Sent as it is in memory. */
-struct number_info {
-    uint64_t what; /* hash of the ranks */
-    uint64_t next; /* lowest number that this rank has not used */
-};
 
 /* A communicator that is being opened, on the stack of twill_comm_open(). */
 struct opening {
     struct twill_comm *comm;
     struct twill_oob_batch batch;
-    const struct twill_comm *parent;  /* or NULL */
-    const uint32_t *ranks;            /* [size] ranks in the parent */
-    struct number_info own, *numbers; /* this rank's, and [size] of all ranks */
-    uint32_t *label;                  /* [size] node of each rank */
-    bool probes;                      /* single-copy access is to be tried */
-    char how[240];                    /* how that went, in words */
-    bool chooses;                     /* the transport between nodes is to be chosen */
+    const struct twill_comm *parent;       /* or NULL */
+    const uint32_t *ranks;                 /* [size] ranks in the parent */
+    struct twill_comm_offer own;           /* this rank's */
+    struct twill_comm_offer *others;       /* [size] exchanged here, or NULL */
+    const struct twill_comm_offer *offers; /* [size] of all ranks */
+    uint32_t *label;                       /* [size] node of each rank */
+    bool reserved;                         /* twill_context_reserve() is not used yet */
+    bool probes;                           /* single-copy access is to be tried */
+    char how[240];                         /* how that went, in words */
+    bool chooses;                          /* the transport between nodes is to be chosen */
     struct twill_internode_choice choice;
     struct twill_rails_opening *rails; /* NULL if they are known, or if there are none */
 };
@@ -266,18 +242,15 @@ static enum twill_single_copy_kind single_copy_setting(const struct twill_comm *
     return (enum twill_single_copy_kind)comm->context->config->number[TWILL_VARIABLE_REACH];
 }
 
-/* Add to the first exchange what this rank contributes for the number, the node memory, single copy
- * and the transport between nodes. Returns TWILL_OK or the error, which also goes to the other
+/* Add to an exchange what this rank contributes for node memory of its own, single copy and the
+ * transport between nodes. Returns TWILL_OK or the error, which also goes to the other
  * ranks. Sizes do not depend on ranks[], as this exchange is what finds that ranks[] differ. */
 static twill_status offer_members(struct opening *o, struct twill_oob_batch *batch)
 {
     struct twill_comm *comm = o->comm;
     uint32_t size = comm->world->size;
     bool known = o->parent != NULL && twill_single_copy_is_known(o->parent->links.single_copy);
-    o->own.next = comm->context->comms.next_number;
-    o->numbers = calloc(size, sizeof(*o->numbers));
     o->label = calloc(size, sizeof(*o->label));
-    twill_oob_batch_add(batch, &o->own, o->numbers, sizeof(o->own));
     twill_status status = twill_node_offer(&comm->node, comm->oob, batch, &comm->error);
     o->probes = !known && twill_single_copy_applies(comm->world, single_copy_setting(comm), o->how,
                                                     sizeof(o->how));
@@ -295,9 +268,27 @@ static twill_status offer_members(struct opening *o, struct twill_oob_batch *bat
         twill_status offers = twill_comm_offer_internode(comm, &o->choice, batch);
         status = status != TWILL_OK ? status : offers;
     }
-    if (status == TWILL_OK && (o->numbers == NULL || o->label == NULL))
+    if (status == TWILL_OK && o->label == NULL)
         status = TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
     return status;
+}
+
+/* Unless the caller has them, exchange what the ranks offer, and for the context's communicator
+ * also what offer_members() adds. Returns TWILL_OK or the error. */
+static twill_status exchange_offers(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    if (o->offers != NULL)
+        return TWILL_OK;
+    uint64_t what = o->own.what;
+    o->own = twill_comm_offer(comm->context, o->parent);
+    o->own.what = what;
+    o->offers = o->others = calloc(comm->world->size, sizeof(*o->others));
+    twill_oob_batch_add(&o->batch, &o->own, o->others, sizeof(o->own));
+    twill_status status = o->parent == NULL ? offer_members(o, &o->batch) : TWILL_OK;
+    if (status == TWILL_OK && o->others == NULL)
+        status = TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY, "out of memory");
+    return twill_oob_batch_exchange(&o->batch, status, &comm->error);
 }
 
 /* Set the communicator's number to the lowest that none of its ranks has used. Returns TWILL_OK,
@@ -306,10 +297,10 @@ static twill_status offer_members(struct opening *o, struct twill_oob_batch *bat
 static twill_status take_number(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
-    uint64_t next = o->own.next;
+    uint64_t next = 0;
     for (uint32_t r = 0; r < comm->world->size; r++) {
-        next = twill_max(next, o->numbers[r].next);
-        if (o->numbers[r].what != o->own.what)
+        next = twill_max(next, o->offers[r].next);
+        if (o->offers[r].what != o->own.what)
             return TWILL_FAIL(&comm->error, TWILL_ERR_MISMATCH,
                               "%s makes a communicator with other ranks",
                               TWILL_ENGINE_RANK_NAME(&comm->engine, r));
@@ -319,13 +310,14 @@ static twill_status take_number(struct opening *o)
                           "too many communicators: all numbers are used");
     comm->number = (uint32_t)next;
     twill_context_lock(comm->context);
-    comm->context->comms.next_number = (uint32_t)next + 1;
+    comm->context->comms.next_number = /* another thread may have made a later one */
+        twill_max(comm->context->comms.next_number, (uint32_t)next + 1);
     twill_context_unlock(comm->context);
     return TWILL_OK;
 }
 
-/* Record the owner of the node memory (job, rank, program) for readers outside the job. */
-static void introduce(struct twill_comm *comm)
+/* Return the owner of the node memory (job, rank, program), for readers outside the job. */
+static struct twill_node_owner owner_of(const struct twill_comm *comm)
 {
     struct twill_node_owner owner = {
         .job = comm->context->job.id,
@@ -339,7 +331,7 @@ static void introduce(struct twill_comm *comm)
         .job_size = (uint32_t)comm->context->job.oob->size,
     };
     snprintf(owner.program, sizeof(owner.program), "%s", program_invocation_short_name);
-    twill_node_introduce(comm->node, comm->oob, &owner);
+    return owner;
 }
 
 /* Return whether this is a communicator of twill_comm_dup_stripe(). */
@@ -348,16 +340,44 @@ static bool is_stripe(const struct opening *o)
     return o->parent != NULL && o->parent->makes_stripes > 0;
 }
 
-/* Return the bytes of one copy of SHARED. A stripe of a message needs its part of that, but at
- * least a segment on one node. */
-static size_t shared_bytes(const struct opening *o)
+/* Return the bytes of one copy of SHARED in a communicator made out of `parent`, or NULL. A stripe
+ * of a message needs its part of that, but at least a segment on one node. */
+static size_t shared_bytes(const struct twill_context *context, const struct twill_comm *parent)
 {
-    const struct twill_context *context = o->comm->context;
     size_t whole = twill_context_shared_bytes(context),
            least = (size_t)context->config->number[TWILL_VARIABLE_SEGMENT];
-    if (!is_stripe(o))
+    if (parent == NULL || parent->makes_stripes == 0)
         return whole;
-    return twill_round_up(twill_max(least, whole / o->parent->makes_stripes), 4096);
+    return twill_round_up(twill_max(least, whole / parent->makes_stripes), 4096);
+}
+
+struct twill_comm_offer twill_comm_offer(struct twill_context *context,
+                                         const struct twill_comm *parent)
+{
+    twill_context_lock(context);
+    struct twill_comm_offer offer = {.next = context->comms.next_number};
+    for (size_t i = 0; parent == NULL && i < context->comms.opened; i++)
+        offer.has_room = offer.has_room || context->comms.open[i]->node->room != NULL;
+    twill_context_unlock(context);
+    if (parent != NULL && parent->node->room != NULL)
+        offer.place = twill_room_take(
+            parent->node->room, twill_node_part_bytes(shared_bytes(context, parent),
+                                                      twill_shm_pair_bytes(), parent->local_size));
+    return offer;
+}
+
+void twill_comm_settle(const struct twill_comm *parent, const struct twill_comm *made,
+                       const struct twill_room_place *place, bool known,
+                       const struct twill_error *error)
+{
+    struct twill_room *room = parent->node->room;
+    bool used = made != NULL && made->node->room != NULL;
+    if (used || room == NULL || !twill_room_holds(room, place))
+        return;
+    if (known)
+        twill_node_refuse(parent->node, place, error->status, error->message);
+    else
+        twill_room_give(room, place, true);
 }
 
 /* Prepare the second exchange: share the node memory, try single-copy access, and add the rails of
@@ -368,11 +388,17 @@ static twill_status attach_members(struct opening *o)
     for (uint32_t r = 0; r < comm->world->size; r++)
         o->label[r] = comm->world->node[r];
     struct twill_shm_region_placer placer = twill_context_placer(comm->context);
+    struct twill_node_owner owner = owner_of(comm);
+    bool reserves = o->parent == NULL; /* one room for a context, as it takes much address space */
+    for (uint32_t r = 0; r < comm->world->size; r++)
+        reserves = reserves && !o->offers[r].has_room;
+    if (reserves)
+        twill_node_reserve(comm->node, comm->context->job.room);
     twill_status status =
-        twill_node_attach(comm->node, comm->oob, o->label, shared_bytes(o), twill_shm_pair_bytes(),
-                          &placer, &o->batch, &comm->error);
+        twill_node_attach(comm->node, comm->oob, o->label, shared_bytes(comm->context, o->parent),
+                          twill_shm_pair_bytes(), &placer, &o->batch, &comm->error);
     if (status == TWILL_OK)
-        introduce(comm);
+        twill_node_introduce(comm->node, comm->oob, &owner);
     if (o->probes)
         twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->batch);
     if (o->chooses) {
@@ -410,9 +436,10 @@ static twill_status conclude_members(struct opening *o)
     if (why != NULL)
         return TWILL_FAIL(&comm->error, TWILL_ERR_SYSTEM,
                           "ranks of a node shared memory before, but cannot now: %s", why);
+    const struct twill_machine *machine = twill_topology_machine(comm->context->machine.topology);
+    if (comm->node->room != NULL && machine->is_this_machine && machine->numa_nodes > 1)
+        twill_room_near(comm->node->room, twill_machine_own_node(machine));
     twill_staging_recall(&comm->engine);
-    if (!is_stripe(o)) /* the program places its threads */
-        twill_spread_prepare(&comm->engine);
     if (o->probes)
         twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
                                    sizeof(o->how));
@@ -444,28 +471,153 @@ static void log_comm(const struct twill_comm *comm)
                   comm->links.transport[t]->ops->describe(comm->links.transport[t]));
 }
 
-/* Open everything in three exchanges, besides those of transports. The last is a barrier, so no
- * rank uses the communicator before all are ready. Returns TWILL_OK or the error. */
+/* Return whether all ranks have a place in the room of the parent. */
+static bool all_have_places(const struct opening *o)
+{
+    bool all = o->parent != NULL;
+    for (uint32_t r = 0; all && r < o->comm->world->size; r++)
+        all = o->offers[r].place.at > 0;
+    return all;
+}
+
+/* Prepare what can fail on this rank alone, before the exchange after which all ranks have the
+ * communicator. Returns TWILL_OK or the error. */
+static twill_status prepare_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    const struct twill_comm *parent = o->parent;
+    TWILL_TRY(&comm->error, locate_ranks(comm, parent, o->ranks));
+    TWILL_TRY(&comm->error, twill_context_reserve(comm->context, &comm->error));
+    o->reserved = true;
+    if (parent == NULL || parent->node->room == NULL)
+        return TWILL_OK;
+    TWILL_TRY(&comm->error,
+              twill_node_share(&comm->node, parent->node, comm->local_size, comm->local,
+                               shared_bytes(comm->context, parent), &comm->error));
+    if (!twill_single_copy_is_known(parent->links.single_copy))
+        return TWILL_OK;
+    return twill_single_copy_derive(&comm->links.single_copy, parent->links.single_copy,
+                                    parent->world, o->ranks, comm->world, comm->rank, &comm->error);
+}
+
+/* Open single copy between the ranks of a communicator whose parent does not say what works, as it
+ * has none or maps memory (xpmem), by two exchanges. Returns TWILL_OK or the error. */
+static twill_status probe_single_copy(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    twill_status status =
+        twill_single_copy_offer(&comm->links.single_copy, comm->rank, comm->world,
+                                single_copy_setting(comm), &o->batch, &comm->error);
+    TWILL_TRY(&comm->error, twill_oob_batch_exchange(&o->batch, status, &comm->error));
+    twill_single_copy_probe(comm->links.single_copy, comm->rank, comm->world, &o->batch);
+    TWILL_TRY(&comm->error, twill_oob_batch_exchange(&o->batch, TWILL_OK, &comm->error));
+    twill_single_copy_conclude(&comm->links.single_copy, comm->rank, comm->world, o->how,
+                               sizeof(o->how));
+    return TWILL_OK;
+}
+
+/* Find the node memory in the rooms of the parent's region, without communication, and open single
+ * copy. Returns TWILL_OK or the error. */
+static twill_status share_members(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    const struct twill_comm *parent = o->parent;
+    const struct twill_world *world = comm->world;
+    const uint32_t *in_region = parent->node->in_region;
+    size_t bytes =
+        twill_node_part_bytes(comm->node->shared_bytes, comm->node->pair_bytes, comm->node->size);
+    for (uint32_t r = 0; r < world->size; r++)
+        if (world->node[r] == world->node[comm->rank] &&
+            !twill_room_open(parent->node->room, in_region[parent->world->local[o->ranks[r]]],
+                             &o->offers[r].place, bytes))
+            return TWILL_FAIL(&comm->error, TWILL_ERR_MEMORY,
+                              "no access to the memory that %s shares",
+                              TWILL_ENGINE_RANK_NAME(&comm->engine, r));
+    for (uint32_t r = 0; r < world->size; r++)
+        if (world->node[r] == world->node[comm->rank])
+            twill_node_find(comm->node, parent->node, world->local[r], r,
+                            in_region[parent->world->local[o->ranks[r]]], &o->offers[r].place);
+    bool probes =
+        !twill_single_copy_is_known(parent->links.single_copy) &&
+        twill_single_copy_applies(world, single_copy_setting(comm), o->how, sizeof(o->how));
+    return probes ? probe_single_copy(o) : TWILL_OK;
+}
+
+/* Open node memory that is not in the parent's room, by exchanges. Returns TWILL_OK or the error.
+ */
+static twill_status open_own(struct opening *o)
+{
+    struct twill_comm *comm = o->comm;
+    struct twill_error *error = &comm->error;
+    if (o->parent != NULL) {
+        twill_node_close(comm->node); /* of prepare_members() */
+        twill_single_copy_close(comm->links.single_copy);
+        comm->node = NULL;
+        comm->links.single_copy = NULL;
+    }
+    if (o->parent != NULL)
+        TWILL_TRY(error, twill_oob_batch_exchange(&o->batch, offer_members(o, &o->batch), error));
+    if (o->chooses)
+        twill_comm_conclude_internode(comm, &o->choice);
+    TWILL_TRY(error, twill_oob_batch_exchange(&o->batch, attach_members(o), error));
+    TWILL_TRY(error, conclude_members(o));
+    TWILL_TRY(error, twill_comm_conclude_rails(comm, o->rails));
+    comm->woken = true;
+    return twill_comm_open_transports(comm);
+}
+
+/* Open what an idle communicator lacks, with node memory of share_members(). Returns TWILL_OK or
+ * the error. Waits for other ranks only if it has several nodes. */
+static twill_status open_shared(struct twill_comm *comm)
+{
+    struct twill_shm_region_placer placer = twill_context_placer(comm->context);
+    struct twill_node_owner owner = owner_of(comm);
+    twill_node_use(comm->node, &placer, &owner);
+    twill_staging_recall(&comm->engine);
+    twill_trace_open(&comm->engine, false);
+    twill_status status = open_views(comm);
+    if (status == TWILL_OK)
+        status = twill_comm_open_transports(comm);
+    comm->woken = true;
+    return status;
+}
+
+void twill_comm_wake(struct twill_comm *comm)
+{
+    uint32_t idle = TWILL_IDLE;
+    if (comm->woken)
+        return;
+    twill_status status = open_shared(comm);
+    (void)atomic_compare_exchange_strong(&comm->live, &idle, TWILL_LIVE);
+    if (status != TWILL_OK)
+        (void)twill_comm_fail(comm, status, TWILL_CAUSE_KNOWN);
+}
+
+/* Open everything. The communicator of the context, and one without a place in its parent's room,
+ * take three exchanges, besides those of transports. The others take one, or none if the caller has
+ * made that. If transports exchange something, there is a barrier at the end, so that no rank's
+ * notice arrives before all others are ready. Returns TWILL_OK or the error. */
 static twill_status open_members(struct opening *o)
 {
     struct twill_comm *comm = o->comm;
     struct twill_error *error = &comm->error;
-    struct twill_oob_batch *batch = &o->batch;
     const struct twill_comm_observer *observer = comm->context->comms.observer;
     if (observer != NULL)
         TWILL_TRY(error, observer->opening(comm->context, error));
-    TWILL_TRY(error, locate_ranks(comm, o->parent, o->ranks));
-    TWILL_TRY(error, twill_oob_batch_exchange(batch, offer_members(o, batch), error));
+    TWILL_TRY(error, prepare_members(o));
+    TWILL_TRY(error, exchange_offers(o));
     configure(comm, is_stripe(o));
     TWILL_TRY(error, take_number(o));
-    if (o->chooses)
-        twill_comm_conclude_internode(comm, &o->choice);
-    TWILL_TRY(error, twill_oob_batch_exchange(batch, attach_members(o), error));
-    TWILL_TRY(error, conclude_members(o));
-    TWILL_TRY(error, twill_comm_conclude_rails(comm, o->rails));
-    TWILL_TRY(error, twill_comm_open_transports(comm));
-    TWILL_TRY(error, twill_context_add(comm->context, comm, error));
-    twill_status status = twill_oob_batch_exchange(batch, TWILL_OK, error);
+    bool shares = all_have_places(o);
+    TWILL_TRY(error, shares ? share_members(o) : open_own(o));
+    if (!is_stripe(o)) /* the program places its threads */
+        twill_spread_prepare(&comm->engine);
+    if (shares && twill_comm_transports_meet(comm))
+        TWILL_TRY(error, open_shared(comm));
+    twill_context_add(comm->context, comm);
+    o->reserved = false;
+    twill_status status =
+        comm->woken ? twill_oob_batch_exchange(&o->batch, TWILL_OK, error) : TWILL_OK;
     if (status == TWILL_OK)
         log_comm(comm);
     else
@@ -498,7 +650,8 @@ static struct twill_comm *create_empty(struct twill_context *context, struct twi
 
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
-                             const uint32_t *ranks, uint64_t what, struct twill_error *error)
+                             const uint32_t *ranks, const struct twill_comm_offer *offers,
+                             uint64_t what, struct twill_error *error)
 {
     struct twill_comm *comm = create_empty(context, oob);
     if (comm == NULL) {
@@ -510,22 +663,31 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                         .batch = {.oob = oob},
                         .parent = parent,
                         .ranks = ranks,
-                        .own = {.what = what}};
+                        .own = {.what = what},
+                        .offers = offers};
     if (parent != NULL && parent->makes_alone)
         twill_comm_begin_alone(comm);
     twill_status status = open_members(&o);
     if (parent != NULL)
         comm->tuning.timeout_ns = parent->tuning.timeout_ns;
-    free(o.numbers);
+    if (o.reserved)
+        twill_context_unreserve(context);
+    free(o.others);
     free(o.label);
     free(o.choice.all);
     twill_rails_opening_end(o.rails);
     if (status != TWILL_OK) {
         *error = comm->error;
+        if (parent != NULL && comm->node != NULL && comm->node->room != NULL)
+            twill_node_abort(comm->node, status, comm->rank, 0, error->message);
         twill_comm_close(comm);
-        return status;
     }
-    atomic_store_explicit(&comm->live, TWILL_LIVE, memory_order_release);
+    if (offers == NULL && parent != NULL)
+        twill_comm_settle(parent, status == TWILL_OK ? comm : NULL, &o.own.place,
+                          status != TWILL_OK, error);
+    if (status != TWILL_OK)
+        return status;
+    atomic_store_explicit(&comm->live, comm->woken ? TWILL_LIVE : TWILL_IDLE, memory_order_release);
     if (context->comms.observer != NULL)
         context->comms.observer->opened(comm);
     *made = comm;

@@ -55,7 +55,10 @@ struct twill_comm {
         };
     };
 
-    _Atomic uint32_t live; /* TWILL_LIVE, TORN, BREAKING or GONE, see below */
+    _Atomic uint32_t live; /* TWILL_LIVE, IDLE, TORN, BREAKING or GONE, see below */
+    _Atomic bool woken;    /* all is open, links.transport[] as well; if not, other threads leave
+                              that alone */
+    bool parted;           /* this rank has met the others to end it */
     bool broken;
     bool agrees; /* agree on the outcome of each blocking reduction (TWILL_AGREE=every) */
     struct twill_comm_claim claim;
@@ -83,13 +86,22 @@ static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine
     _Static_assert(offsetof(struct twill_comm, engine) == 0, "the engine comes first");
     return (struct twill_comm *)(uintptr_t)engine;
 }
+struct twill_comm_offer; /* lib/comm/comm_internal.h */
 /* Create *made, a communicator of the ranks of `oob`. Collective over them. If `parent` is NULL,
  * these are all ranks of the job and `oob` is the context's. Otherwise they are ranks[] of
- * `parent`, and the communicator takes over `oob`, also on failure. `what` is a hash of the ranks.
- * Returns TWILL_OK or the error, TWILL_ERR_MISMATCH if `what` differs between ranks. */
+ * `parent`, and the communicator takes over `oob`, also on failure. `offers` are those of its
+ * ranks by twill_comm_offer(), or NULL to exchange them. `what` is a hash of the ranks. Returns
+ * TWILL_OK or the error, TWILL_ERR_MISMATCH if `what` differs between ranks. */
 twill_status twill_comm_open(struct twill_comm **made, struct twill_context *context,
                              const struct twill_comm *parent, struct twill_oob *oob,
-                             const uint32_t *ranks, uint64_t what, struct twill_error *error);
+                             const uint32_t *ranks, const struct twill_comm_offer *offers,
+                             uint64_t what, struct twill_error *error);
+/* Open what the calls of an idle communicator need, once. Waits for no rank. The caller holds it.
+ * A failure breaks it. */
+void twill_comm_wake(struct twill_comm *comm);
+/* As twill_comm_wake(), if it is idle, by a thread that does not hold it. Waits for one that does,
+ * which wakes it, up to TWILL_TIMEOUT. Does nothing in a forked child. */
+void twill_comm_wake_idle(struct twill_comm *comm);
 /* Note in the context, for twill-info, which address and which transport would be used if the job
  * had several nodes. Called only in a job on one node. May take long, as it asks libfabric. */
 void twill_context_preview(struct twill_context *context);
@@ -108,15 +120,17 @@ twill_status twill_comm_dup_stripe(twill_comm **made, twill_comm *comm, uint32_t
 #define TWILL_LIVE     0x7477696cu
 #define TWILL_TORN     0x7477696du
 #define TWILL_BREAKING 0x7477696eu
-/* How a communicator ends. comm->live is LIVE, TORN, BREAKING or GONE. Once comm->broken is set,
- * all later calls are refused. The steps, in the order in which they may come:
+#define TWILL_IDLE     0x7477696fu
+/* A communicator is IDLE until its first call on this rank, unless its transports exchange
+ * something. It is then LIVE. How it ends: once comm->broken is set, all later calls are refused.
+ * The steps, in the order in which they may come:
  *
  *   revoke   twill_comm_revoke() by any thread, or a second call at the same time, which is
- *            refused. LIVE -> TORN, and claim.refused says why. The holder then fails it.
+ *            refused. LIVE or IDLE -> TORN, and claim.refused says why. The holder then fails it.
  *   fail     twill_comm_fail() by the holder. It sets `broken`, notifies the other ranks and ends
  *            the requests. If it was torn, TORN -> BREAKING first. The holder is the thread in a
  *            call. If that call is over, the next call or the revoking thread does it.
- *   leave    twill_comm_leave() by the holder. LIVE or BREAKING -> GONE as soon as no thread is in
+ *   leave    twill_comm_leave() by the holder. Any other -> GONE as soon as no thread is in
  *            twill_comm_revoke(), then close. Waits for no rank.
  *   destroy  twill_comm_destroy() or twill_finalize(). A barrier of all ranks, unless it is
  *            broken, then leave.
@@ -214,7 +228,7 @@ static inline bool twill_comm_is_torn(const struct twill_comm *comm)
 static inline bool twill_comm_is_live(const struct twill_comm *comm)
 {
     uint32_t live = comm != NULL ? atomic_load_explicit(&comm->live, memory_order_acquire) : 0;
-    return live == TWILL_LIVE || live == TWILL_TORN || live == TWILL_BREAKING;
+    return live == TWILL_LIVE || live == TWILL_IDLE || live == TWILL_TORN || live == TWILL_BREAKING;
 }
 /* Return TWILL_ERR_BROKEN if the communicator is broken. Otherwise clear comm->error, the error of
  * an earlier call, and return TWILL_OK. */

@@ -4,6 +4,7 @@
 #define TWILL_COMM_INTERNAL_H
 
 #include "fabric/detector/detector.h"
+#include "fabric/shm/node_room.h"
 #include "lib/comm/recovery.h"
 
 struct twill_internode_choice;
@@ -34,19 +35,32 @@ struct twill_comm_health {
 };
 
 /* --- making and ending one --- */
-/* Add a communicator to its context's list of open ones. Returns TWILL_OK or TWILL_ERR_MEMORY. */
-twill_status twill_context_add(struct twill_context *context, struct twill_comm *comm,
-                               struct twill_error *error);
+/* What each rank contributes to a communicator that is made out of another. Sent as it is. */
+struct twill_comm_offer {
+    uint64_t what;                 /* hash of the ranks, or 0 */
+    uint64_t next;                 /* lowest number that this rank has not used */
+    uint64_t has_room;             /* without a parent: a communicator of the context has room */
+    struct twill_room_place place; /* for node memory */
+};
+/* Return what this rank offers for a communicator that is made out of `parent`, or NULL. */
+struct twill_comm_offer twill_comm_offer(struct twill_context *context,
+                                         const struct twill_comm *parent);
+/* Give back an offered place, unless `made`, which may be NULL, or a closed communicator has it. If
+ * it is `known` to other ranks, these find *error of this one in the communicator. */
+void twill_comm_settle(const struct twill_comm *parent, const struct twill_comm *made,
+                       const struct twill_room_place *place, bool known,
+                       const struct twill_error *error);
+/* Reserve memory to add a communicator, or give it back. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+twill_status twill_context_reserve(struct twill_context *context, struct twill_error *error);
+void twill_context_unreserve(struct twill_context *context);
+/* Add a communicator to its context's list of open ones, in reserved memory. */
+void twill_context_add(struct twill_context *context, struct twill_comm *comm);
 /* Take a communicator off its context's list of open ones, if it is on it. */
 void twill_context_remove(struct twill_context *context, struct twill_comm *comm);
 /* If `comm` is torn and not broken, set comm->error to the reason and return its status, with which
  * the holder must break it. Otherwise return TWILL_OK. comm->live of a torn one becomes
  * BREAKING. */
 twill_status twill_comm_torn(struct twill_comm *comm);
-/* Unmap the memory of ranks of this node that have died and are in no open communicator, as no call
- * uses it any more. If the context has no open communicator and no newer context replaces it, do
- * nothing. The job then ends, and a rank that ended a little earlier has not failed. */
-void twill_heap_release_dead(struct twill_context *context);
 
 /* --- lib/comm/split.c, lib/comm/comm_transports.c, lib/comm/comm_bootstrap.c --- */
 /* Make *made of ranks[0 .. lent->size-1] of `comm` by an exchange function. Each step waits at most
@@ -85,6 +99,9 @@ void twill_comm_end_alone(struct twill_comm *comm);
  * of segments to the transports. For the communicator of all ranks, also add notes to the context.
  * Collective. Returns TWILL_OK or the error. */
 twill_status twill_comm_open_transports(struct twill_comm *comm);
+/* Return whether twill_comm_open_transports() exchanges something, so that all ranks must call it
+ * while the communicator is made. */
+bool twill_comm_transports_meet(struct twill_comm *comm);
 /* Add a note of the rails in use to the context, for twill-info. */
 void twill_comm_note_rails(struct twill_comm *comm);
 /* Open *oob, an out-of-band exchange over an existing communicator, to set up a new one. Its

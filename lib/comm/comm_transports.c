@@ -68,6 +68,17 @@ static uint32_t transports_needed(const struct twill_transport_params *params)
     return needed;
 }
 
+bool twill_comm_transports_meet(struct twill_comm *comm)
+{
+    struct twill_transport_params params = params_of(comm);
+    uint32_t needed = transports_needed(&params);
+    for (size_t t = 0; twill_transport_at(t) != NULL; t++)
+        if ((needed >> t & 1) && twill_transport_at(t) != &twill_self_transport &&
+            twill_transport_at(t) != &twill_shm_transport)
+            return true;
+    return false;
+}
+
 /* On rank 0 of a job on one node, warn if TWILL_PROVIDER or TWILL_RAILS names something that does
  * not exist. It is unused there, but a job on several nodes would fail. May open libfabric. */
 static void check_names(struct twill_comm *comm)

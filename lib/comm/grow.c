@@ -206,7 +206,8 @@ static twill_status make_larger(struct growing *g)
         (void)TWILL_FAIL(&g->error, status, "no memory for a context");
     TWILL_TRY(&g->error, status);
     TWILL_TRY(&g->error, twill_context_inherit(g->context, comm->context, &g->error));
-    return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, 0, &g->error);
+    return twill_comm_open(&g->made, g->context, NULL, g->context->job.oob, NULL, NULL, 0,
+                           &g->error);
 }
 
 /* Agree on `flags` and that no rank has failed. Sets *agreed to the bitwise AND of all ranks'
@@ -285,7 +286,7 @@ twill_status twill_grow(struct twill_comm **larger, struct twill_comm *comm,
 twill_status twill_grow_conclude(struct twill_comm **made, struct twill_context *context)
 {
     struct twill_error *error = &context->error;
-    TWILL_TRY(error, twill_comm_open(made, context, NULL, context->job.oob, NULL, 0, error));
+    TWILL_TRY(error, twill_comm_open(made, context, NULL, context->job.oob, NULL, NULL, 0, error));
     twill_status status = conclude_growth(context, TWILL_OK, error);
     if (status != TWILL_OK) {
         twill_comm_close(*made);

@@ -152,7 +152,7 @@ void twill_comm_notify(struct twill_comm *comm, const struct twill_notice *notic
 bool twill_comm_is_dead_locked(struct twill_comm *comm, uint32_t peer)
 {
     if (comm->world->node[peer] == comm->world->node[comm->rank])
-        return twill_shm_region_owner_dead(comm->node->region, peer);
+        return twill_node_owner_dead(comm->node, comm->world->local[peer]);
     return twill_detector_is_dead(comm->context->health.detector, comm->job[peer]);
 }
 
@@ -214,7 +214,8 @@ twill_status twill_comm_poll_failures(struct twill_comm *comm, bool any)
     uint32_t local = twill_node_aborted(comm->node, until);
     if (local != UINT32_MAX) {
         const struct twill_abort_line *line = twill_node_failure(comm->node, local);
-        struct twill_notice notice = {.from = line->from, .status = (twill_status)line->status};
+        uint32_t from = line->from != TWILL_NO_RANK ? line->from : comm->node->rank[local];
+        struct twill_notice notice = {.from = from, .status = (twill_status)line->status};
         snprintf(notice.message, sizeof(notice.message), "%.*s", (int)sizeof(notice.message) - 1,
                  line->message);
         notice.state[0] = line->sequence;

@@ -121,16 +121,17 @@ twill_status twill_recovery_fence(struct twill_comm *comm, struct twill_error *e
     return TWILL_OK;
 }
 
-/* If a rank of this node is alive but not among the survivors, make the heap private memory, to
- * which that rank cannot write. Otherwise do nothing. Returns TWILL_OK or the error. */
+/* If a rank of this node is not among the survivors and neither has died nor left the communicator,
+ * make the heap private memory, to which that rank cannot write. Otherwise do nothing. It still
+ * maps the room of the node memory, but writes only to the parts of its own communicators, which no
+ * other gets. Returns TWILL_OK or the error. */
 static twill_status fence_memory(struct attempt *a)
 {
     struct twill_comm *comm = a->comm;
     bool alive = false;
-    for (uint32_t l = 0; l < comm->local_size; l++) {
-        uint32_t r = comm->node->rank[l];
-        alive = alive || (twill_rank_set_has(a->failed, r) && !twill_comm_is_dead(comm, r));
-    }
+    for (uint32_t l = 0; l < comm->local_size; l++)
+        alive = alive || (twill_rank_set_has(a->failed, comm->node->rank[l]) &&
+                          !twill_node_owner_dead(comm->node, l));
     if (!alive)
         return TWILL_OK;
     return twill_recovery_fence(comm, &a->error);

@@ -16,6 +16,7 @@ enum split_kind { KIND_DUP, KIND_SPLIT, KIND_LEVEL }; /* KIND_LEVEL + twill_leve
 struct split_entry {
     int32_t kind, colour, key; /* `kind` is an enum split_kind, to which a level is added */
     uint32_t rank;             /* set by the receiver */
+    struct twill_comm_offer offer;
 };
 
 /* Return the name of the public function for a kind of split_entry. */
@@ -82,24 +83,28 @@ static twill_status end_split(struct twill_comm *comm, twill_status status,
     return status;
 }
 
-/* Make *made of ranks[] of `comm`, set up over `oob`, which it takes over. Returns the status. */
+/* Make *made of ranks[] of `comm`, set up over `oob`, which it takes over. offers[] are what they
+ * offer, or NULL if they are still to exchange that. Returns the status. */
 static twill_status make_by(struct twill_comm **made, const struct twill_comm *comm,
-                            struct twill_oob *oob, const uint32_t *ranks, struct twill_error *error)
+                            struct twill_oob *oob, const uint32_t *ranks,
+                            const struct twill_comm_offer *offers, struct twill_error *error)
 {
     uint64_t what = (uint64_t)oob->size; /* an FNV-1a hash */
     for (int i = 0; i < oob->size; i++)
         what = (what ^ ranks[i]) * UINT64_C(0x100000001b3);
-    return twill_comm_open(made, comm->context, comm, oob, ranks, what, error);
+    return twill_comm_open(made, comm->context, comm, oob, ranks, offers, offers == NULL ? what : 0,
+                           error);
 }
 
-/* Make *made of ranks[0 .. size-1] of `comm`. This rank is ranks[mine]. Returns the status. */
+/* Make *made of ranks[0 .. size-1] of `comm`. This rank is ranks[mine]. offers[] may be NULL.
+ * Returns the status. */
 static twill_status make_child(struct twill_comm **made, struct twill_comm *comm,
                                const uint32_t *ranks, uint32_t size, uint32_t mine,
-                               struct twill_error *error)
+                               const struct twill_comm_offer *offers, struct twill_error *error)
 {
     struct twill_oob *oob = NULL;
     TWILL_TRY(error, twill_oob_comm_open(&oob, comm, ranks, size, mine, error));
-    TWILL_TRY(error, make_by(made, comm, oob, ranks, error));
+    TWILL_TRY(error, make_by(made, comm, oob, ranks, offers, error));
     twill_oob_comm_seal(oob);
     return TWILL_OK;
 }
@@ -136,30 +141,42 @@ static twill_status check_entries(const struct twill_comm *comm, const struct sp
     return TWILL_OK;
 }
 
-/* Gather the entries of all ranks into entry[]. Returns TWILL_OK or the error. */
+/* Gather the entries of all ranks into entry[]. Returns TWILL_OK or the error. *known becomes true
+ * once others may have this rank's. */
 static twill_status gather_entries(struct twill_comm *comm, const struct split_entry *mine,
-                                   struct split_entry *entry, struct twill_error *error)
+                                   struct split_entry *entry, bool *known,
+                                   struct twill_error *error)
 {
     struct twill_oob *oob;
     TWILL_TRY(error, twill_oob_comm_open(&oob, comm, comm->world->by_rank, comm->world->size,
                                          comm->rank, error));
+    *known = true;
     twill_status status = twill_oob_allgather(oob, mine, entry, sizeof(*mine), error);
     twill_oob_close(oob);
     return status;
 }
 
+/* Arrays of comm->world->size elements for divide_comm(), on the stack of split_by(). */
+struct split_scratch {
+    struct split_entry *entry;
+    uint32_t *rank;
+    struct twill_comm_offer *offer;
+};
+
 /* Learn what all ranks ask for, and make *made of those with this rank's colour, unless that is
- * TWILL_COLOUR_NONE. entry[] and rank[] are scratch of comm->world->size elements. Returns TWILL_OK
- * or the error. */
+ * TWILL_COLOUR_NONE. Returns TWILL_OK or the error. *known becomes whether other ranks may have
+ * made a communicator with this rank's offer. */
 static twill_status divide_comm(struct twill_comm **made, struct twill_comm *comm,
-                                const struct split_entry *mine, struct split_entry *entry,
-                                uint32_t *rank, struct twill_error *error)
+                                const struct split_entry *mine, const struct split_scratch *scratch,
+                                bool *known, struct twill_error *error)
 {
-    uint32_t size = 0, self = 0;
-    TWILL_TRY(error, gather_entries(comm, mine, entry, error));
-    TWILL_TRY(error, check_entries(comm, entry, error));
-    if (mine->colour == TWILL_COLOUR_NONE)
-        return TWILL_OK;
+    struct split_entry *entry = scratch->entry;
+    uint32_t *rank = scratch->rank, size = 0, self = 0;
+    TWILL_TRY(error, gather_entries(comm, mine, entry, known, error));
+    twill_status status = check_entries(comm, entry, error); /* fails on all ranks or on none */
+    *known = status == TWILL_OK && mine->colour != TWILL_COLOUR_NONE;
+    if (!*known)
+        return status;
     for (uint32_t r = 0; r < comm->world->size; r++) {
         struct split_entry here = entry[r];
         here.rank = r;
@@ -169,9 +186,10 @@ static twill_status divide_comm(struct twill_comm **made, struct twill_comm *com
     qsort(entry, size, sizeof(*entry), compare_entries);
     for (uint32_t i = 0; i < size; i++) {
         rank[i] = entry[i].rank;
+        scratch->offer[i] = entry[i].offer;
         self = rank[i] == comm->rank ? i : self;
     }
-    return make_child(made, comm, rank, size, self, error);
+    return make_child(made, comm, rank, size, self, scratch->offer, error);
 }
 
 /* Make a communicator by colour for a held parent, and release the parent, after an error as well.
@@ -183,14 +201,21 @@ static twill_status split_by(struct twill_comm **made, struct twill_comm *comm, 
     struct twill_call call = {.collective = TWILL_CALL_MAKES};
     twill_engine_show(&comm->engine, &call, ++comm->issue.started, twill_ticks());
     struct twill_error error = {0};
-    struct split_entry mine = {.kind = kind, .colour = colour, .key = key};
-    struct split_entry *entry = calloc(comm->world->size, sizeof(*entry));
-    uint32_t *rank = calloc(comm->world->size, sizeof(*rank));
-    twill_status status = entry == NULL || rank == NULL
+    struct split_entry mine = {
+        .kind = kind, .colour = colour, .key = key, .offer = twill_comm_offer(comm->context, comm)};
+    size_t size = comm->world->size;
+    struct split_scratch scratch = {.entry = calloc(size, sizeof(*scratch.entry)),
+                                    .rank = calloc(size, sizeof(*scratch.rank)),
+                                    .offer = calloc(size, sizeof(*scratch.offer))};
+    bool known = false;
+    twill_status status = scratch.entry == NULL || scratch.rank == NULL || scratch.offer == NULL
                               ? TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory")
-                              : divide_comm(made, comm, &mine, entry, rank, &error);
-    free(entry);
-    free(rank);
+                              : divide_comm(made, comm, &mine, &scratch, &known, &error);
+    twill_comm_settle(comm, status == TWILL_OK ? *made : NULL, &mine.offer.place,
+                      known && status != TWILL_OK, &error);
+    free(scratch.entry);
+    free(scratch.rank);
+    free(scratch.offer);
     twill_node_leave_call(comm->node, comm->issue.sequence);
     return end_split(comm, status, &error);
 }
@@ -304,7 +329,7 @@ twill_status twill_comm_create_group(twill_comm **made, twill_comm *comm, int co
     struct rank_list named = {.rank = NULL};
     twill_status status = ranks_read(comm, &named, count, ranks, &error);
     if (status == TWILL_OK)
-        status = make_child(made, comm, named.rank, named.size, named.self, &error);
+        status = make_child(made, comm, named.rank, named.size, named.self, NULL, &error);
     free(named.rank);
     return end_split(comm, status, &error);
 }
@@ -316,7 +341,7 @@ twill_status twill_comm_make_over(struct twill_comm **made, const struct twill_c
     struct twill_oob *oob;
     TWILL_TRY(error, twill_oob_lend(&oob, comm->context->job.oob, lent, error));
     oob->timeout_ns = timeout_ns;
-    TWILL_TRY(error, make_by(made, comm, oob, ranks, error));
+    TWILL_TRY(error, make_by(made, comm, oob, ranks, NULL, error));
     twill_oob_lend_seal(oob);
     return TWILL_OK;
 }

@@ -63,8 +63,18 @@ uint32_t twill_comm_missing(const struct twill_comm *comm, uint32_t peer)
     return waits_for_on_node(comm, peer);
 }
 
-/* Publish to the ranks of this node, in the node memory of each communicator, that this rank waits
- * in `comm`. For a collective, the memory of `comm` itself says that already. */
+/* Return whether a rank of the node may wait for this one in `comm`: it has begun to use it. */
+static bool is_used(const struct twill_comm *comm)
+{
+    bool used = comm->woken || comm->node->room == NULL;
+    for (uint32_t l = 0; l < comm->local_size && !used; l++)
+        used = twill_room_is_used(comm->node, l);
+    return used;
+}
+
+/* Publish to the ranks of this node, in the node memory of each communicator in use, that this rank
+ * waits in `comm`. This is repeated, so that one used later has it. For a collective, the memory of
+ * `comm` itself says that already. */
 static void publish_place(struct twill_comm *comm)
 {
     struct twill_elsewhere at = {.ticks = twill_ticks(), .comm = comm->number};
@@ -76,7 +86,7 @@ static void publish_place(struct twill_comm *comm)
     twill_context_lock(comm->context);
     for (size_t i = 0; i < comm->context->comms.opened; i++) {
         struct twill_comm *other = comm->context->comms.open[i];
-        if (other->node != NULL && (other != comm || !collective))
+        if (other->node != NULL && (other != comm || !collective) && is_used(other))
             twill_node_be_elsewhere(other->node, &at);
     }
     twill_context_unlock(comm->context);

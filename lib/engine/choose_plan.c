@@ -21,7 +21,7 @@ static bool has_died(struct twill_engine *engine, const struct twill_board_entry
 {
     uint32_t l = atomic_load_explicit(&entry->rank, memory_order_relaxed) - 1;
     return l < engine->node->size && l != engine->node->me &&
-           twill_shm_region_owner_dead(engine->node->region, engine->node->rank[l]);
+           twill_node_owner_dead(engine->node, l);
 }
 
 uint64_t twill_engine_price_patience_ns(const struct twill_engine *engine)

@@ -556,7 +556,7 @@ void twill_requests_destroy(struct twill_engine *engine)
             close_request(twill_slab_request(slab, i));
         engine->issue.unused = 0; /* the other slabs are used wholly */
         twill_context_lock(engine->context);
-        twill_handle_pool_put(&engine->context->comms.slabs, slab, sizeof(*slab));
+        twill_handle_pool_put(&engine->context->comms.slabs, slab, sizeof(*slab), UINT_MAX);
         twill_context_unlock(engine->context);
     }
     close_request(&engine->issue.blocking);

@@ -45,16 +45,18 @@ struct twill_timeline;   /* lib/report/timeline.c */
 
 /* A context's queue of the memory of ended objects of one size, oldest first, under its lock. */
 struct twill_handle_pool {
-    struct twill_handle_link *first, *last;
-    unsigned count;
+    void **memory; /* [capacity] a ring of `count` objects from `first` on */
+    unsigned first, count, capacity;
     size_t bytes; /* of one object */
 };
 
 /* Return memory for an object of `bytes` bytes, or NULL if out of memory. If the pool has more than
- * `keep` blocks, this is the oldest one, unchanged. Otherwise new zeroed memory is mapped. */
+ * `keep` blocks, this is the oldest one. Otherwise new zeroed memory is mapped. */
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep);
-/* Put the memory of an ended object of `bytes` bytes at the end of the pool. */
-void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes);
+/* Put the memory of an ended object of `bytes` bytes at the end of the pool. Only the newest
+ * `whole` objects keep their contents and pages. The others read as zeros. */
+void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes,
+                           unsigned whole);
 /* Print a warning about the public function `call`, unless TWILL_LOG=none. Needs no context. */
 void twill_handle_warn(const char *call, const char *sentence);
 
@@ -93,7 +95,8 @@ struct twill_context_job {
     uint32_t crowded; /* ranks a core if they share this rank's cores, so that waits must yield
                          early, else 0 */
     bool apart;       /* they do, and yields of a core do not reach all of them */
-    bool unbound;     /* several ranks of a node may run on the same set of several cores */
+    size_t room;  /* bytes for the node memory of further communicators (fabric/shm/node_room.h) */
+    bool unbound; /* several ranks of a node may run on the same set of several cores */
 };
 
 /* The machine that this process runs on. Constant once the context is created. */
@@ -134,12 +137,11 @@ struct twill_context_selection {
 
 /* The communicators of a context. The context's lock protects all members unless said otherwise. */
 struct twill_context_comms {
-    uint32_t next_number; /* for the next communicator; lower ones are taken. Only the thread that
-                             makes one writes it, and reads it without the lock */
-    struct twill_comm **open; /* [opened] open communicators in no particular order */
-    size_t opened, open_capacity;
-    struct twill_handle_pool ended; /* memory of communicators that have ended */
-    struct twill_handle_pool slabs; /* unused memory for requests */
+    uint32_t next_number;                   /* for the next communicator; lower ones are taken */
+    struct twill_comm **open;               /* [opened] open communicators in no particular order */
+    size_t opened, open_capacity, reserved; /* reserved: entries for those that are being made */
+    struct twill_handle_pool ended;         /* memory of communicators that have ended */
+    struct twill_handle_pool slabs;         /* unused memory for requests */
     _Atomic unsigned pending; /* requests that any thread may advance, and advancers; lock-free */
     struct twill_context_staging *staging; /* measurements of the communicators, or NULL if none */
     /* Advance all communicators but `except`. Returns the steps made. NULL before one is opened. */

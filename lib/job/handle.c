@@ -8,18 +8,10 @@
 
 #define HANDLE_PAGE ((size_t)4096) /* mmap rounds up to larger pages */
 
-/* Link of a pool, stored at the end of an object's memory, so that the object's state stays intact.
- * `memory` is the start of that memory. */
-struct twill_handle_link {
-    struct twill_handle_link *next;
-    void *memory;
-};
-
-/* Return the bytes to map for an object of `bytes` bytes and its struct twill_handle_link, in whole
- * pages. */
+/* Return the bytes to map for an object of `bytes` bytes, in whole pages. */
 static size_t mapped(size_t bytes)
 {
-    return twill_round_up(bytes + sizeof(struct twill_handle_link), HANDLE_PAGE);
+    return twill_round_up(bytes, HANDLE_PAGE);
 }
 
 void *twill_handle_map(size_t bytes)
@@ -39,35 +31,49 @@ void twill_handle_retire(void *memory, size_t bytes)
 
 void *twill_handle_pool_get(struct twill_handle_pool *pool, size_t bytes, unsigned keep)
 {
-    struct twill_handle_link *link = pool->first;
-    if (link == NULL || pool->count <= keep)
+    if (pool->count <= keep)
         return twill_handle_map(bytes);
-    pool->first = link->next;
+    void *memory = pool->memory[pool->first];
+    pool->first = (pool->first + 1) % pool->capacity;
     pool->count--;
-    return link->memory;
+    return memory;
 }
 
-void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes)
+/* Make the ring of a pool that is full larger. Returns whether there was memory. */
+static bool enlarge(struct twill_handle_pool *pool)
 {
-    unsigned char *end = (unsigned char *)memory + mapped(bytes);
-    struct twill_handle_link *link = (struct twill_handle_link *)(void *)end - 1;
-    *link = (struct twill_handle_link){.memory = memory};
-    if (pool->first == NULL)
-        pool->first = link;
-    else
-        pool->last->next = link;
-    pool->last = link;
+    unsigned capacity = pool->capacity * 2 + 32;
+    void **more = calloc(capacity, sizeof(*more));
+    if (more == NULL)
+        return false;
+    for (unsigned i = 0; i < pool->count; i++)
+        more[i] = pool->memory[(pool->first + i) % pool->capacity];
+    free(pool->memory);
+    pool->memory = more;
+    pool->capacity = capacity;
+    pool->first = 0;
+    return true;
+}
+
+void twill_handle_pool_put(struct twill_handle_pool *pool, void *memory, size_t bytes,
+                           unsigned whole)
+{
     pool->bytes = bytes;
-    pool->count++;
+    if (pool->count == pool->capacity && !enlarge(pool)) {
+        twill_handle_retire(memory, bytes);
+        return;
+    }
+    pool->memory[(pool->first + pool->count++) % pool->capacity] = memory;
+    if (pool->count > whole)
+        (void)madvise(pool->memory[(pool->first + pool->count - whole - 1) % pool->capacity],
+                      mapped(bytes), MADV_DONTNEED);
 }
 
 void twill_handle_pool_retire(struct twill_handle_pool *pool)
 {
-    while (pool->first != NULL) {
-        void *memory = pool->first->memory;
-        pool->first = pool->first->next;
-        twill_handle_retire(memory, pool->bytes);
-    }
+    for (unsigned i = 0; i < pool->count; i++)
+        twill_handle_retire(pool->memory[(pool->first + i) % pool->capacity], pool->bytes);
+    free(pool->memory);
     *pool = (struct twill_handle_pool){.count = 0};
 }
 

@@ -39,6 +39,7 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
     info->pid_namespace = host.pid_namespace;
     info->pid = (uint64_t)host.pid;
     info->preloaded = context->memory->preloaded.outcome;
+    info->spare = twill_mapping_spare();
 }
 
 /* How much memory of its node the process of one rank maps, a value. It maps the heaps of its own
@@ -46,7 +47,8 @@ void twill_heap_describe(const struct twill_context *context, struct twill_heap_
  * ranks of other processes. */
 struct mapped {
     uint32_t heaps;      /* number of heaps, where one that is mapped twice counts twice */
-    uint64_t node_bytes; /* bytes of the node memory of the first communicator */
+    uint32_t regions;    /* of the node memory of the first communicator, counted in the same way */
+    uint64_t node_bytes; /* bytes of that */
 };
 
 /* Return what the process of `rank` maps, on a node of `ranks` ranks. */
@@ -62,18 +64,23 @@ static struct mapped count_mapped(const struct twill_context *context,
     size_t shared = twill_context_shared_bytes(context);
     return (struct mapped){
         .heaps = own + threads * (ranks - threads),
+        .regions = threads + threads * (ranks - threads),
         .node_bytes = twill_node_mapped_bytes(shared, twill_shm_pair_bytes(), ranks, threads)};
 }
 
+/* Most address space of one rank for the node memory of further communicators. */
+#define ROOM_MOST ((size_t)512 << 30)
+
 /* Set *ranks to the number of ranks on this node and *bytes to the default heap size of each. All
  * their heaps fit in 3/4 of the host's memory, and in half of the address space left to each
- * process. Fails on all ranks of the node if a process cannot map the node memory. */
+ * process. Also set job.room, the same on all ranks of the node. Fails on all ranks of the node if
+ * a process cannot map the node memory. */
 static twill_status default_bytes(struct twill_context *context, const struct twill_heap_info *info,
                                   uint32_t *ranks, size_t *bytes)
 {
     uint32_t size = (uint32_t)context->job.oob->size;
     const uint32_t *label = context->job.label, own = label[context->job.oob->rank];
-    uint64_t least = UINT64_MAX;
+    uint64_t least = UINT64_MAX, room = ROOM_MOST;
     *ranks = 0;
     for (uint32_t r = 0; r < size; r++)
         *ranks += label[r] == own;
@@ -90,11 +97,15 @@ static twill_status default_bytes(struct twill_context *context, const struct tw
                               (unsigned long long)info[r].space >> 20);
         uint64_t budget = info[r].memory / 4 * 3, left = (info[r].space - mapped.node_bytes) / 2;
         least = twill_min(least, twill_min(budget, left) / mapped.heaps);
+        room = twill_min(room, info[r].spare / mapped.regions);
     }
-    if (*ranks == 1)
+    if (*ranks == 1) {
+        room = twill_min(room, info[context->job.oob->rank].spare);
         least = twill_min(info[context->job.oob->rank].memory / 4 * 3,
                           info[context->job.oob->rank].space / 2);
+    }
     *bytes = (size_t)twill_max(least & ~((uint64_t)TWILL_HUGE_PAGE - 1), TWILL_HUGE_PAGE);
+    context->job.room = (size_t)room & ~((size_t)TWILL_HUGE_PAGE - 1);
     return TWILL_OK;
 }
 

@@ -86,6 +86,7 @@ struct twill_heap_info {
     uint64_t memory; /* bytes of the host */
     uint64_t space;  /* bytes of address space left to this process (ulimit -v) */
     uint64_t pid_namespace, pid;
+    uint64_t spare;     /* twill_mapping_spare() */
     uint32_t preloaded; /* enum twill_preloaded_outcome */
 };
 /* Set *info to the facts about this rank's host and process. */

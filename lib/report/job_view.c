@@ -52,15 +52,15 @@ static void read_call(struct twill_job_region *region)
     region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;
 }
 
-/* Add to the view the region behind a descriptor, which stays open, unless the view has it. Skip it
- * if it is none, unreadable (noted in search->unreadable), being made, or of another job than
- * search->job. Fails only if out of memory. */
-static twill_status add_region(struct job_search *search, int fd)
+/* Add to the view the memory of a communicator in the region behind a descriptor, from *part on
+ * (twill_node_view_open()). Skip it if it is none, unreadable (noted in search->unreadable), being
+ * made, or of another job than search->job. *part becomes UINT64_MAX after the last one. Fails only
+ * if out of memory. */
+static twill_status add_part(struct job_search *search, int fd, const struct stat *about,
+                             uint64_t *part)
 {
     struct twill_job_view *view = search->view;
-    struct stat about;
-    if (fstat(fd, &about) != 0 || is_known(view, &about))
-        return TWILL_OK;
+    const char *unreadable = search->unreadable;
     if (view->regions == view->capacity) {
         size_t capacity = view->capacity * 2 + 16;
         struct twill_job_region *more = realloc(view->region, capacity * sizeof(*more));
@@ -70,8 +70,10 @@ static twill_status add_region(struct job_search *search, int fd)
         view->capacity = capacity;
     }
     struct twill_job_region *region = &view->region[view->regions];
-    *region = (struct twill_job_region){.device = about.st_dev, .file = about.st_ino};
-    region->view = twill_node_view_open(fd, &search->unreadable);
+    *region = (struct twill_job_region){.device = about->st_dev, .file = about->st_ino};
+    bool own = *part == 0;
+    region->view = twill_node_view_open(fd, part, &unreadable);
+    search->unreadable = own ? unreadable : search->unreadable;
     if (region->view == NULL)
         return TWILL_OK;
     search->unreadable = NULL;
@@ -83,6 +85,18 @@ static twill_status add_region(struct job_search *search, int fd)
     }
     find_owner(region, fd);
     view->regions++;
+    return TWILL_OK;
+}
+
+/* Add to the view what the region behind a descriptor has, which stays open, unless the view has
+ * it. Fails only if out of memory. */
+static twill_status add_region(struct job_search *search, int fd)
+{
+    struct stat about;
+    if (fstat(fd, &about) != 0 || is_known(search->view, &about))
+        return TWILL_OK;
+    for (uint64_t part = 0; part != UINT64_MAX;)
+        TWILL_TRY(NULL, add_part(search, fd, &about, &part));
     return TWILL_OK;
 }
 

@@ -34,7 +34,7 @@ static void write_region(struct region *region, uint32_t rank)
                                             .size = RANKS,
                                             .job_rank = rank,
                                             .job_size = RANKS};
-    fuzz_must(twill_node_find_trace(&node, BYTES));
+    fuzz_must(twill_node_find_trace(&node, &area->layout, BYTES));
     region->trace_at = node.trace_at;
     twill_node_enter_call(&node, &call, 1000);
     struct twill_trace trace = {.ring = twill_node_trace(&node, 0)};
@@ -73,9 +73,10 @@ static uint64_t *word_at(const struct region *region, const uint8_t *data)
 static void add_region(struct twill_job_view *view, int fd)
 {
     const char *why;
+    uint64_t part = 0;
     struct twill_job_region *region = &view->region[view->regions];
     *region = (struct twill_job_region){.process = {.pid = 1, .state = 'S'}, .rate = 1};
-    region->view = twill_node_view_open(fd, &why);
+    region->view = twill_node_view_open(fd, &part, &why);
     if (region->view == NULL)
         return;
     region->owner = twill_node_view_owner(region->view);

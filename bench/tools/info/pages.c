@@ -78,27 +78,48 @@ static void add_pages(struct twill_bench_pages *sum, const struct twill_bench_pa
         sum->on_node[node] += one->on_node[node];
 }
 
+/* A range of /proc/self/maps, on the stack of twill_bench_pages_find_named(). */
+struct mapped_range {
+    unsigned long from, to, offset; /* offset: in the file */
+};
+
+/* Add the pages of a range, unless it is empty. Returns 0 or an errno. */
+static int add_range(struct twill_bench_pages *sum, const struct mapped_range *range,
+                     unsigned *ranges)
+{
+    struct twill_bench_pages one;
+    if (range->from == range->to)
+        return 0;
+    int error = twill_bench_pages_find((const void *)range->from, range->to - range->from, &one);
+    add_pages(sum, &one, sum->total == 0);
+    *ranges += range->offset == 0; /* a file may be mapped in several parts */
+    return error;
+}
+
 int twill_bench_pages_find_named(const char *name, struct twill_bench_pages *pages,
                                  unsigned *ranges)
 {
-    char line[512];
+    char line[512], access[8];
     int error = 0;
+    struct mapped_range last = {0}, next;
     FILE *maps = fopen("/proc/self/maps", "re");
     *pages = (struct twill_bench_pages){.policy = "none"};
     *ranges = 0;
     if (maps == NULL)
         return errno;
     while (error == 0 && fgets(line, sizeof(line), maps) != NULL) {
-        unsigned long from, to, offset;
         int path = 0;
-        if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %n", &from, &to, &offset, &path) < 3 ||
-            path == 0 || strncmp(line + path, name, strlen(name)) != 0)
-            continue;
-        struct twill_bench_pages one;
-        error = twill_bench_pages_find((const void *)from, to - from, &one);
-        add_pages(pages, &one, pages->total == 0);
-        *ranges += offset == 0; /* a file may be mapped in several parts */
+        bool named = sscanf(line, "%lx-%lx %7s %lx %*s %*s %n", &next.from, &next.to, access,
+                            &next.offset, &path) >= 4 &&
+                     path > 0 && strncmp(line + path, name, strlen(name)) == 0;
+        bool shut = named && access[0] == '-';
+        /* Room for further communicators ends with what none has had, which is shut. */
+        if (!shut || last.to != next.from || last.offset == 0)
+            error = add_range(pages, &last, ranges);
+        last = named && !shut ? next : (struct mapped_range){0};
     }
+    if (error == 0)
+        error = add_range(pages, &last, ranges);
     fclose(maps);
     return error;
 }

@@ -178,6 +178,24 @@ TWILL_TEST(test_units)
     }
 }
 
+TWILL_TEST(test_own_node)
+{
+    static const struct {
+        const char *machine, *cpus;
+        int node;
+    } where[] = {{"numa:2 core:2 pu:1", "0-1", 0},
+                 {"numa:2 core:2 pu:1", "3", 1},
+                 {"numa:2 core:2 pu:1", "1-2", -1},
+                 {"numa:1 core:2 pu:1", "1", 0}};
+    for (size_t i = 0; i < sizeof(where) / sizeof(where[0]); i++) {
+        struct twill_topology *topology = open_machine(where[i].machine);
+        struct twill_error error = {0};
+        assert_int_equal(twill_topology_locate(topology, where[i].cpus, &error), TWILL_OK);
+        assert_int_equal(twill_machine_own_node(twill_topology_machine(topology)), where[i].node);
+        twill_topology_close(topology);
+    }
+}
+
 TWILL_TEST(test_advice)
 {
     for (size_t i = 0; i < TWILL_ARRAY_LENGTH(recorded); i++) {

@@ -119,6 +119,7 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
         twill_comm *comm;
         TWILL_REQUIRE(twill_comm_split(&comm, first, 0, turned ? -(int)first->rank : 0) ==
                       TWILL_OK);
+        TWILL_REQUIRE(twill_barrier(comm) == TWILL_OK); /* the first call opens it */
         for (unsigned kind = 0; kind < TWILL_STAGING_KINDS; kind++)
             TWILL_REQUIRE(twill_node_staging_cost(comm->node, comm->local, kind, 0) ==
                               first->staging[kind].cost[0] &&

@@ -125,8 +125,10 @@ static void run_bound(int rank, int size, twill_bootstrap *bootstrap, void *user
     stats_of(&job, &before);
     twill_comm *again = NULL;
     TWILL_CHECK(twill_comm_split(&again, job.comm, 0, rank) == TWILL_OK);
+    TWILL_CHECK(twill_barrier(again) == TWILL_OK);
     stats_of(&job, &with);
-    size_t shared = twill_shm_region_bytes(again->node->region);
+    size_t shared = twill_node_part_bytes(again->node->shared_bytes, again->node->pair_bytes,
+                                          again->node->size);
     TWILL_CHECK(with.bytes == before.bytes + shared && with.bytes_hbw == before.bytes_hbw + shared);
     twill_comm_destroy(again);
     stats_of(&job, &after);
