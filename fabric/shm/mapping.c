@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -167,6 +169,37 @@ static bool can_map(size_t bytes, int access, int flags)
     return at != MAP_FAILED;
 }
 
+/* Return the resident bytes of this process, or 0 if they are unknown. */
+static size_t resident_bytes(void)
+{
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    if (file == NULL)
+        return 0;
+    if (fscanf(file, "%*u %zu", &pages) != 1)
+        pages = 0;
+    fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Whether address space takes memory before it is touched, as in an emulator of another processor
+ * that has an entry for each page (qemu before 8). Looked for once in a process, as that memory is
+ * never given back. */
+static bool space_takes_memory;
+static pthread_once_t looked = PTHREAD_ONCE_INIT;
+
+/* Set space_takes_memory. Looks up to three times, at more each time, as other threads may touch
+ * memory meanwhile. */
+static void look_at_space(void)
+{
+    space_takes_memory = true;
+    for (size_t gib = 1; gib <= 4 && space_takes_memory; gib *= 2) {
+        size_t bytes = gib << 30, before = resident_bytes();
+        space_takes_memory =
+            can_map(bytes, PROT_NONE, MAP_PRIVATE) && resident_bytes() >= before + bytes / 1024;
+    }
+}
+
 size_t twill_mapping_spare(void)
 {
     static const int limits[] = {RLIMIT_AS, RLIMIT_FSIZE};
@@ -174,7 +207,8 @@ size_t twill_mapping_spare(void)
     for (unsigned i = 0; i < 2; i++)
         if (getrlimit(limits[i], &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
             return 0;
-    if (locks_new_memory())
+    pthread_once(&looked, look_at_space);
+    if (locks_new_memory() || space_takes_memory)
         return 0;
     size_t bytes = SPARE_MOST;
     while (bytes > TWILL_HUGE_PAGE && !can_map(bytes, PROT_NONE, MAP_PRIVATE))

@@ -48,7 +48,8 @@ void twill_mapping_populate(void *at, size_t bytes);
 bool twill_mapping_discard(int fd, unsigned char *at, size_t offset, size_t bytes);
 /* Return how many bytes of address space this process can give to memory that is rarely touched, of
  * all its ranks. That is 0 if address space or files are limited (ulimit -v, -f), if the system
- * commits no more than it has (vm.overcommit_memory=2), or if new memory is locked (mlockall()). */
+ * commits no more than it has (vm.overcommit_memory=2), if new memory is locked (mlockall()), or if
+ * an emulator keeps an entry for each page. */
 size_t twill_mapping_spare(void);
 /* Drop this number of users. The last one unmaps and frees the mapping and closes its fd. */
 void twill_mapping_drop(struct twill_mapping *mapping, int64_t users);
