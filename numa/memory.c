@@ -330,13 +330,19 @@ static uint64_t left_of_cgroup(void)
     return limit[0] > used[0] ? limit[0] - used[0] : 0;
 }
 
-bool twill_memory_allows(uint64_t bytes, const char **limit)
+bool twill_memory_pages(unsigned long *all, unsigned long *resident, unsigned long *data)
 {
-    unsigned long all = 0, data = 0;
     FILE *file = fopen("/proc/self/statm", "re");
-    bool known = file != NULL && fscanf(file, "%lu %*u %*u %*u %*u %lu", &all, &data) == 2;
+    bool known = file != NULL && fscanf(file, "%lu %lu %*u %*u %*u %lu", all, resident, data) == 3;
     if (file != NULL)
         fclose(file);
+    return known;
+}
+
+bool twill_memory_allows(uint64_t bytes, const char **limit)
+{
+    unsigned long all = 0, resident, data = 0;
+    bool known = twill_memory_pages(&all, &resident, &data);
     *limit = !known                               ? "its use of memory is unknown"
              : left_of(RLIMIT_AS, all) < bytes    ? "RLIMIT_AS leaves less"
              : left_of(RLIMIT_DATA, data) < bytes ? "RLIMIT_DATA leaves less"

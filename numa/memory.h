@@ -88,6 +88,9 @@ struct twill_memory_stats {
     uint64_t bytes_hbw; /* those of them in MCDRAM, HBM or CXL memory */
     uint64_t fallbacks; /* allocations and placements that did not get the requested kind */
 };
+/* Set what this process uses, in pages: address space, resident memory, data. Returns false if that
+ * is unknown. */
+bool twill_memory_pages(unsigned long *all, unsigned long *resident, unsigned long *data);
 /* Copy the counts of a pool into *stats. */
 void twill_memory_stats(const struct twill_memory *memory, struct twill_memory_stats *stats);
 /* Prefer a NUMA node (Linux's number) for the whole pages of a range, and move there those that

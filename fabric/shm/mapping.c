@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/shm/mapping.h"
+#include "numa/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -172,32 +171,22 @@ static bool can_map(size_t bytes, int access, int flags)
 /* Return the resident bytes of this process, or 0 if they are unknown. */
 static size_t resident_bytes(void)
 {
-    size_t pages = 0;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file == NULL)
-        return 0;
-    if (fscanf(file, "%*u %zu", &pages) != 1)
-        pages = 0;
-    fclose(file);
-    return pages * (size_t)sysconf(_SC_PAGESIZE);
+    unsigned long all, resident, data;
+    return twill_memory_pages(&all, &resident, &data) ? resident * (size_t)sysconf(_SC_PAGESIZE)
+                                                      : 0;
 }
 
-/* Whether address space takes memory before it is touched, as in an emulator of another processor
- * that has an entry for each page (qemu before 8). Looked for once in a process, as that memory is
- * never given back. */
-static bool space_takes_memory;
-static pthread_once_t looked = PTHREAD_ONCE_INIT;
-
-/* Set space_takes_memory. Looks up to three times, at more each time, as other threads may touch
- * memory meanwhile. */
-static void look_at_space(void)
+/* Return whether address space takes memory before it is touched, as in an emulator of another
+ * processor that has an entry for each page (qemu before 8). Looks up to three times, at more each
+ * time, as other threads may touch memory meanwhile. */
+static bool space_takes_memory(void)
 {
-    space_takes_memory = true;
-    for (size_t gib = 1; gib <= 4 && space_takes_memory; gib *= 2) {
-        size_t bytes = gib << 30, before = resident_bytes();
-        space_takes_memory =
-            can_map(bytes, PROT_NONE, MAP_PRIVATE) && resident_bytes() >= before + bytes / 1024;
+    bool takes = true;
+    for (size_t bytes = (size_t)256 << 20; bytes <= (size_t)1 << 30 && takes; bytes *= 2) {
+        size_t before = resident_bytes();
+        takes = can_map(bytes, PROT_NONE, MAP_PRIVATE) && resident_bytes() >= before + bytes / 1024;
     }
+    return takes;
 }
 
 size_t twill_mapping_spare(void)
@@ -207,8 +196,7 @@ size_t twill_mapping_spare(void)
     for (unsigned i = 0; i < 2; i++)
         if (getrlimit(limits[i], &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
             return 0;
-    pthread_once(&looked, look_at_space);
-    if (locks_new_memory() || space_takes_memory)
+    if (locks_new_memory() || space_takes_memory())
         return 0;
     size_t bytes = SPARE_MOST;
     while (bytes > TWILL_HUGE_PAGE && !can_map(bytes, PROT_NONE, MAP_PRIVATE))

@@ -554,9 +554,8 @@ static twill_status open_own(struct opening *o)
         twill_single_copy_close(comm->links.single_copy);
         comm->node = NULL;
         comm->links.single_copy = NULL;
-    }
-    if (o->parent != NULL)
         TWILL_TRY(error, twill_oob_batch_exchange(&o->batch, offer_members(o, &o->batch), error));
+    }
     if (o->chooses)
         twill_comm_conclude_internode(comm, &o->choice);
     TWILL_TRY(error, twill_oob_batch_exchange(&o->batch, attach_members(o), error));

@@ -6,8 +6,8 @@
 #include "fabric/transports.h"
 #include "lib/job/config.h"
 #include "lib/job/job_internal.h"
+#include "numa/memory.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -17,15 +17,11 @@
 static uint64_t address_space_left(void)
 {
     struct rlimit limit;
-    unsigned long pages = 0;
+    unsigned long pages = 0, resident, data;
     if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
         return UINT64_MAX;
-    FILE *file = fopen("/proc/self/statm", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%lu", &pages) != 1)
-            pages = 0;
-        fclose(file);
-    }
+    if (!twill_memory_pages(&pages, &resident, &data))
+        pages = 0;
     uint64_t taken = pages * (uint64_t)sysconf(_SC_PAGESIZE);
     return limit.rlim_cur > taken ? limit.rlim_cur - taken : 0;
 }
