@@ -66,8 +66,10 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
 
 /* --- waits and progress ----------------------------------------------------------------------- */
 /* Return whether a request that was started and not waited for has completed or failed, so that
- * twill_wait() would return at once. Any thread may ask. Nothing is advanced or claimed. */
-bool twill_extend_has_ended(twill_request *request);
+ * twill_wait() would return at once. If so, and unless `joined` is NULL, set *joined to the number
+ * of its collective, or to 0 if a rank could end that before it had data of all others. Any thread
+ * may ask. Nothing is advanced or claimed. */
+bool twill_extend_has_ended(twill_request *request, uint64_t *joined);
 /* Advance the communicator, and others of its context, until done(of) is true, or once if `done` is
  * NULL. The wait times out when the timeout has passed without progress since *since (a
  * twill_now(), or 0 for now). If there was progress, *since becomes 0. Returns TWILL_OK, also at

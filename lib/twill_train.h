@@ -311,9 +311,8 @@ TWILL_API twill_status twill_gradients_wait_all(twill_gradients *set);
  * (twill_recover.h). All ranks call it after the same step. Local, and it waits for nothing. If so,
  * *after is the number, from 1, of the step by which all ranks knew of the wish, and else 0. It is
  * the same on all ranks. With an optimizer nothing is agreed if each bucket leaves some rank
- * without a shard. While a late result is outstanding it is an error: call twill_gradients_drain()
- * first.
- */
+ * without a shard. With options.late the ranks know one step later, when the result of the step
+ * that carried the wish is delivered. Then call twill_gradients_drain(), and save. */
 TWILL_API twill_status twill_gradients_stop_requested(twill_gradients *set, uint64_t *after);
 
 /** \brief Compare the parameters of all tensors over the ranks, or the gradient of a tensor without

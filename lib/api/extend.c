@@ -63,9 +63,13 @@ twill_status twill_extend_chooser(struct twill_chooser **chooser, twill_comm *co
     return twill_engine_create_chooser(chooser, &comm->engine, NULL, error);
 }
 
-bool twill_extend_has_ended(twill_request *request)
+bool twill_extend_has_ended(twill_request *request, uint64_t *joined)
 {
-    return twill_request_done(twill_request_find(request));
+    const struct twill_request *run = twill_request_find(request);
+    bool done = twill_request_done(run);
+    if (done && joined != NULL)
+        *joined = run->summary.joins ? run->sequence : 0;
+    return done;
 }
 
 twill_status twill_extend_wait(twill_comm *comm, const char *call, bool (*done)(const void *of),

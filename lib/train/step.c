@@ -609,18 +609,17 @@ twill_status twill_gradients_stop_requested(twill_gradients *set, uint64_t *afte
     if (after == NULL)
         return TWILL_SET_REFUSE(set, "%s: after is NULL", __func__);
     TWILL_TRY(NULL, twill_set_check_between(set, __func__));
-    if (set->late.outstanding && !set->late.carried)
-        return TWILL_SET_REFUSE(set,
-                                "%s: the result of the last step is outstanding: "
-                                "twill_gradients_drain() delivers it",
-                                __func__);
     struct twill_reducer *reducer = &set->reducer[0];
     uint64_t call = 0;
     twill_reducer_hold(reducer);
-    twill_status status = twill_comm_stop_requested(reducer->comm, &call);
+    twill_status status = twill_comm_stop_requested(reducer->comm, &call); /* notes a wish */
+    uint64_t from = twill_news_told(twill_extend_comm(reducer->comm).news, TWILL_NEWS_STOP),
+             joined = reducer->joined[set->late.delivered];
     twill_reducer_unlock(reducer);
     TWILL_TRY(NULL, twill_set_check(set, reducer->comm, status));
-    if (set->usage.stop == 0 && call != 0)
+    /* Which calls of an outstanding step have ended differs between ranks. Those of the delivered
+     * one have ended on all. */
+    if (set->usage.stop == 0 && from != 0 && joined >= from)
         set->usage.stop = set->usage.steps;
     *after = set->usage.stop;
     return TWILL_OK;

@@ -56,7 +56,7 @@ static bool receive(struct twill_window *window, struct twill_window_peer *peer)
 {
     int done;
     twill_status status = TWILL_PENDING;
-    while (status >= 0 && peer->sends && twill_extend_has_ended(peer->arrival)) {
+    while (status >= 0 && peer->sends && twill_extend_has_ended(peer->arrival, NULL)) {
         status = twill_test(&peer->arrival, &done);
         if (status == TWILL_OK)
             status = peer->landing ? take_put(window, peer) : take_head(window, peer);
@@ -74,7 +74,7 @@ static bool is_sent(struct twill_window *window, struct twill_window_post *post)
 {
     int done;
     for (int i = 0; i < 2; i++)
-        if (post->request[i] != NULL && twill_extend_has_ended(post->request[i]) &&
+        if (post->request[i] != NULL && twill_extend_has_ended(post->request[i], NULL) &&
             twill_test(&post->request[i], &done) != TWILL_OK)
             (void)twill_window_fail(window, "twill_put", TWILL_ERR_FABRIC, "a message failed");
     return post->request[0] == NULL && post->request[1] == NULL;

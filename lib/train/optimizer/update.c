@@ -278,7 +278,7 @@ twill_status twill_update_collect(struct twill_update_queue *queue)
 {
     while (queue->oldest != queue->next) {
         struct twill_update_unit *unit = unit_at(queue, queue->oldest);
-        if (!twill_extend_has_ended(twill_update_gather_awaited(queue)))
+        if (!twill_extend_has_ended(twill_update_gather_awaited(queue), NULL))
             break;
         TWILL_TRY(NULL, twill_set_check(queue->set, queue->comm,
                                         twill_wait(first_gather(queue->set->update, unit))));
@@ -305,7 +305,7 @@ static twill_status exchange_norms(struct twill_update_queue *queue,
         queue->norms_started = status == TWILL_OK;
     }
     if (status == TWILL_OK) {
-        if (!twill_extend_has_ended(bucket->norms_request))
+        if (!twill_extend_has_ended(bucket->norms_request, NULL))
             return TWILL_PENDING;
         queue->norms_started = false;
         status = twill_wait(&bucket->norms_request);
@@ -375,7 +375,7 @@ static twill_status publish_sum(struct twill_update_queue *queue)
     if (!clip->started)
         TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_request_start(clip->request)));
     clip->started = true;
-    if (!twill_extend_has_ended(clip->request))
+    if (!twill_extend_has_ended(clip->request, NULL))
         return TWILL_PENDING;
     clip->started = false;
     TWILL_TRY(NULL, twill_set_check(set, queue->comm, twill_wait(&clip->request)));

@@ -126,7 +126,7 @@ twill_status twill_priority_advance(struct twill_reducer *reducer)
 {
     for (;;) {
         if (reducer->exchanging) {
-            if (!twill_extend_has_ended(reducer->exchange))
+            if (!twill_extend_has_ended(reducer->exchange, NULL))
                 return TWILL_OK;
             TWILL_TRY(NULL, end_exchange(reducer));
         }

@@ -348,11 +348,14 @@ static twill_request *oldest_request(const struct twill_reducer *reducer)
 static twill_status collect(struct twill_reducer *reducer)
 {
     struct twill_gradients *set = reducer->set;
-    while (reducer->flights > 0 && twill_extend_has_ended(oldest_request(reducer))) {
+    uint64_t joined = 0;
+    while (reducer->flights > 0 && twill_extend_has_ended(oldest_request(reducer), &joined)) {
         const struct twill_reducer_flight *flight = &reducer->flight[reducer->oldest];
         struct twill_bucket *bucket = &set->bucket[flight->bucket];
         TWILL_TRY(NULL, twill_set_check(set, reducer->comm,
                                         twill_wait(&bucket->request[flight->segment])));
+        reducer->joined[bucket->generation] =
+            twill_max(reducer->joined[bucket->generation], joined);
         reducer->collected++;
         if (set->update != NULL)
             twill_update_enqueue(reducer->update, flight->bucket, flight->segment);
@@ -470,7 +473,7 @@ static bool has_arrived(const void *of)
                atomic_load_explicit(&awaited->reducer->own.lets_in, memory_order_acquire) ||
                atomic_load_explicit(&awaited->reducer->set->broken, memory_order_acquire);
     for (size_t i = 0; !any && i < TWILL_ARRAY_LENGTH(awaited->any); i++)
-        any = awaited->any[i] != NULL && twill_extend_has_ended(awaited->any[i]);
+        any = awaited->any[i] != NULL && twill_extend_has_ended(awaited->any[i], NULL);
     return any;
 }
 

@@ -51,6 +51,7 @@ struct twill_reducer {
     struct twill_reducer_flight *flight; /* [flights_most] queue of those under way, oldest first */
     uint32_t flights_most, oldest, flights; /* room, index of the oldest, and number */
     uint32_t collected;                     /* number of reductions collected */
+    uint64_t joined[2]; /* [generation] number of the last call collected that joined all ranks */
 
     /* A wait that another thread has interrupted. */
     uint64_t interrupted_ns;        /* twill_now() at its beginning, or 0 */

@@ -113,13 +113,18 @@ TWILL_TEST_CASES(test_stop, processes, scripts, c->nodes, c->settings, "TWILL_ST
 static const struct stop_set {
     const char *nodes, *gradients;
     bool optimizer;
-} stop_sets[] = {{"3", "TWILL_GRADIENTS=bucket=0", false},
-                 {"3", "TWILL_GRADIENTS=bucket=0", true},
-                 {"2+1", "TWILL_GRADIENTS=threads=1", false},
-                 {"1x2", "TWILL_GRADIENTS=threads=2,bucket=0", true},
-                 {"2", "TWILL_GRADIENTS=compress=top_k", false},
-                 {"2", "TWILL_GRADIENTS=autotune=1", false},
-                 {"2", "TWILL_GRADIENTS=order=priority", false}};
+    uint64_t least, most; /* step after which all stop, by which of its calls had begun */
+} stop_sets[] = {{"3", "TWILL_GRADIENTS=bucket=0", false, 3, 3},
+                 {"3", "TWILL_GRADIENTS=bucket=0", true, 3, 3},
+                 {"2+1", "TWILL_GRADIENTS=threads=1", false, 3, 3},
+                 {"1x2", "TWILL_GRADIENTS=threads=2,bucket=0", true, 3, 3},
+                 {"2", "TWILL_GRADIENTS=compress=top_k", false, 3, 3},
+                 {"2", "TWILL_GRADIENTS=autotune=1", false, 3, 3},
+                 {"2", "TWILL_GRADIENTS=order=priority", false, 3, 3},
+                 {"3", "TWILL_GRADIENTS=late=1,bucket=0", false, 3, 4},
+                 {"3", "TWILL_GRADIENTS=late=1,bucket=0,order=priority", false, 3, 4},
+                 {"2+1", "TWILL_GRADIENTS=late=1,threads=1", true, 3, 4},
+                 {"2", "TWILL_GRADIENTS=late=1,autotune=1", false, 3, 4}};
 TWILL_TEST_SETS(sets_stop, processes, stop_sets, c->nodes, c->gradients, "TWILL_PROVIDER=tcp")
 {
     static const size_t counts[] = {2, 3000};
@@ -143,6 +148,11 @@ TWILL_TEST_SETS(sets_stop, processes, stop_sets, c->nodes, c->gradients, "TWILL_
         TWILL_CHECK(twill_gradients_stop_requested(r->set, &after) == TWILL_OK, "%s",
                     twill_gradients_message(r->set));
     }
-    TWILL_CHECK(after == 3 && step == 3, "rank %d stops after step %llu of %llu (%s)", rank,
-                (unsigned long long)after, (unsigned long long)step, c->gradients);
+    TWILL_CHECK(after >= c->least && after <= c->most && step == after,
+                "rank %d stops after step %llu of %llu (%s)", rank, (unsigned long long)after,
+                (unsigned long long)step, c->gradients);
+    uint64_t both[2] = {after, -after};
+    TWILL_CHECK(twill_allreduce(r->comm, both, both, 2, TWILL_U64, TWILL_MAX) == TWILL_OK);
+    TWILL_CHECK(both[0] == -both[1], "ranks stop after steps %llu to %llu (%s)",
+                (unsigned long long)-both[1], (unsigned long long)both[0], c->gradients);
 }
