@@ -153,7 +153,7 @@ def monitored_barrier(group: dist.ProcessGroup | None = None, timeout: datetime.
 
 def shrink(excluded: list[int], group: dist.ProcessGroup | None = None, abort: bool = False) -> Any:
     """Return a backend of the ranks of a group that are not excluded. All of these call it, and the others may be dead.
-    torch.distributed.shrink_group() of 2.9 and later calls it."""
+    torch.distributed.shrink_group() of 2.10 and later calls it."""
     return backend_of(group).without(excluded, abort)
 
 

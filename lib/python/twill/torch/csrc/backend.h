@@ -90,13 +90,11 @@ class Backend : public Base
     void startCoalescing() override;
     WorkRef endCoalescing() override;
 #endif
-#if TWILL_TORCH_VERSION >= 206
+#if TWILL_TORCH_VERSION >= 207
     bool supportsCoalescing() const override
     {
         return true;
     }
-#endif
-#if TWILL_TORCH_VERSION >= 207
     std::shared_ptr<c10::Allocator> getMemAllocator() override;
     at::Tensor allocateTensor(long size, at::TensorOptions options) override
     {
@@ -125,12 +123,6 @@ class Backend : public Base
     {
         return true;
     }
-    bool supportsShrinking() const override
-    {
-        return true;
-    }
-    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
-                                             const c10::intrusive_ptr<Options> &) override;
     c10::intrusive_ptr<c10d::Backend> split(const StoreRef &store, const std::vector<int> &ranks,
                                             const c10::intrusive_ptr<Options> &options) override;
     c10::intrusive_ptr<c10d::Backend> merge(const StoreRef &store,
@@ -147,6 +139,14 @@ class Backend : public Base
     {
         set_timeout(timeout);
     }
+#endif
+#if TWILL_TORCH_VERSION >= 210
+    bool supportsShrinking() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend> shrink(const std::vector<int64_t> &excluded, int flags,
+                                             const c10::intrusive_ptr<Options> &) override;
 #endif
 
     /* Methods beyond c10d's interface, for Python and for versions of PyTorch that lack them. */

@@ -126,7 +126,7 @@ inline BackendRef Backend::without(const std::vector<int64_t> &excluded, bool ab
     return make_backend(store_, name + "/group", rank, size, timeout_.load());
 }
 
-#if TWILL_TORCH_VERSION >= 209
+#if TWILL_TORCH_VERSION >= 210
 /* Return the backend of a new group without the ranks `excluded`. All other ranks must call this.
  * If `flags` has SHRINK_ABORT, calls of this group fail on all ranks. Throws on an excluded
  * rank. */
@@ -137,7 +137,9 @@ inline c10::intrusive_ptr<c10d::Backend> Backend::shrink(const std::vector<int64
     constexpr int ABORT = 1; /* SHRINK_ABORT of torch.distributed */
     return without(excluded, (flags & ABORT) != 0);
 }
+#endif
 
+#if TWILL_TORCH_VERSION >= 209
 /* Return the group's time limit and the ranks of its members in the job. */
 inline c10::intrusive_ptr<c10d::Backend::Options> Backend::getBackendOptions()
 {
