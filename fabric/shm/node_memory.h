@@ -376,16 +376,22 @@ static inline void twill_node_fetch_own(const struct twill_node *node, uint32_t 
         __builtin_prefetch(at + i, 1);
 #endif
 }
+/* Begin to fetch `bytes` bytes that a peer has written, to read them later. */
+static inline void twill_node_fetch(const void *from, size_t bytes)
+{
+    const unsigned char *at = from;
+    for (size_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(at + i);
+    __asm__ volatile(""); /* gcc drops the calls of a function that only prefetches */
+}
 /* Begin to fetch local rank l's immediate TWILL_FETCH_AHEAD instances after `epoch`. It is there
  * already if that rank is ahead. */
 static inline void twill_node_fetch_imm(const struct twill_node *node, uint32_t l, uint32_t lane,
                                         uint64_t epoch)
 {
     size_t bytes = twill_node_imm_at(node, l, lane, epoch)->bytes;
-    const unsigned char *at =
-        (const void *)twill_node_imm_at(node, l, lane, epoch + TWILL_FETCH_AHEAD);
-    for (size_t end = bytes + offsetof(struct twill_immediate, payload), i = 0; i < end; i += 64)
-        __builtin_prefetch(at + i);
+    twill_node_fetch(twill_node_imm_at(node, l, lane, epoch + TWILL_FETCH_AHEAD),
+                     bytes + offsetof(struct twill_immediate, payload));
 }
 /* Publish an immediate whose payload of `bytes` has been written. Rings no doorbells. */
 static inline void twill_node_show_imm(struct twill_immediate *imm, uint64_t epoch,

@@ -521,15 +521,35 @@ void twill_run_advance_ready(struct twill_slot *slot)
         (void)advance_lane(run, &slot->instance, lane, true);
 }
 
-/* Begin to fetch the immediates that a step awaits some instances later, as its peers are ahead. */
+/* Begin to fetch what the copies of the fast path will read of SHARED some instances later. */
+static void fetch_copied(const struct twill_request *run, uint64_t epoch)
+{
+    for (unsigned i = 0; i < run->fast_path.copies; i++) {
+        const struct twill_fast_copy *copy = &run->fast_path.copy[i];
+        if (copy->space == TWILL_SHARED)
+            twill_node_fetch(twill_run_shared(run, copy->local, epoch) + copy->at, copy->bytes);
+    }
+}
+
+/* Begin to fetch what a step awaits some instances later, as its peers are ahead: immediates, and
+ * SHARED if that is small. */
 static void fetch_later(const struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step)
 {
     bool by_imm = (step->flags & TWILL_STEP_IMM) != 0 || twill_run_signals_by_imm(run);
-    for (unsigned i = 0; i < step->nsrc && by_imm; i++)
-        if (step->peer[i] != run->engine->rank)
-            twill_node_fetch_imm(run->engine->node, run->engine->world->local[step->peer[i]],
-                                 physical_lane(instance, step->lane), instance->epoch);
+    bool is_small = run->layout.place == TWILL_SHARED_SMALL;
+    for (unsigned i = 0; i < step->nsrc && by_imm; i++) {
+        uint32_t local = run->engine->world->local[step->peer[i]];
+        if (step->peer[i] == run->engine->rank)
+            continue;
+        twill_node_fetch_imm(run->engine->node, local, physical_lane(instance, step->lane),
+                             instance->epoch);
+        if (is_small && run->fast_path.copies == 0)
+            twill_node_fetch(twill_run_shared(run, local, instance->epoch + TWILL_FETCH_AHEAD),
+                             run->layout.copy_bytes);
+    }
+    if (is_small)
+        fetch_copied(run, instance->epoch + TWILL_FETCH_AHEAD);
 }
 
 /* Make the copies of the fast path in instance `epoch`. */
