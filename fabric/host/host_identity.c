@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "fabric/host/host_identity.h"
 #include "fabric/auth/job_key.h"
+#include "lib/base/times.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define CLOCK_READS 16 /* to find one that nothing has interrupted */
 
 /* Return the inode number of a namespace such as /proc/self/ns/net, or 0 if it is not known. */
 static uint64_t namespace_of(const char *path)
@@ -84,4 +88,31 @@ uint64_t twill_host_turns(const struct twill_host *host)
     for (const char *at = text; *at != '\0'; at++)
         hash = twill_hash_mix(hash, (uint64_t)*at);
     return hash;
+}
+
+/* Return the present value of a clock in ns. */
+static uint64_t read_clock(clockid_t clock)
+{
+    struct timespec now = {0};
+    (void)clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * TWILL_SECONDS_NS + (uint64_t)now.tv_nsec;
+}
+
+uint64_t twill_host_booted(void)
+{
+    uint64_t booted = 0, least = UINT64_MAX;
+    for (int i = 0; i < CLOCK_READS; i++) {
+        uint64_t before = read_clock(CLOCK_MONOTONIC), real = read_clock(CLOCK_REALTIME);
+        uint64_t took = read_clock(CLOCK_MONOTONIC) - before;
+        if (took < least) {
+            least = took;
+            booted = real - before - took / 2;
+        }
+    }
+    return booted;
+}
+
+bool twill_host_booted_together(uint64_t a, uint64_t b)
+{
+    return (a > b ? a - b : b - a) <= TWILL_BOOTED_NS;
 }

@@ -27,5 +27,11 @@ uint64_t twill_host_hash(const struct twill_host *host, uint64_t time);
 /* Return a hash of the group of threads that share turns on a core: this process's control groups
  * and, where Linux has autogroups, its session. A yield passes the core only to the same group. */
 uint64_t twill_host_turns(const struct twill_host *host);
+/* Return when this kernel was booted, as the difference of its two clocks in ns. Containers of one
+ * kernel get almost the same value, even if each has its own boot id. */
+uint64_t twill_host_booted(void);
+/* Return whether two values of twill_host_booted() are of one kernel. Other kernels have such
+ * values only if they were booted within TWILL_BOOTED_NS. */
+bool twill_host_booted_together(uint64_t a, uint64_t b);
 
 #endif

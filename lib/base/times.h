@@ -58,6 +58,12 @@
 #define TWILL_PORT_IN_USE_NS       TWILL_S(5)
 #define TWILL_PORT_IN_USE_PAUSE_MS 50 /* between attempts */
 
+/* --- fabric/host --- */
+
+/* Between two readings of when one kernel was booted. The clocks are read within 0.1 us, and even
+ * hosts that are switched on together differ by milliseconds. */
+#define TWILL_BOOTED_NS TWILL_US(2)
+
 /* --- fabric/detector: which ranks are dead --- */
 
 /* For a second attempt to connect to a peer, as a lost SYN is sent again after 1 s. */

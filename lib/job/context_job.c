@@ -31,8 +31,17 @@ struct peer_info {
     uint32_t hash[TWILL_VARIABLE_COUNT]; /* of the variables' values */
     struct twill_heap_info heap;
     struct twill_level_info level;
-    uint64_t turns; /* twill_host_turns() */
+    uint64_t turns;  /* twill_host_turns() */
+    uint64_t booted; /* twill_host_booted() */
 };
+
+/* Return whether two ranks run on one kernel, in any namespaces. Some containers and tests have
+ * boot ids of their own, but clocks are the kernel's. */
+static bool on_one_kernel(const struct peer_info *a, const struct peer_info *b)
+{
+    return strcmp(a->host.boot_id, b->host.boot_id) == 0 ||
+           twill_host_booted_together(a->booted, b->booted);
+}
 
 /* Compare all ranks. Return TWILL_ERR_MISMATCH if one has another version, or TWILL_ERR_CONFIG if
  * other settings or contents of TWILL_TUNING. Else set all_tuned, if the machine's timings agree,
@@ -67,8 +76,8 @@ static twill_status check_agreement(struct twill_context *context, const struct 
     /* Count the ranks of this machine, in any namespace, that run on exactly these CPUs. */
     unsigned sharing = 0, reached = 0;
     for (int r = 0; r < context->job.oob->size; r++) {
-        bool shares = strcmp(all[r].host.boot_id, mine->host.boot_id) == 0 &&
-                      all[r].level.cpuset_hash == mine->level.cpuset_hash;
+        bool shares =
+            on_one_kernel(&all[r], mine) && all[r].level.cpuset_hash == mine->level.cpuset_hash;
         sharing += shares;
         reached += shares && all[r].turns == mine->turns;
     }
@@ -158,6 +167,7 @@ static void describe_rank(struct twill_context *context, struct peer_info *mine)
     snprintf(mine->version, sizeof(mine->version), "%s", twill_version());
     twill_host_describe(&mine->host);
     mine->turns = twill_host_turns(&mine->host);
+    mine->booted = twill_host_booted();
     twill_topology_cpus(context->machine.topology, &mine->where);
     mine->tuning = twill_tuning_hash(context->selection.tuning);
     mine->started = twill_now();

@@ -108,6 +108,9 @@ if ! (: >/dev/tty) 2>/dev/null; then
     hosts_job h0:2,h1 sh -c 'cut -d" " -f6 /proc/self/stat' || fail "status $?"
     [ "$(sort -u "$scratch/out" | wc -l)" -eq 1 ] || fail "ranks of two hosts on a machine are in two sessions"
 fi
+# Each of these hosts has another boot id, but the ranks notice that they share cores.
+said 0 "rank 0, 0 of 1 on node 0; ranks share cores" h0,h1 --bind none sh -c 'taskset -c "$0" "$@"' \
+    "$(taskset -cp $$ | sed 's/.*[ ,-]//')" "$bin/twill-info"
 hosts_job h0:2,h1:2 -n 1 -l echo first : -n 3 sh -c 'echo "second $RANK on $(hostname)"' || fail "status $?"
 printf '%s\n' "[0] first" "[1] second 1 on h0" "[2] second 2 on h1" "[3] second 3 on h1" >"$scratch/wanted"
 sort "$scratch/out" | cmp - "$scratch/wanted" || fail "two programs"

@@ -187,6 +187,20 @@ TWILL_TEST(hosts)
     assert_false(twill_host_same_node(&a, &b) || twill_host_same_process(&a, &b));
 }
 
+/* All processes of a kernel agree on when it was booted. */
+TWILL_TEST(kernels)
+{
+    uint64_t own = twill_host_booted();
+    pid_t child = fork();
+    if (child == 0)
+        _exit(twill_host_booted_together(twill_host_booted(), own) ? 0 : 1);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_false(twill_host_booted_together(own, own + 1000000));
+    assert_false(twill_host_booted_together(own, own - 1000000));
+}
+
 /* A child takes its turns on a core with its parent, until it has a session of its own. */
 TWILL_TEST(turns)
 {
