@@ -158,6 +158,12 @@ struct twill_rail {
     bool on_demand;    /* only if the user names it: virtual, of unknown speed, or shares a wire */
 };
 
+/* What a transport holds for one communicator. A value. */
+struct twill_transport_holding {
+    size_t bytes; /* of private memory */
+    unsigned descriptors;
+};
+
 /* The operations of one kind of transport, a constant. */
 struct twill_transport_ops {
     const char *name;
@@ -185,6 +191,11 @@ struct twill_transport_ops {
     int (*progress)(struct twill_transport *transport, struct twill_error *error);
     /* Drop all posted requests of a failed communicator. They are not touched afterwards. */
     void (*cancel)(struct twill_transport *transport);
+    /* Give back memory that has no message in it and whose use costs no more than its pages. No
+     * rank is in a call of the communicator. May be NULL. */
+    void (*suspend)(struct twill_transport *transport);
+    /* Add what the transport itself holds for this communicator. NULL: that is not known. */
+    void (*hold)(const struct twill_transport *transport, struct twill_transport_holding *sum);
     /* Return one line for the log, with provider, interface and reason. The transport owns it. */
     const char *(*describe)(const struct twill_transport *transport);
     /* Write half a sentence about the connection to a peer that messages still wait for, or an
@@ -242,6 +253,9 @@ const struct twill_transport_ops *twill_transport_at(size_t index);
 /* Set *sum to the counters of a transport plus those of its rails. Any thread may call it. */
 void twill_transport_count(const struct twill_transport *transport,
                            struct twill_transport_counters *sum);
+/* Add what a transport and its rails hold for their communicator, as far as that is known. */
+void twill_transport_hold(const struct twill_transport *transport,
+                          struct twill_transport_holding *sum);
 /* Complete a request by setting its status. The poster may free it from then on. */
 static inline void twill_transfer_finish(struct twill_transfer *request, twill_status status)
 {

@@ -38,3 +38,15 @@ void twill_transport_count(const struct twill_transport *transport,
          transport->ops->rail != NULL && (rail = transport->ops->rail(transport, i)) != NULL; i++)
         add_counters(sum, &rail->counters);
 }
+
+void twill_transport_hold(const struct twill_transport *transport,
+                          struct twill_transport_holding *sum)
+{
+    const struct twill_transport *rail;
+    if (transport->ops->hold != NULL)
+        transport->ops->hold(transport, sum);
+    for (size_t i = 0;
+         transport->ops->rail != NULL && (rail = transport->ops->rail(transport, i)) != NULL; i++)
+        if (rail->ops->hold != NULL)
+            rail->ops->hold(rail, sum);
+}

@@ -43,9 +43,10 @@ TWILL_API twill_status twill_job_view_open(twill_job_view **view, const char *na
  * - job: program, ranks found, ranks of the job
  * - rank: rank, PID, state (running, sleeping, stopped, dead ...)
  * - call, one for each rank and communicator: rank, communicator, rank there, ranks of it, "in" a
- *   call, "out" of it or "none", sequence, collective, count, type, operation, root, bytes, seconds
- *   since it began or, if out, ended, rank that it waits for, the call in words, failure, rank in
- *   the job of the communicator's rank 0, which tells communicators of one split apart
+ *   call, "out" of it, "suspended" (twill_comm_suspend()) or "none", sequence, collective, count,
+ *   type, operation, root, bytes (0 if suspended), seconds since it began or, if out, ended, rank
+ *   that it waits for, the call in words, failure, rank in the job of the communicator's rank 0,
+ *   which tells communicators of one split apart
  * - recent, one for each rank and communicator, about the last second or less: rank, communicator,
  *   seconds covered, calls and bytes that ended in them, seconds in calls, seconds that it waited
  *   most for one rank (waits of 2 ms and more), that rank, steps of gradient sets in up to 10 s,

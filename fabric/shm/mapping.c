@@ -123,6 +123,11 @@ void twill_mapping_populate(void *at, size_t bytes)
     (void)madvise((unsigned char *)at - before, bytes + before, MADV_POPULATE_WRITE);
 }
 
+void twill_mapping_forget(void *at, size_t bytes)
+{
+    (void)madvise(at, bytes, MADV_DONTNEED);
+}
+
 bool twill_mapping_discard(int fd, unsigned char *at, size_t offset, size_t bytes)
 {
     if (fd >= 0) { /* looking costs far less than an attempt */

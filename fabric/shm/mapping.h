@@ -41,6 +41,8 @@ enum twill_share_cause twill_mapping_file(int *fd, const char *name, size_t byte
 struct twill_mapping *twill_mapping_create(int fd, size_t bytes);
 /* Populate the pages of these bytes at once instead of by a fault each. Ignores failures. */
 void twill_mapping_populate(void *at, size_t bytes);
+/* Give the contents of private memory, whole pages, back to the kernel. It is zeros afterwards. */
+void twill_mapping_forget(void *at, size_t bytes);
 /* Return [offset, offset + bytes), whole pages, of the shared memory that starts at `at`, of file
  * fd or anonymous if that is -1, to the kernel, so that it is zeros. Returns false if it is not
  * taken.

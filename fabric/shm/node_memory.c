@@ -7,12 +7,13 @@
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_room.h"
-#include "fabric/shm/shared_region.h"
+#include "fabric/shm/shared_region_state.h"
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -253,6 +254,58 @@ void twill_node_use(struct twill_node *node, const struct twill_shm_region_place
     for (uint32_t l = 0; l < node->size; l++)
         if (node->size <= POPULATED_RANKS && twill_room_is_used(node, l) && l != node->me)
             populate(node->area[l], &layout);
+}
+
+void twill_node_discard(const struct twill_node *node, void *at, size_t bytes)
+{
+    unsigned char *base = twill_shm_region_at(node->region, node->in_region[node->me]);
+    size_t from = page_round((size_t)((unsigned char *)at - base)), page = page_round(1),
+           end = ((size_t)((unsigned char *)at - base) + bytes) / page * page;
+    if (from < end)
+        (void)twill_shm_region_discard(node->region, from, end - from);
+}
+
+void twill_node_suspend(struct twill_node *node)
+{
+    struct twill_node_area *own = node->area[node->me];
+    unsigned char *at = (unsigned char *)own;
+    size_t imm = offsetof(struct twill_node_area, imm);
+    size_t counts = page_round(1); /* of events, at their start, as they only grow */
+    twill_node_discard(node, at + imm, node->trace_at - imm);
+    twill_node_discard(node, at + node->trace_at + counts, TWILL_NODE_TRACE_BYTES - counts);
+    atomic_store_explicit(&own->suspend.suspended, 1, memory_order_release);
+}
+
+void twill_node_resume(struct twill_node *node)
+{
+    struct twill_node_area *own = node->area[node->me];
+    struct twill_layout_line layout = layout_of(node->shared_bytes, node->pair_bytes);
+    atomic_store_explicit(&own->suspend.suspended, 0, memory_order_release);
+    populate(own, &layout);
+    for (uint32_t l = 0; l < node->size && node->size <= POPULATED_RANKS; l++)
+        if (l != node->me && !twill_node_is_suspended(node->area[l]))
+            populate(node->area[l], &layout);
+}
+
+size_t twill_node_resident(const struct twill_node *node, size_t *most)
+{
+    enum { AT_ONCE = 4096 };
+    unsigned char exists[AT_ONCE], *at = (unsigned char *)node->area[node->me];
+    size_t page = page_round(1), pages = 0;
+    *most = twill_node_part_bytes(node->shared_bytes, node->pair_bytes, node->size);
+    for (size_t from = 0; from < *most; from += AT_ONCE * page) {
+        size_t bytes = twill_min(*most - from, AT_ONCE * page);
+        for (size_t i = mincore(at + from, bytes, exists) == 0 ? bytes / page : 0; i-- > 0;)
+            pages += exists[i] & 1;
+    }
+    return pages * page;
+}
+
+unsigned twill_node_descriptors(const struct twill_node *node)
+{
+    const struct twill_shm_region *region = node->region;
+    bool lent = node->placer != NULL; /* by twill_node_share() */
+    return lent ? 0 : (region->fd >= 0) + (region->next >= 0) + (region->life != NULL);
 }
 
 bool twill_node_owner_dead(const struct twill_node *node, uint32_t l)

@@ -136,13 +136,19 @@ struct twill_abort_line {
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
+/* How often a rank has suspended the communicator, and whether it has made a call since. */
+struct twill_suspend_line {
+    _Atomic uint64_t steps; /* two for each time: its calls are over; its memory is given back */
+    _Atomic uint32_t suspended;
+} TWILL_ALIGNED(64);
+
 /* The layout of the region, so that different builds of twill cannot misread each other. */
 struct twill_layout_line {
     uint64_t magic; /* TWILL_NODE_MAGIC, the version of the layout */
     uint64_t area_bytes, shared_bytes, pair_bytes;
     uint64_t room_at, room_bytes; /* of a region with room (node_room.h), else 0 */
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000012)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000013)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
@@ -155,7 +161,8 @@ struct twill_node_owner {
     char program[TWILL_PROGRAM_TEXT];
 } TWILL_ALIGNED(64);
 
-/* One rank's records in one communicator, in shared memory at the start of its region. */
+/* One rank's records in one communicator, in shared memory at the start of its region. Those before
+ * imm[] stay while the communicator is suspended. */
 struct twill_node_area {
     struct twill_layout_line layout;
     struct twill_node_owner owner;
@@ -168,6 +175,7 @@ struct twill_node_area {
     struct twill_doorbell_line doorbell;
     struct twill_staging_line staging;
     struct twill_abort_line abort;
+    struct twill_suspend_line suspend;
     struct twill_flag flag[TWILL_NODE_LANES];
     struct twill_immediate imm[TWILL_SLOT_LANES][TWILL_LINES]; /* of all slots */
 };
@@ -235,6 +243,23 @@ void twill_node_use(struct twill_node *node, const struct twill_shm_region_place
  * this one has failed with `status`. *place, its part of the room of `of`, is given back. */
 void twill_node_refuse(const struct twill_node *of, const struct twill_room_place *place,
                        twill_status status, const char *message);
+/* Give this rank's memory for calls back to the kernel: immediates, SHARED and events, but not the
+ * records and what messages use. No rank of the node may be in a call, and none may begin one until
+ * all have done this. The memory is zeros at its next use. */
+void twill_node_suspend(struct twill_node *node);
+/* After twill_node_suspend(), before the next call, make the memory of small messages again. */
+void twill_node_resume(struct twill_node *node);
+/* Return whether the owner of an area has suspended the communicator and made no call since. */
+static inline bool twill_node_is_suspended(const struct twill_node_area *area)
+{
+    return atomic_load_explicit(&area->suspend.suspended, memory_order_acquire) != 0;
+}
+/* Give the whole pages in `bytes` bytes at `at`, of this rank's memory, back to the kernel. */
+void twill_node_discard(const struct twill_node *node, void *at, size_t bytes);
+/* Return how many bytes of this rank's memory exist. *most becomes how many there can be. */
+size_t twill_node_resident(const struct twill_node *node, size_t *most);
+/* Return how many descriptors it keeps, 0 if it is in the room of another. */
+unsigned twill_node_descriptors(const struct twill_node *node);
 /* Return whether local rank l has died, or has left the communicator, if that is known. */
 bool twill_node_owner_dead(const struct twill_node *node, uint32_t l);
 /* Free the node memory in any state. `node` may be NULL. */

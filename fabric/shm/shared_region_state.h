@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The state of a shared region: internal to shared_region.c, and for its test. */
+/* The state of a shared region: internal to this folder, and for its test. */
 #ifndef TWILL_SHARED_REGION_STATE_H
 #define TWILL_SHARED_REGION_STATE_H
 

@@ -16,6 +16,7 @@
  * With TWILL_CHECKSUM=all the line carries the CRC32C of the chunk, computed from the caller's
  * buffer. A receiver that finds a different one reads the slot again, as the damage may have
  * happened on the way to it, and then fails. */
+#include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/shared_region.h"
 #include "fabric/shm/single_copy.h"
@@ -600,6 +601,29 @@ static twill_status shm_open(struct twill_transport **transport,
     return TWILL_OK;
 }
 
+/* Give back the slots of channels on which all that was sent has been received, and the bounce. */
+static void shm_suspend(struct twill_transport *transport)
+{
+    struct shm *shm = (struct shm *)transport;
+    for (size_t i = 0; i < channels_of(shm->node->size); i++) {
+        struct shm_channel *channel = &shm->channel[i];
+        if (channel->sends && channel->queue.head == NULL && channel->index > 0 &&
+            atomic_load_explicit(&channel->credit->consumed, memory_order_acquire) ==
+                channel->index)
+            twill_node_discard(shm->node, channel->data, (size_t)SLOTS * SLOT_BYTES);
+    }
+    if (shm->bounce != NULL)
+        twill_mapping_forget(shm->bounce, FETCH_REDUCED);
+}
+
+static void shm_hold(const struct twill_transport *transport, struct twill_transport_holding *sum)
+{
+    const struct shm *shm = (const struct shm *)transport;
+    sum->bytes += sizeof(*shm) + 2 * channels_of(shm->node->size) *
+                                     (sizeof(*shm->channel) + sizeof(struct shm_channel *));
+    sum->bytes += shm->bounce != NULL ? FETCH_REDUCED : 0;
+}
+
 /* Return a text about the transport, which it owns. */
 static const char *shm_describe(const struct twill_transport *transport)
 {
@@ -617,5 +641,7 @@ const struct twill_transport_ops twill_shm_transport = {
     .post = shm_post,
     .progress = shm_progress,
     .cancel = shm_cancel,
+    .suspend = shm_suspend,
+    .hold = shm_hold,
     .describe = shm_describe,
 };

@@ -394,6 +394,24 @@ static twill_status tcp_post(struct twill_transport *transport, struct twill_tra
     return status;
 }
 
+/* Add 1 to the unsigned at `with` if the channel has a connection. */
+static void count_connection(struct twill_tcp_channel *channel, void *with)
+{
+    *(unsigned *)with += channel->fd >= 0;
+}
+
+static void tcp_hold(const struct twill_transport *transport, struct twill_transport_holding *sum)
+{
+    struct twill_tcp *t = (struct twill_tcp *)(uintptr_t)transport;
+    apply_channels(t, count_connection, &sum->descriptors);
+    sum->descriptors += t->epoll >= 0;
+    sum->bytes += sizeof(*t) + t->scratch_bytes;
+    for (uint32_t r = 0; r < t->size; r++)
+        if (t->peers[r] != NULL)
+            sum->bytes += sizeof(*t->peers[r]) +
+                          TWILL_LANES * (TWILL_TCP_RX_BYTES + sizeof(struct twill_tcp_header));
+}
+
 /* Return the description of the transport, which owns it. */
 static const char *tcp_describe(const struct twill_transport *transport)
 {
@@ -430,6 +448,7 @@ const struct twill_transport_ops twill_tcp_transport = {
     .post = tcp_post,
     .progress = tcp_progress,
     .cancel = tcp_cancel,
+    .hold = tcp_hold,
     .describe = tcp_describe,
     .awaits = twill_tcp_awaits,
     .early = twill_tcp_early,

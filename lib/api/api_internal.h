@@ -9,6 +9,9 @@
 /* Make a collective call for `name` and wait, or record it in an open group. Returns its status. */
 twill_status twill_call_run(struct twill_comm *comm, const struct twill_call *call,
                             const char *name);
+/* Run a blocking collective on a held communicator. Returns TWILL_OK, TWILL_ERR_BROKEN if it is
+ * broken already, or the error, which breaks it unless all ranks refuse the call alike. */
+twill_status twill_call_held(struct twill_comm *comm, const struct twill_call *call);
 /* Start a collective call for the public function `name`, and store the handle of its request in
  * *request. Returns TWILL_OK, or why it has not started. The wait returns any later failure. */
 twill_status twill_call_start(struct twill_comm *comm, const struct twill_call *call,

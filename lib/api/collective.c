@@ -192,9 +192,7 @@ static twill_status begin_request(struct twill_request *request, const struct tw
     return TWILL_OK;
 }
 
-/* Run a blocking collective. Returns TWILL_OK, TWILL_ERR_BROKEN if the communicator is broken
- * already, or the error, which breaks it unless all ranks refuse the call alike. */
-static twill_status call_run(struct twill_comm *comm, const struct twill_call *call)
+twill_status twill_call_held(struct twill_comm *comm, const struct twill_call *call)
 {
     struct twill_request *request = &comm->issue.blocking;
     uint64_t ticks = twill_ticks(), idle = comm->usage.idle;
@@ -229,7 +227,7 @@ static twill_status perform_call(struct twill_comm *comm, const struct twill_cal
 {
     if (TWILL_UNLIKELY(twill_group_is_open(comm->group)))
         return twill_group_record(comm, call, NULL);
-    twill_status status = call_run(comm, call);
+    twill_status status = twill_call_held(comm, call);
     if (TWILL_UNLIKELY(comm->agrees) && twill_collective_facts(call->collective)->reduces)
         status = twill_agree_outcome(comm, status);
     return status;
@@ -363,7 +361,7 @@ static twill_status exchange_addresses(struct twill_request *request)
     comm->issue.exchanging = NULL;
     request->exchange.arrived = false; /* each start of the request sets it again */
     TWILL_TRY(&comm->error, status);
-    return call_run(comm, &barrier);
+    return twill_call_held(comm, &barrier);
 }
 
 /* Wait until the communicator has no call under way. Then check a persistent collective and choose

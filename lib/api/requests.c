@@ -114,6 +114,8 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
 static twill_status restart_request(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
+    if (TWILL_UNLIKELY(comm->memory.suspended))
+        twill_comm_wake(comm);
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     TWILL_TRY(&comm->error, check_rests(request));
     if (twill_group_is_open(comm->group))

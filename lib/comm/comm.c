@@ -584,9 +584,9 @@ static twill_status open_shared(struct twill_comm *comm)
 void twill_comm_wake(struct twill_comm *comm)
 {
     uint32_t idle = TWILL_IDLE;
-    if (comm->woken)
-        return;
-    twill_status status = open_shared(comm);
+    twill_status status = comm->woken ? TWILL_OK : open_shared(comm);
+    if (atomic_exchange(&comm->memory.suspended, false))
+        twill_node_resume(comm->node);
     (void)atomic_compare_exchange_strong(&comm->live, &idle, TWILL_LIVE);
     if (status != TWILL_OK)
         (void)twill_comm_fail(comm, status, TWILL_CAUSE_KNOWN);

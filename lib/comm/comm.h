@@ -28,6 +28,17 @@ struct twill_comm_claim {
     _Atomic unsigned revoking;  /* number of threads in twill_comm_revoke() */
 };
 
+/* Memory of a communicator that exists, in bytes: what it shares with its node, and its own. */
+struct twill_comm_bytes {
+    uint64_t shared, own;
+};
+
+/* What a communicator knows of its memory. Only its holder changes it. */
+struct twill_comm_memory {
+    _Atomic bool suspended; /* twill_comm_suspend() was the last call */
+    struct twill_comm_bytes peak;
+};
+
 struct twill_call_group;  /* lib/api/group.c */
 struct twill_team;        /* lib/api/team.c */
 struct twill_comm_health; /* lib/comm/comm_internal.h */
@@ -77,8 +88,9 @@ struct twill_comm {
     struct twill_comm_health *health; /* failure and recovery */
     bool alone;                       /* it has its own endpoints: twill_comm_dup_alone() */
     struct twill_alone ends;          /* those endpoints, if `alone` */
-    uint64_t stop;                    /* call after which all ranks agreed to stop, or 0 */
-    char rail_line[224];              /* text that twill_comm_rail() returns */
+    struct twill_comm_memory memory;
+    uint64_t stop;       /* call after which all ranks agreed to stop, or 0 */
+    char rail_line[224]; /* text that twill_comm_rail() returns */
 };
 /* Return the communicator that an engine belongs to, or NULL if `engine` is NULL. */
 static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine)
@@ -96,8 +108,8 @@ twill_status twill_comm_open(struct twill_comm **made, struct twill_context *con
                              const struct twill_comm *parent, struct twill_oob *oob,
                              const uint32_t *ranks, const struct twill_comm_offer *offers,
                              uint64_t what, struct twill_error *error);
-/* Open what the calls of an idle communicator need, once. Waits for no rank. The caller holds it.
- * A failure breaks it. */
+/* Open what the calls of an idle communicator need, or resume a suspended one. Waits for no rank.
+ * The caller holds it. A failure breaks it. */
 void twill_comm_wake(struct twill_comm *comm);
 /* As twill_comm_wake(), if it is idle, by a thread that does not hold it. Waits for one that does,
  * which wakes it, up to TWILL_TIMEOUT. Does nothing in a forked child. */
@@ -122,8 +134,8 @@ twill_status twill_comm_dup_stripe(twill_comm **made, twill_comm *comm, uint32_t
 #define TWILL_BREAKING 0x7477696eu
 #define TWILL_IDLE     0x7477696fu
 /* A communicator is IDLE until its first call on this rank, unless its transports exchange
- * something. It is then LIVE. How it ends: once comm->broken is set, all later calls are refused.
- * The steps, in the order in which they may come:
+ * something. It is then LIVE. twill_comm_suspend() makes it IDLE again. How it ends: once
+ * comm->broken is set, all later calls are refused. The steps, in the order in which they may come:
  *
  *   revoke   twill_comm_revoke() by any thread, or a second call at the same time, which is
  *            refused. LIVE or IDLE -> TORN, and claim.refused says why. The holder then fails it.

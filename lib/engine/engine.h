@@ -216,6 +216,13 @@ twill_status twill_engine_check_posted(struct twill_engine *engine);
 bool twill_engine_is_polled(const struct twill_engine *engine);
 /* Complete all requests under way with the status that the communicator has failed with. */
 void twill_requests_fail(struct twill_engine *engine, twill_status status);
+/* Return whether the engine has a persistent request. */
+bool twill_engine_has_persistent(const struct twill_engine *engine);
+/* Free plans and scratch, which the next calls make anew. There is no persistent request, as that
+ * has both for good, and no request is under way. */
+void twill_engine_trim(struct twill_engine *engine);
+/* Return the bytes of its requests, scratch and plans. */
+size_t twill_engine_bytes(const struct twill_engine *engine);
 /* Set the call that this rank is in, and publish it to its node. `ticks` is when it was entered. */
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks);

@@ -567,3 +567,71 @@ void twill_requests_destroy(struct twill_engine *engine)
         free(slot->posted);
     }
 }
+
+/* --- memory --------------------------------------------------------------------------------------
+ */
+
+/* Return the next request of the engine's slabs after *slab and *i, or NULL. Begin with the first
+ * slab and its unused requests. */
+static struct twill_request *next_request(struct twill_request_slab **slab, unsigned *i)
+{
+    if (*slab != NULL && *i == TWILL_SLAB_REQUESTS) {
+        *slab = (*slab)->next;
+        *i = 0; /* the other slabs are used wholly */
+    }
+    return *slab != NULL ? twill_slab_request(*slab, (*i)++) : NULL;
+}
+
+bool twill_engine_has_persistent(const struct twill_engine *engine)
+{
+    struct twill_request_slab *slab = engine->issue.slab;
+    const struct twill_request *request;
+    unsigned i = engine->issue.unused;
+    while ((request = next_request(&slab, &i)) != NULL)
+        if (request->persistent)
+            return true;
+    return false;
+}
+
+/* Have a request that is not under way, and the one that carries for it, choose its plan anew. */
+static void forget_plan(struct twill_request *request)
+{
+    const struct twill_slots *slots = request->buffers.slots;
+    request->plan = request->exchange.before = NULL;
+    if (slots != NULL && slots->carried == request)
+        slots->carrier->plan = slots->carrier->exchange.before = NULL;
+}
+
+void twill_engine_trim(struct twill_engine *engine)
+{
+    struct twill_request_slab *slab = engine->issue.slab;
+    struct twill_request *request;
+    unsigned i = engine->issue.unused;
+    while ((request = next_request(&slab, &i)) != NULL)
+        forget_plan(request);
+    forget_plan(&engine->issue.blocking);
+    forget_plan(&engine->issue.blocking_point);
+    for (i = 0; i < TWILL_WINDOW; i++) {
+        struct twill_slot *slot = &engine->issue.slot[i];
+        twill_context_give(engine->context, slot->scratch, slot->scratch_bytes);
+        free(slot->posted);
+        *slot = (struct twill_slot){.instance.active = false};
+    }
+    twill_plans_destroy(engine);
+    engine->plan_cache.last = engine->plan_cache.before = NULL;
+}
+
+size_t twill_engine_bytes(const struct twill_engine *engine)
+{
+    size_t bytes = 0;
+    for (const struct twill_request_slab *slab = engine->issue.slab; slab != NULL;
+         slab = slab->next)
+        bytes += sizeof(*slab);
+    for (unsigned i = 0; i < TWILL_WINDOW; i++) {
+        const struct twill_slot *slot = &engine->issue.slot[i];
+        bytes += slot->scratch_bytes + slot->posted_count * sizeof(*slot->posted);
+    }
+    for (const struct twill_plan *plan = engine->plan_cache.plans; plan != NULL; plan = plan->next)
+        bytes += sizeof(*plan) + plan->schedule.count * sizeof(*plan->schedule.steps);
+    return bytes;
+}

@@ -2,6 +2,7 @@
 /* Makes the lines of a job view. These are its ranks, their calls, last events, and findings. */
 #include "algorithms/algorithms.h"
 #include "lib/base/plural.h"
+#include "lib/engine/request.h"
 #include "lib/report/job_view.h"
 
 #include <stdio.h>
@@ -74,7 +75,8 @@ static bool read_event(const struct twill_job_region *region, uint64_t back, uin
     const struct twill_trace_ring *ring = twill_node_trace(&region->view->node, 0);
     uint64_t first, written = twill_trace_written(ring, false, &first);
     *number = written - 1 - back;
-    return written > first + back && twill_trace_read(ring, false, *number, event);
+    return !region->suspended && written > first + back &&
+           twill_trace_read(ring, false, *number, event);
 }
 
 /* Return the tick at which the last call of a region's owner ended, or 0 if it has not ended or
@@ -156,7 +158,10 @@ static void list_call(struct twill_job_view *view, const struct twill_job_region
     twill_call_describe(&call, region->record.sequence, words, sizeof(words));
     twill_job_add_line(
         view, "call\t%u\t%u\t%u\t%u\t%s\t%llu\t%s\t%zu\t%s\t%s\t%d\t%llu\t%.6f\t%d\t%s\t%.*s\t%u",
-        owner->job_rank, owner->number, owner->rank, owner->size, region->in_call ? "in" : "out",
+        owner->job_rank, owner->number, owner->rank, owner->size,
+        region->suspended ? "suspended"
+        : region->in_call ? "in"
+                          : "out",
         (unsigned long long)region->record.sequence, collective_name(&call), call.count,
         name_or_dash(twill_type_name(call.type)), operation_name(&call), (int)call.root,
         (unsigned long long)bytes, age_of(view, region, since), awaited_by(view, region), words,
@@ -320,8 +325,10 @@ static void list_recent(struct twill_job_view *view)
         struct recent recent = {.now = view->ticks,
                                 .from = twill_max(view->ticks, second) - second};
         recent.from = twill_max(recent.from, owner->ticks);
-        sum_calls(&recent, ring, rate);
-        sum_steps(&recent, ring, 10 * second);
+        if (!region->suspended) {
+            sum_calls(&recent, ring, rate);
+            sum_steps(&recent, ring, 10 * second);
+        }
         if (region->in_call)
             recent.in_calls += ticks_within(&recent, region->entered, recent.now);
         const struct recent_wait *wait = recent.wait;

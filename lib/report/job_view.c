@@ -43,10 +43,11 @@ static void find_owner(struct twill_job_region *region, int fd)
 }
 
 /* Set region->record and `entered` to the last call of the region's owner, if has_call, and in_call
- * to whether the owner is still in it. */
+ * to whether the owner is still in it. Set `suspended`. */
 static void read_call(struct twill_job_region *region)
 {
     const struct twill_node *node = &region->view->node;
+    region->suspended = twill_node_is_suspended(node->area[0]);
     for (unsigned turn = 0; turn < 1000 && !region->has_call; turn++) /* it may be being written */
         region->has_call = twill_node_read_last_call(node, 0, &region->record, &region->entered);
     region->in_call = region->has_call && twill_node_left_call(node, 0) < region->record.sequence;

@@ -5,7 +5,7 @@
 
 #include "fabric/host/processes.h"
 #include "fabric/shm/node_view.h"
-#include "lib/engine/trace_calls.h"
+#include "lib/base/trace.h"
 #include "lib/twill_job.h"
 
 /* One rank's memory for one communicator, and what a view has read in it. */
@@ -16,6 +16,7 @@ struct twill_job_region {
     struct twill_host_process process;    /* the owner, with pid 0 if it has ended */
     /* The last call, as twill_node_read_last_call() found it. */
     bool has_call, in_call;
+    bool suspended; /* it has no events, and a look for them would make their memory */
     struct twill_call_record record;
     uint64_t entered; /* twill_ticks() at which the owner entered that call */
     double rate;      /* nanoseconds of a tick of twill_ticks(), or 0 if unknown */

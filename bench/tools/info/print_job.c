@@ -27,10 +27,12 @@ static void print_call(const twill_job_view *view, const struct twill_info_line 
     if (strcmp(call->field[14], "-1") != 0)
         snprintf(waits, sizeof(waits), "rank %s", call->field[14]);
     bool in = strcmp(call->field[5], "in") == 0, none = strcmp(call->field[5], "none") == 0;
+    bool suspended = strcmp(call->field[5], "suspended") == 0;
     snprintf(what, sizeof(what), "%s%s",
-             in     ? "in "
-             : none ? "no call yet"
-                    : "left ",
+             in          ? "in "
+             : none      ? "no call yet"
+             : suspended ? "suspended after "
+                         : "left ",
              none ? "" : call->field[15]);
     if (!none)
         snprintf(age, sizeof(age), "%.1f s%s", strtod(call->field[13], NULL), in ? "" : " ago");

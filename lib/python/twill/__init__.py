@@ -14,7 +14,7 @@ from ._declarations import (BucketOrder, Compression, FactorsChoice, Level, Op, 
                             ServerMode, ServerPart, ServerRate, Status, Type)
 from ._library import lib, text
 from .buffers import IN_PLACE, dtype_of, pair_dtype
-from .comm import Bootstrap, CallPlan, Communicator, Counters, init
+from .comm import Bootstrap, CallPlan, Communicator, Counters, MemoryUsage, init
 from .context import Context, Operation, Registration
 from .errors import (ArgumentError, BootstrapError, BrokenError, ConfigError, ExcludedError, FabricError, ForkedError,
                      InternalError, MismatchError, OutOfMemoryError, PeerError, RevokedError, SystemCallError,
@@ -36,8 +36,8 @@ MINLOC, MAXLOC = Op.MINLOC, Op.MAXLOC
 __all__ = ["AVG", "ArgumentError", "BAND", "BOR", "BXOR", "Bootstrap", "BootstrapError", "Bounds",
            "BrokenError", "BucketOrder", "CallPlan", "Communicator", "Compression", "ConfigError", "Context",
            "Counters", "ExcludedError", "FabricError", "FactorsChoice", "ForkedError", "GradientSet", "Handle", "IN_PLACE",
-           "InternalError", "LAND", "LOR", "LXOR", "Level", "MAX", "MAXLOC", "MIN", "MINLOC", "MismatchError",
-           "NO_SIGNAL", "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
+           "InternalError", "LAND", "LOR", "LXOR", "Level", "MAX", "MAXLOC", "MIN", "MINLOC", "MemoryUsage",
+           "MismatchError", "NO_SIGNAL", "Op", "Operation", "OptimizerRule", "OutOfMemoryError", "Outcome", "PROD", "PeerError",
            "PersistentRequest", "Registration", "Request", "RevokedError", "SUM", "ServedTensor", "Server",
            "ServerLayout", "ServerMode", "ServerPart", "ServerRate", "SetCounters", "Status", "SystemCallError",
            "Tensor", "TimeoutError", "TwillError", "Type", "UnsupportedError", "WHOLE_TENSORS", "Window", "dtype_of",

@@ -10,7 +10,7 @@ import numpy
 
 from . import calls
 from ._declarations import (TWILL_COLOUR_NONE, TWILL_PLAN_IN_PLACE, TWILL_PLAN_SHARED, Level, Op, twill_bootstrap,
-                            twill_call_plan, twill_counters, twill_exchange_fn)
+                            twill_call_plan, twill_counters, twill_exchange_fn, twill_memory_usage)
 from ._library import fail, lib, lines, settings_of, text
 from .buffers import PLAIN, Buffer, TypeLike, address_of, copies_of, named_layout
 from .context import Context
@@ -61,6 +61,19 @@ class CallPlan(NamedTuple):
     threads: int
     measured: int
     reason: str
+
+
+class MemoryUsage(NamedTuple):
+    """Memory that a communicator has on this rank, in the terms of twill_memory_usage in man 3 twill_memory.h."""
+
+    shared_bytes: int
+    shared_peak: int
+    shared_limit: int
+    private_bytes: int
+    private_peak: int
+    registrations: int
+    descriptors: int
+    suspended: int
 
 
 class _Exchanger:
@@ -335,6 +348,17 @@ class Communicator(Objects, Recovery):
                                             root, buffers, ctypes.byref(read)))
         found = [getattr(read, name) for name in CallPlan._fields]
         return CallPlan(*[text(value) if isinstance(value, bytes) else value for value in found])
+
+    @property
+    def memory(self) -> MemoryUsage:
+        """Memory that it has on this rank now."""
+        read = twill_memory_usage(bytes=ctypes.sizeof(twill_memory_usage))
+        self._check(lib.twill_comm_memory(self._handle, ctypes.byref(read)))
+        return MemoryUsage(*[getattr(read, name) for name in MemoryUsage._fields])
+
+    def suspend(self) -> None:
+        """Give back the memory that only calls use, until the next call. Collective, without requests in progress."""
+        self._check(lib.twill_comm_suspend(self._handle))
 
     def times(self) -> list[str]:
         """Return lines that say where the time of calls went since times_reset(), and which ranks came last."""
