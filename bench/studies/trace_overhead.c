@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measure what a timeline adds to a training step, and what an event of the ring costs. */
+/* Measure what a timeline, or another setting, adds to a training step, and what an event of the
+ * ring costs. */
 #include "bench/common/gradient_list.h"
 #include "bench/common/progress_line.h"
 #include "bench/common/report.h"
@@ -20,7 +21,7 @@
 #define EVENTS_TIMED   (UINT64_C(1) << 24)
 #define SIDES          2
 
-/* One of the two variants of a training step that are compared, without and with a timeline. It has
+/* One of the two variants of a training step that are compared, without and with a setting. It has
  * its own context and gradient set, and the samples of its steps. */
 struct overhead_side {
     const char *name;
@@ -29,7 +30,7 @@ struct overhead_side {
     double step[OVERHEAD_STEPS], processor[OVERHEAD_STEPS]; /* seconds */
 };
 
-/* The state of a rank that compares training steps without and with a timeline. side[0] is without,
+/* The state of a rank that compares training steps without and with a setting. side[0] is without,
  * side[1] with it. main() allocates and frees it. */
 struct overhead {
     struct twill_bench_list list;
@@ -47,8 +48,8 @@ static bool fails(const char *call, twill_status status, const char *message)
     return status != TWILL_OK;
 }
 
-/* Create the context of a side with this setting, "TWILL_TIMELINE=...", and its gradient set of all
- * tensors of the list. Returns false after an error, which is printed. */
+/* Create the context of a side with this setting, "NAME=...", and its gradient set of all tensors
+ * of the list. Returns false after an error, which is printed. */
 static bool open_side(struct overhead *o, struct overhead_side *side, const char *setting)
 {
     const twill_bootstrap bootstrap = twill_bench_bootstrap(o->comm);
@@ -93,8 +94,8 @@ static double processor_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Play the backward pass, in which the set begins to reduce each tensor after its layer, wait for
- * the set, and play the forward pass. Begins with a barrier. Stores the seconds and the processor
+/* Play the backward pass, which writes each tensor and then has the set reduce it. Wait for the
+ * set, and play the forward pass. Begins with a barrier. Stores the seconds and the processor
  * time as sample `step` of the side. Returns false after an error, which is printed. */
 static bool run_step(struct overhead *o, struct overhead_side *side, size_t step)
 {
@@ -109,6 +110,8 @@ static bool run_step(struct overhead *o, struct overhead_side *side, size_t step
     for (size_t i = list->keys; i-- > 0 && status == TWILL_OK;) {
         double forward = twill_bench_list_seconds(list, i, BATCH, GFLOPS);
         (void)played_for(&o->compute, 2 * forward);
+        memset(twill_gradients_memory(side->set, (int)i), 0,
+               (size_t)list->elements[i] * sizeof(float));
         status = twill_gradients_ready(side->set, (int)i);
     }
     if (status == TWILL_OK)
@@ -186,33 +189,38 @@ static void print_events(void)
     free(ring);
 }
 
-/* Print the time and the processor time of a step without and with a timeline, and the
+/* Print the time and the processor time of a step without and with the setting, and the
  * differences. */
 static void print_sides(struct overhead *o)
 {
-    double step[SIDES], processor[SIDES];
+    double step[SIDES], processor[SIDES], more[OVERHEAD_STEPS];
     for (int i = 0; i < SIDES; i++) {
         struct overhead_side *side = &o->side[i];
         struct twill_bench_statistics steps = twill_bench_statistics(side->step, o->steps);
         step[i] = steps.median;
         processor[i] = twill_bench_statistics(side->processor, o->steps).median;
-        printf("%-14s %9.3f ms a step (median; least %.3f), %.3f ms of processor time\n",
+        printf("%-24s %9.3f ms a step (median; least %.3f), %.3f ms of processor time\n",
                side->name, step[i] * 1e3, steps.min * 1e3, processor[i] * 1e3);
     }
-    printf("%-14s %9.3f ms, %.2f %% of a step; processor time %.3f ms, %.2f %% of a step\n",
-           "the timeline's", (step[1] - step[0]) * 1e3, (step[1] / step[0] - 1) * 100,
+    for (size_t i = 0; i < o->steps; i++)
+        more[i] = o->side[1].step[i] / o->side[0].step[i];
+    printf("%-24s %9.4f (median of the ratios of two steps in turn)\n", "with / without",
+           twill_bench_statistics(more, o->steps).median);
+    printf("%-24s %9.3f ms, %.2f %% of a step; processor time %.3f ms, %.2f %% of a step\n",
+           "it adds", (step[1] - step[0]) * 1e3, (step[1] / step[0] - 1) * 100,
            (processor[1] - processor[0]) * 1e3, (processor[1] - processor[0]) / step[0] * 100);
 }
 
-/* Open both sides, with the timeline in `folder`, run their steps, and close them. Rank 0 prints
- * the comparison. Returns 0, or 1 after an error. */
-static int measure(struct overhead *o, const char *folder)
+/* Open both sides, the second with `setting` or, if that is NULL, a timeline in `folder`. Run their
+ * steps, and close them. Rank 0 prints the comparison. Returns 0, or 1 after an error. */
+static int measure(struct overhead *o, const char *setting, const char *folder)
 {
-    char setting[128];
-    snprintf(setting, sizeof(setting), "TWILL_TIMELINE=%s/step.json", folder);
-    o->side[0].name = "no timeline";
-    o->side[1].name = "with timeline";
-    bool good = open_side(o, &o->side[0], "TWILL_TIMELINE=") && open_side(o, &o->side[1], setting);
+    char timeline[128];
+    snprintf(timeline, sizeof(timeline), "TWILL_TIMELINE=%s/step.json", folder);
+    o->side[0].name = "without";
+    o->side[1].name = setting != NULL ? setting : "with a timeline";
+    bool good = open_side(o, &o->side[0], "TWILL_TIMELINE=") &&
+                open_side(o, &o->side[1], setting != NULL ? setting : timeline);
     good = good && run_turns(o);
     if (good && twill_comm_rank(o->comm) == 0) {
         printf(
@@ -222,7 +230,8 @@ static int measure(struct overhead *o, const char *folder)
             TWILL_PLURAL(twill_comm_size(o->comm)), o->compute.device ? "a device" : "the core",
             o->steps, TWILL_PLURAL(o->steps));
         print_sides(o);
-        print_events();
+        if (setting == NULL)
+            print_events();
     }
     for (int i = 0; i < SIDES; i++)
         close_side(&o->side[i]);
@@ -231,16 +240,16 @@ static int measure(struct overhead *o, const char *folder)
     return good ? 0 : 1;
 }
 
-/* Print what a timeline adds to a step. Returns 0, 1 after a failure, or 2 if misused. */
+/* Print what a setting adds to a step. Returns 0, 1 after a failure, or 2 if misused. */
 int main(int argc, char **argv)
 {
     struct overhead *o = calloc(1, sizeof(*o));
     char message[512] = "", folder[] = "/tmp/trace-overhead.XXXXXX", remove[64];
     size_t steps = 100;
     bool device = argc > 3 && strcmp(argv[3], "device") == 0;
-    if (argc < 2 || argc > 4 || (argc > 3 && !device && strcmp(argv[3], "core") != 0) ||
+    if (argc < 2 || argc > 5 || (argc > 3 && !device && strcmp(argv[3], "core") != 0) ||
         (argc > 2 && !twill_bench_parse_number(argv[2], 1, OVERHEAD_STEPS, &steps))) {
-        fputs("Usage: trace-overhead LIST [STEPS [core|device]]\n", stderr);
+        fputs("Usage: trace-overhead LIST [STEPS [core|device [NAME=VALUE]]]\n", stderr);
         free(o);
         return 2;
     }
@@ -254,7 +263,7 @@ int main(int argc, char **argv)
     o->steps = steps;
     o->compute.device = device;
     o->compute.turns_per_second = played_speed();
-    int status = measure(o, folder);
+    int status = measure(o, argc > 4 ? argv[4] : NULL, folder);
     snprintf(remove, sizeof(remove), "rm -r %s", folder);
     if (twill_comm_rank(o->comm) == 0 && system(remove) != 0)
         fprintf(stderr, "trace-overhead: cannot remove %s\n", folder);

@@ -211,6 +211,16 @@ prebuilt()
     sed '/_CLOCKWAIT\|_CLOCKLOCK/d' "$headers/bits/c++config.h" >"$torch/bits/c++config.h"
     wait=_ZNSt18condition_variable4waitERSt11unique_lockISt5mutexE
     echo "__asm__(\".symver $wait,$wait@GLIBCXX_3.4.11\");" >"$torch/older.h"
+    # Functions that gcc 11's library was the first to have, from those of gcc 8's. old() copies, and so counts, an exception_ptr.
+    ptr=_ZNSt15__exception_ptr13exception_ptr
+    cat >"$torch/older.c" <<END
+void old(void *to, const void *from) __asm__("${ptr}C1ERKS0_");
+void older(void *at) __asm__("${ptr}D1Ev");
+__attribute__((visibility("hidden"))) void addref(void *) __asm__("${ptr}9_M_addrefEv");
+__attribute__((visibility("hidden"))) void release(void *) __asm__("${ptr}10_M_releaseEv");
+void addref(void *at) { void *to; old(&to, at); }
+void release(void *at) { older(at); *(void **)at = 0; }
+END
     standard=$(echo "$version" | awk -F. '{print ($1 > 2 || $2 >= 9) ? "c++20" : "c++17"}')
     made="$work/prebuilt-$processor/_twill_torch-$version-cpython-$python-$processor-linux-gnu-cxx11abi$abi.so"
     # shellcheck disable=SC2086 # words
@@ -219,7 +229,11 @@ prebuilt()
         -isystem "$root/usr/include" -std="$standard" -O1 -fPIC -fvisibility=hidden -w -D_GLIBCXX_USE_CXX11_ABI="$abi" $flags \
         -include "$torch/older.h" -I"$source/lib" -isystem "$torch/torch/include" -isystem "$torch/torch/include/torch/csrc/api/include" \
         -isystem "$include" -c "$source/lib/python/twill/torch/csrc/backend.cpp" -o "$torch/backend.o"
-    logged "link-$name" "$gxx" --sysroot="$root" -B"$root/usr/lib/" -shared -s "$torch/backend.o" -o "$made" -L"$torch/torch/lib" \
+    logged "older-$name" "$gcc" -O1 -fPIC -c "$torch/older.c" -o "$torch/older.o"
+    str=7__cxx1115basic_stringbufIcSt11char_traitsIcESaIcEE3strEv
+    logged "older-$name" "$processor-linux-gnu-objcopy" --redefine-sym _ZSt28__throw_bad_array_new_lengthv=_ZSt17__throw_bad_allocv \
+        --redefine-sym _ZNKRSt$str=_ZNKSt$str "$torch/backend.o"
+    logged "link-$name" "$gxx" --sysroot="$root" -B"$root/usr/lib/" -shared -s "$torch/backend.o" "$torch/older.o" -o "$made" -L"$torch/torch/lib" \
         -lc10 -ltorch_cpu -ltorch_python "$library"
     # Whatever it needs is there, but for Python's own.
     nm -D --defined-only "$torch"/torch/lib/*.so "$library" "$root"/usr/lib/*.so.* "$("$gxx" -print-file-name=libstdc++.so.6)" \
@@ -227,6 +241,8 @@ prebuilt()
     nm -D --undefined-only "$made" | awk '$1 == "U" {sub(/@.*/, "", $2); print $2}' | grep -v '^_*Py' | sort -u >"$torch/needed"
     missing=$(comm -13 "$torch/defined" "$torch/needed")
     [ -z "$missing" ] || { say "$name lacks: $missing" && exit 1; }
+    newer=$(objdump -T "$made" | grep -Eo 'GLIBCXX_3\.4\.(2[6-9]|[3-9][0-9])|CXXABI_1\.3\.1[2-9]' | sort -u || :)
+    [ -z "$newer" ] || { say "$name needs a libstdc++ later than gcc 8's: $newer" && exit 1; }
     rm -rf "$torch/torch" "$work/torch"
 }
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Try the wheel of lib/python/wheels.sh in a Debian root that has no compiler. Packages come from Debian and PyPI.
 # Root runs this by hand with the folder of wheels.sh, and with aarch64 for that processor. The root is kept there.
-# On x86_64 pip installs from dist alone. Two ranks compute a sum. They also make a step of DDP if dist has PyTorch.
+# On x86_64 pip installs from dist alone. Two ranks compute a sum, and the page of a job is read. They also make a step of
+# DDP if dist has PyTorch.
 # On aarch64 two ranks compute a sum in the emulation of qemu-user.
 set -eu
 folder=$(cd "$1" && pwd) processor=${2:-x86_64}
@@ -22,6 +23,24 @@ model(torch.full((8, 64), dist.get_rank() + 1.0)).sum().backward()
 print("DDP", dist.get_rank(), model.module.weight.grad[0, 0].item(), flush=True)
 dist.destroy_process_group()
 END
+cat >"$folder/idle.py" <<'END'
+import time, twill
+with twill.init() as comm:
+    comm.barrier()
+    time.sleep(5)
+END
+cat >"$folder/look.py" <<'END'
+import sys, time, urllib.request
+address, _, token = sys.argv[1].partition("?")
+assert b"<title>twill job</title>" in urllib.request.urlopen(sys.argv[1]).read()
+for _ in range(100):
+    state = urllib.request.urlopen(address + "state?" + token).read().decode()
+    if '"rank":1' in state:
+        break
+    time.sleep(0.03)
+print("page:", state[:300], flush=True)
+sys.exit('"rank":1' not in state)
+END
 
 native()
 {
@@ -29,7 +48,7 @@ native()
     mkdir -p "$root/wheels"
     rm -rf "$root/tmp/venv"
     echo "127.0.0.1 localhost $(uname -n)" >"$root/etc/hosts"
-    cp "$folder"/dist/*.whl "$folder/sum.py" "$folder/ddp.py" "$root/wheels"
+    cp "$folder"/dist/*.whl "$folder"/*.py "$root/wheels"
     extra=
     [ -z "$(find "$folder/dist" -name 'torch-*.whl')" ] || extra='[torch]'
     cat >"$root/wheels/try.sh" <<END
@@ -43,7 +62,10 @@ time /tmp/venv/bin/twillrun -n 2 /tmp/venv/bin/python /wheels/sum.py | tee /tmp/
 grep -c '3\.0\$' /tmp/out | grep -x 2
 /tmp/venv/bin/twill-info | head -n 2
 /tmp/venv/bin/twill-bench allreduce --help >/tmp/help
-/tmp/venv/lib/python3*/site-packages/twill/libexec/twill/twill-page --help >/tmp/help # which --page starts
+/tmp/venv/bin/twillrun -n 2 --page /tmp/venv/bin/python /wheels/idle.py 2>/tmp/page &
+until grep -q 'page: http' /tmp/page; do sleep 0.1; done
+/tmp/venv/bin/python /wheels/look.py "\$(sed -n 's/.*: page: //p' /tmp/page)"
+wait
 [ -z "$extra" ] || { time /tmp/venv/bin/torchrun --nproc-per-node 2 /wheels/ddp.py | tee /tmp/out && grep -c '12\.0\$' /tmp/out | grep -x 2; }
 [ ! -e /root/.cache/twill ] # nothing was compiled
 END
