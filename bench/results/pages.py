@@ -1130,7 +1130,7 @@ def frameworks(study):
             markdown(["program", "version", "word", "result", "twill, steps/s", "Gloo, steps/s", "twill / Gloo"], cells),
             ("Results are equal to the last digit in all of them. " if not differ else f"Results differ in {', '.join(differ)}. ")
             + f"Steps a second over twill are {span([row['twill'] / row['gloo'] for row in rows])} times those over Gloo. They contain what "
-            "a framework does itself in a step, and one run of another program changes them more than the backend does."]  # fmt: skip
+            "a framework does itself in a step."]  # fmt: skip
 
 
 @page("PyTorch and Python", "JAX", "How fast are JAX's collectives on CPUs over twill, MPICH and Gloo?")
