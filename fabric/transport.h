@@ -22,7 +22,13 @@ struct twill_transfer;
 typedef void (*twill_transfer_reduce_fn)(struct twill_transfer *request, size_t offset,
                                          const void *data, size_t bytes);
 
-enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV };
+/* A WRITE goes into memory that its peer has exposed, without a request of the peer. */
+enum twill_transfer_kind { TWILL_TRANSFER_SEND, TWILL_TRANSFER_RECV, TWILL_TRANSFER_WRITE };
+/* Where a WRITE goes in the peer's exposed memory, by what expose() has returned there. */
+struct twill_remote {
+    uint64_t at; /* address of the memory, as the network counts it; a WRITE adds its offset */
+    uint64_t key;
+};
 /* The call that a message belongs to, as message headers carry it. When the calls of two ranks
  * differ, a rank can name the difference even if the sender does not answer. */
 struct twill_message_call {
@@ -43,11 +49,12 @@ struct twill_transfer {
     bool alone;         /* RECV: only the caller of progress() may call reduce() */
     uint32_t peer;      /* rank of the communicator */
     uint32_t signature; /* hash of the call, sent along and compared on arrival */
-    void *buffer;       /* SEND: the data. RECV: its destination, unless `reduce` is set */
+    void *buffer;       /* SEND, WRITE: the data. RECV: its destination, unless `reduce` is set */
     size_t bytes;       /* exact size of the message, may be 0 */
     twill_transfer_reduce_fn reduce; /* RECV: gets the data instead of `buffer`; or NULL */
     void *reduce_context;            /* for use by reduce() */
     void *bounce; /* RECV with reduce and ops->needs_bounce: `bytes` of scratch; else NULL */
+    struct twill_remote remote; /* WRITE: where to */
     /* The last entry into the call. The poster of a SEND sets it. On a RECV it is what the message
      * carried, or has ticks 0 if the transport does not carry it. */
     struct twill_last_entry last;
@@ -187,6 +194,15 @@ struct twill_transport_ops {
      * the communicator. A busy network is no error, because the transport queues the request. */
     twill_status (*post)(struct twill_transport *transport, struct twill_transfer *request,
                          struct twill_error *error);
+    /* Let peers write into memory of this rank, until conceal() or the transport's close, and set
+     * *remote to what they need for it. With 0 bytes, only ask. Returns whether the network can
+     * write and has registered the memory. post() takes a WRITE, which completes when its data may
+     * be changed. What is sent to the peer on the same lane later arrives after the data. NULL: the
+     * transport has no WRITE. */
+    bool (*expose)(struct twill_transport *transport, void *start, size_t bytes,
+                   struct twill_remote *remote);
+    /* End the exposure that has returned *remote. No peer may be writing there. */
+    void (*conceal)(struct twill_transport *transport, const struct twill_remote *remote);
     /* Make progress. Returns how many requests completed or moved data, or a negative status. */
     int (*progress)(struct twill_transport *transport, struct twill_error *error);
     /* Drop all posted requests of a failed communicator. They are not touched afterwards. */

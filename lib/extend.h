@@ -40,6 +40,25 @@ struct twill_extend_process {
 };
 /* Return the properties of a context. Any thread may call it. */
 struct twill_extend_process twill_extend_process(twill_context *context);
+/* Where data go in memory that another rank has exposed. */
+struct twill_extend_place {
+    uint64_t at, key;
+};
+/* Functions with which the network writes into memory of ranks on other nodes. */
+struct twill_extend_writes {
+    /* Let ranks of other nodes write into memory of this rank, until conceal() or the end of the
+     * communicator, and set *place to where it begins. With 0 bytes, only ask. Returns whether the
+     * network can write and has registered the memory. */
+    bool (*expose)(twill_comm *comm, const char *call, void *memory, size_t bytes,
+                   struct twill_extend_place *place);
+    /* End the exposure that begins at `place`. No rank may be writing there. */
+    void (*conceal)(twill_comm *comm, const char *call, struct twill_extend_place place);
+    /* Start to write `bytes` bytes to a place of rank `to`, which is on another node. Both ranks
+     * have exposed memory. The request ends when `src` may be changed. Messages to that rank that
+     * are started later arrive after the data. Returns TWILL_OK, or why it has not started. */
+    twill_status (*start)(twill_comm *comm, const char *call, const void *src, size_t bytes, int to,
+                          struct twill_extend_place place, twill_request **request);
+};
 /* Properties of a communicator, as twill_extend_comm() returns them. The pointers are valid as long
  * as the communicator. Reading them does not claim it. */
 struct twill_extend_comm {
@@ -49,7 +68,8 @@ struct twill_extend_comm {
     uint64_t timeout_ns;             /* present timeout of waits */
     struct twill_news_words *news;   /* of this node, for which the user counts in steps from 1 */
     const char *timeout_name;        /* what has set the timeout, for messages */
-    bool grouped;                    /* a group of calls is open */
+    const struct twill_extend_writes *writes; /* functions, also where the network has none */
+    bool grouped;                             /* a group of calls is open */
 };
 /* Return the present properties of a communicator, without claiming it. */
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm);

@@ -21,11 +21,14 @@
  * Conventions are those of twill.h. How data travel:
  * - On a node the caller copies them straight into the target's memory and adds to the signal. The
  *   target need not be in a call.
- * - Between nodes, over TCP and over libfabric, a put is a message. The one-sided operations of the
- *   network are not used. A put progresses while a thread of its rank waits in any call on the
- *   context, and the target receives it into the window while one of its threads does. With
+ * - Between nodes a put is a message. It progresses while a thread of its rank waits in any call on
+ *   the context, and the target receives it into the window while one of its threads does. With
  *   TWILL_PROGRESS=thread both happen at any time. Messages also carry puts on a node if the
  *   target's window is private, because the memory that the target shares is full.
+ * - Over libfabric's tcp, sockets, verbs, gni and cxi, and one rail, the network writes data of
+ * more than 108 bytes into the window, and only their signal is a message. The target must be in a
+ *   call only to see the signal, and over tcp also to receive the data. twill's own TCP has no
+ *   such writes. On verbs, gni and cxi this was not run on hardware.
  */
 #ifndef TWILL_WINDOW_H
 #define TWILL_WINDOW_H
@@ -82,7 +85,7 @@ TWILL_API twill_status twill_window_create(twill_window **window, twill_comm *co
  * which may be this rank. Then add 1 to signal \p signal of that rank, unless it is
  * ::TWILL_NO_SIGNAL. \p src may be any memory that does not overlap with the bytes that it goes to,
  * and must not change until twill_window_flush() has returned or the target has answered by a
- * signal. If 64 messages of puts have not been sent, the call waits for one of them. */
+ * signal. If 64 puts to other nodes have not been sent, the call waits for one of them. */
 TWILL_API twill_status twill_put(twill_window *window, const void *src, size_t bytes, int to,
                                  size_t offset, int signal);
 /** \brief Add 1 to signal \p signal of rank \p to, after all that this rank has put there. */
@@ -102,7 +105,7 @@ TWILL_API twill_status twill_window_flush(twill_window *window);
 TWILL_API const char *twill_window_message(const twill_window *window);
 /** \brief Free a window, or NULL. All its ranks call it and wait for each other, so that all puts
  * have arrived, unless it is broken. The buffer belongs to the caller again. After a failure, ranks
- * of the node that have not noticed it may still put data there. */
+ * that have not noticed it may still put data there. */
 TWILL_API void twill_window_destroy(twill_window *window);
 /** @} */
 

@@ -84,7 +84,7 @@ static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *reque
     struct twill_ofi_channel *channel = &t->peers[request->peer]->channels[request->lane];
     *twill_ofi_private(request) = (struct twill_ofi_private){0};
     int moved;
-    if (request->kind == TWILL_TRANSFER_SEND) {
+    if (request->kind != TWILL_TRANSFER_RECV) {
         twill_transfer_push(&channel->headers_out, request);
         moved = twill_ofi_send_advance(t, channel, error);
     } else {
@@ -97,8 +97,8 @@ static twill_status ofi_submit(struct twill_ofi *t, struct twill_transfer *reque
     return t->failed;
 }
 
-/* Take the lock and start a SEND or RECV, which may complete at once. An error of sending or
- * receiving is fatal for `t`. */
+/* Take the lock and start a SEND, RECV or WRITE, which may complete at once. An error is fatal for
+ * `t`. */
 static twill_status ofi_post(struct twill_transport *transport, struct twill_transfer *request,
                              struct twill_error *error)
 {
@@ -180,6 +180,7 @@ static void forget_channel(struct twill_ofi_endpoint *endpoint, struct twill_ofi
     channel->headers_out = channel->payload_out = channel->in =
         (struct twill_transfer_queue){NULL, NULL};
     channel->next_large = NULL;
+    channel->slots.writing = 0;
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
         channel->chunk_in[i].request = NULL;
     for (uint32_t i = 0; i < TWILL_OFI_OUT; i++)
@@ -294,6 +295,8 @@ const struct twill_transport_ops twill_ofi_transport = {
     .close = ofi_close,
     .connect = ofi_connect,
     .post = ofi_post,
+    .expose = twill_ofi_expose,
+    .conceal = twill_ofi_conceal,
     .progress = twill_ofi_progress,
     .cancel = twill_ofi_cancel,
     .describe = ofi_describe,

@@ -23,6 +23,9 @@
  * headers only for a posted RECV. The headers of all channels with one peer stay within the 64
  * unexpected messages after which libfabric's newer tcp stops reading from that peer.
  *
+ * A WRITE goes into memory that the peer has exposed, without a request there (ofi_write.c). It has
+ * its place in the order of headers, so that a SEND after it arrives after its data.
+ *
  * All communicators of a context share one endpoint with its memory and addresses. Each progress()
  * reads the completion queue for all of them. Completions of another communicator only put its
  * channel into that communicator's list, because only its thread touches its requests and buffers.
@@ -119,6 +122,7 @@ enum twill_ofi_op_kind {
 struct twill_ofi;
 struct twill_ofi_endpoint;
 struct twill_ofi_registration;
+struct twill_ofi_exposure;
 struct twill_ofi_window;
 /* The address of a rank at the provider, an entry of endpoint->addresses, under its lock. */
 struct twill_ofi_contact {
@@ -179,6 +183,7 @@ struct twill_ofi_slots {
     uint32_t written; /* chunks written into slots of it so far */
     uint32_t emptied; /* slots of it that the peer has said to have emptied */
     uint32_t notes;   /* messages that say that a slot was written, to be sent */
+    uint32_t writing; /* posted chunks of WRITEs, not to slots, that have not completed */
 };
 
 /* What the peer was told so far, part of a channel. */
@@ -196,7 +201,8 @@ struct twill_ofi_channel {
     bool broken;  /* a RECV did not match, and nothing more is received */
     uint8_t lane; /* its number */
 
-    struct twill_transfer_queue headers_out; /* SENDs whose header is not sent yet */
+    /* SENDs whose header is not sent yet, and WRITEs that are not posted, in their order. */
+    struct twill_transfer_queue headers_out;
     struct twill_transfer_queue payload_out; /* large SENDs with chunks to post */
     uint32_t sent;                           /* headers and tails sent so far */
     /* Headers that the peer has said to have consumed. `sent` may be limits.credits ahead of it. */
@@ -249,6 +255,7 @@ struct twill_ofi_options {
     size_t max_message;      /* 0 keeps the endpoint's limit */
     uint32_t again;          /* every n-th post is answered "busy", 0 for none */
     bool no_cancel;          /* as if the provider could not cancel */
+    bool no_order;           /* as if messages could overtake writes */
     uint32_t cached;         /* most registrations cached, 0 for TWILL_OFI_CACHED */
 };
 
@@ -285,6 +292,14 @@ struct twill_ofi_registrations {
     size_t locked_before; /* most bytes that others in this process may have locked */
 };
 
+/* Whether WRITEs are used, and when a message that follows one may be posted. */
+enum twill_ofi_writes {
+    TWILL_OFI_NO_WRITES,
+    TWILL_OFI_WRITES_IN_ORDER,  /* at once, as the network keeps their order */
+    TWILL_OFI_WRITES_COMPLETE,  /* once the WRITE is complete, as its data have then arrived */
+    TWILL_OFI_WRITES_DELIVERED, /* the same, if FI_DELIVERY_COMPLETE is asked for */
+};
+
 /* Limits of messages, part of the endpoint, in bytes except for `credits`. Constant once open. */
 struct twill_ofi_limits {
     uint32_t credits;   /* headers a sender may be ahead, per channel */
@@ -294,6 +309,8 @@ struct twill_ofi_limits {
     size_t slot;        /* of a chunk that is written into a slot, 0 if chunks are sent, likewise */
     size_t inject;      /* largest message that leaves at once, 0 if none does */
     bool preposts;      /* header receives are posted before their RECVs */
+    size_t write;       /* most bytes of one write */
+    enum twill_ofi_writes writes;
 };
 
 /* How receives match messages. Part of the endpoint, and constant once it is open. */
@@ -302,6 +319,7 @@ struct twill_ofi_matching {
     uint32_t tag_bits;   /* TWILL_OFI_TAG_BITS or TWILL_OFI_LONG_TAG */
     uint64_t seal;       /* more of the secret, in the tag bits above TWILL_OFI_TAG_BITS */
     bool directed;       /* receives name their sender's address */
+    uint64_t write_key;  /* secret of the job that is a part of the keys of exposed memory */
 };
 
 /* The addresses of all ranks, by their rank in the communicator that opened the endpoint. */
@@ -332,8 +350,9 @@ struct twill_ofi_endpoint {
     uint32_t rank, size;        /* of the communicator that opened it */
     struct twill_ofi *open;     /* open communicators */
     struct twill_ofi *deferred; /* closed communicators that the provider still has operations of */
-    struct twill_ofi_window *windows; /* of closed channels, to which a peer may still write */
-    uint32_t strays;                  /* completions of operations that were not posted, ignored */
+    struct twill_ofi_window *windows;     /* of closed channels, to which a peer may still write */
+    struct twill_ofi_exposure *exposures; /* memory into which peers may write */
+    uint32_t strays;     /* completions of operations that were not posted, ignored */
     twill_status failed; /* status with which all communicators fail, explained in `failure` */
     char failure[256];
     char why[192];         /* why this provider was chosen, for messages */
@@ -480,10 +499,10 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
  * if the provider took it, 0 if it is busy, or a negative status. */
 int twill_ofi_recv(struct twill_ofi *t, struct twill_ofi_op *op, void *data, size_t bytes,
                    void *desc, struct twill_error *error);
-/* Write a chunk from `data` into the next slot of the window of op->channel's peer, as operation
- * `op`. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
-int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
-                         size_t bytes, struct twill_error *error);
+/* Write `bytes` at `data`, with `desc` of twill_ofi_desc(), to this place of op->channel's peer, as
+ * operation `op`. Returns 1 if the provider took it, 0 if it is busy, or a negative status. */
+int twill_ofi_write_to(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
+                       void *desc, const struct twill_remote *to, struct twill_error *error);
 /* Send a copy of a header and the payload of `request`, or NULL, as one message. If the payload has
  * a tail, a header sends what is before that, and without a header the tail is sent. Sets
  * header->lane. Returns 1 if it was sent, with *finished true if the payload has left, or false if
@@ -567,6 +586,20 @@ int twill_ofi_write(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_t
  * busy, which progress() retries, or a negative status. */
 int twill_ofi_send_notes(struct twill_ofi *t, struct twill_ofi_channel *channel,
                          struct twill_error *error);
+
+/* --- ofi_write.c: WRITEs, and the memory that they go into ------------------------------------ */
+/* Do what expose() and conceal() of the transport do. They take the lock. */
+bool twill_ofi_expose(struct twill_transport *transport, void *start, size_t bytes,
+                      struct twill_remote *remote);
+void twill_ofi_conceal(struct twill_transport *transport, const struct twill_remote *remote);
+/* End the exposures that overlap this memory, or all of them if `start` is NULL. */
+void twill_ofi_conceal_all(struct twill_ofi_endpoint *endpoint, const void *start, size_t bytes);
+/* Post what the provider takes of the WRITE at the head of channel->headers_out, and remove it from
+ * there once the provider has all. Returns 1 then, 0 if some remains, or a negative status. */
+int twill_ofi_write_next(struct twill_ofi *t, struct twill_ofi_channel *channel,
+                         struct twill_error *error);
+/* Return an operation that is free to send or write a chunk, or NULL. */
+struct twill_ofi_op *twill_ofi_idle_chunk(struct twill_ofi_channel *channel);
 
 /* Read and handle completions of all communicators, and post idle control receives. Call with the
  * lock. Fails with the endpoint's status if it has failed, or TWILL_ERR_BROKEN if it is closed. */

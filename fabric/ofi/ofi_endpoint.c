@@ -171,18 +171,27 @@ static twill_status open_fids(struct twill_ofi_endpoint *endpoint, struct twill_
  * memory, as tcp and net below rxm then complete and free it twice. Fixed in libfabric 1.18. Before
  * it messages stay under the size from which they are pulled, and more is written, if possible.
  * preposts: must get no unexpected message. net of libfabric 1.17 (fixed and renamed tcp in 1.18)
- * stops reading from a peer at the fifth one, or at one above 128 bytes. */
+ * stops reading from a peer at the fifth one, or at one above 128 bytes.
+ * writes: how WRITEs are ordered, 0 if they are not used, as with net, which may lose some. tcp and
+ * verbs use one connection for all that goes to a peer. A completion of gni is a global event,
+ * which says that the data have arrived. That of cxi says so only if asked for. gni, cxi and verbs
+ * are as documented, not run on hardware. */
 static const struct provider_ways {
     const char *name;
     bool few_unexpected, injects_at_once, loses_pulled, preposts;
+    enum twill_ofi_writes writes;
 } known_ways[] = {
-    {"tcp;ofi_rxm", .injects_at_once = true, .loses_pulled = true},
+    {"tcp;ofi_rxm", .injects_at_once = true, .loses_pulled = true,
+     .writes = TWILL_OFI_WRITES_IN_ORDER},
     {"net;ofi_rxm", .injects_at_once = true, .loses_pulled = true},
-    {"verbs;ofi_rxm", .injects_at_once = true},
-    {"tcp", .few_unexpected = true, .injects_at_once = true},
+    {"verbs;ofi_rxm", .injects_at_once = true, .writes = TWILL_OFI_WRITES_IN_ORDER},
+    {"tcp", .few_unexpected = true, .injects_at_once = true, .writes = TWILL_OFI_WRITES_IN_ORDER},
     {"net", .few_unexpected = true, .injects_at_once = true, .preposts = true},
     {"shm", .few_unexpected = true},
     {"udp;ofi_rxd", .few_unexpected = true},
+    {"sockets", .writes = TWILL_OFI_WRITES_DELIVERED},
+    {"gni", .writes = TWILL_OFI_WRITES_COMPLETE},
+    {"cxi", .writes = TWILL_OFI_WRITES_DELIVERED},
     {.name = NULL} /* any other */
 };
 
@@ -211,6 +220,29 @@ static size_t find_slot(struct twill_ofi_endpoint *endpoint)
     return most == 0 ? TWILL_OFI_SLOT : twill_min(TWILL_OFI_SLOT, most) & ~(size_t)63;
 }
 
+/* Set limits.writes to `way`, and limits.write, if the provider has such writes, else to none.
+ * Replaces fi.info by one that writes. */
+static void enable_writes(struct twill_ofi_endpoint *endpoint, enum twill_ofi_writes way)
+{
+    struct twill_ofi_limits *limits = &endpoint->limits;
+    uint64_t caps = FI_TAGGED | FI_RMA | FI_WRITE | FI_REMOTE_WRITE, order = FI_ORDER_SAS;
+    size_t most = endpoint->options.max_message;
+    if (endpoint->options.no_order && way == TWILL_OFI_WRITES_IN_ORDER)
+        way = TWILL_OFI_WRITES_DELIVERED;
+    if (endpoint->matching.directed)
+        caps |= FI_DIRECTED_RECV;
+    if (way == TWILL_OFI_WRITES_IN_ORDER)
+        order |= FI_ORDER_SAW;
+    limits->writes = TWILL_OFI_NO_WRITES;
+    if (way == TWILL_OFI_NO_WRITES || !ask_again(endpoint, caps, order))
+        return;
+    limits->writes = way;
+    limits->write = twill_min(endpoint->fi.info->ep_attr->max_msg_size, TWILL_OFI_CHUNK);
+    if (most != 0)
+        limits->write = twill_min(limits->write, most);
+    limits->write &= ~(size_t)(TWILL_CACHE_LINE - 1);
+}
+
 /* Set endpoint->limits of messages from the provider's attributes. Set endpoint->exclusive, one
  * endpoint for each communicator, if the provider stops reading after a few unexpected messages.
  * Fails if its longest message is shorter than two headers. */
@@ -234,6 +266,7 @@ static twill_status set_limits(struct twill_ofi_endpoint *endpoint, struct twill
     endpoint->limits.credits = endpoint->limits.preposts ? TWILL_OFI_HEADERS : TWILL_OFI_CREDITS;
     endpoint->exclusive = endpoint->exclusive || ways->few_unexpected;
     endpoint->limits.slot = pulls ? find_slot(endpoint) : 0;
+    enable_writes(endpoint, ways->writes);
     return TWILL_OK;
 }
 
@@ -266,6 +299,7 @@ twill_status twill_ofi_endpoint_open(struct twill_ofi_endpoint *endpoint, struct
 static void unregister_all(struct twill_ofi_endpoint *endpoint)
 {
     twill_ofi_window_close(&endpoint->windows);
+    twill_ofi_conceal_all(endpoint, NULL, 0);
     twill_ofi_unregister(&endpoint->buffers.mr);
     twill_ofi_forget(endpoint, NULL, 0);
     struct twill_ofi *const lists[] = {endpoint->open, endpoint->deferred};
@@ -277,11 +311,11 @@ static void unregister_all(struct twill_ofi_endpoint *endpoint)
     }
 }
 
-/* Return whether the provider requires registrations and binds them to the endpoint
+/* Return whether there may be registrations and the provider binds them to the endpoint
  * (FI_MR_ENDPOINT). */
 static bool binds_memory(const struct twill_ofi_endpoint *endpoint)
 {
-    return endpoint->registrations.required &&
+    return (endpoint->registrations.required || endpoint->exposures != NULL) &&
            (endpoint->fi.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0;
 }
 

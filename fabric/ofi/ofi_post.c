@@ -127,16 +127,36 @@ int twill_ofi_send(struct twill_ofi *t, struct twill_ofi_op *op, const void *dat
     return done;
 }
 
-int twill_ofi_write_slot(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
-                         size_t bytes, struct twill_error *error)
+/* Write `bytes` at `data`, registered as `desc`, so that the completion says that they have
+ * arrived. Returns libfabric's code. */
+static ssize_t write_delivered(struct twill_ofi *t, struct twill_ofi_op *op, const void *data,
+                               size_t bytes, void *desc, const struct twill_remote *to)
 {
-    const struct twill_ofi_channel *channel = op->channel;
-    uint64_t at = twill_ofi_slot(t, channel, channel->slots.written);
-    ssize_t rc = pretend_busy(t->endpoint) ? -FI_EAGAIN
-                                           : fi_write(t->endpoint->fi.ep, data, bytes, NULL,
-                                                      channel->peer->contact->address, at,
-                                                      channel->slots.key, &op->context);
-    int done = post_result(t, rc, "fi_write", channel, error);
+    const struct iovec from = {(void *)(uintptr_t)data, bytes};
+    const struct fi_rma_iov place = {.addr = to->at, .len = bytes, .key = to->key};
+    const struct fi_msg_rma message = {.msg_iov = &from,
+                                       .desc = &desc,
+                                       .iov_count = 1,
+                                       .addr = op->channel->peer->contact->address,
+                                       .rma_iov = &place,
+                                       .rma_iov_count = 1,
+                                       .context = &op->context};
+    return fi_writemsg(t->endpoint->fi.ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE);
+}
+
+int twill_ofi_write_to(struct twill_ofi *t, struct twill_ofi_op *op, const void *data, size_t bytes,
+                       void *desc, const struct twill_remote *to, struct twill_error *error)
+{
+    const struct twill_ofi_endpoint *endpoint = t->endpoint;
+    ssize_t rc;
+    if (pretend_busy(t->endpoint))
+        rc = -FI_EAGAIN;
+    else if (endpoint->limits.writes == TWILL_OFI_WRITES_DELIVERED)
+        rc = write_delivered(t, op, data, bytes, desc, to);
+    else
+        rc = fi_write(endpoint->fi.ep, data, bytes, desc, op->channel->peer->contact->address,
+                      to->at, to->key, &op->context);
+    int done = post_result(t, rc, "fi_write", op->channel, error);
     op->posted = done == 1;
     op->bytes = bytes;
     t->chunks_busy += done == 1 ? 1 : 0;

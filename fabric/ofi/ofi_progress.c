@@ -202,7 +202,8 @@ static bool is_sending(const struct twill_ofi_op *op)
     bool found = find_transfer(channel->payload_out.head, op->sequence) != NULL;
     for (uint32_t i = 0; i < TWILL_OFI_OUT && !found; i++) {
         struct twill_transfer *request = channel->chunk_out[i].request;
-        found = request != NULL && twill_ofi_private(request)->sequence == op->sequence;
+        found = request != NULL && request->kind == TWILL_TRANSFER_SEND &&
+                twill_ofi_private(request)->sequence == op->sequence;
     }
     return found;
 }

@@ -43,7 +43,10 @@ twill_status twill_ofi_register(struct twill_ofi_endpoint *endpoint, const void 
         return TWILL_OK;
     uint64_t mode = (uint64_t)endpoint->fi.info->domain_attr->mr_mode;
     uint64_t key = (mode & FI_MR_PROV_KEY) != 0 ? 0 : ++endpoint->registrations.next_key;
-    int rc = fi_mr_reg(endpoint->fi.domain, start, bytes, FI_SEND | FI_RECV, 0, key, 0, mr, NULL);
+    uint64_t access = FI_SEND | FI_RECV;
+    if (endpoint->limits.writes != TWILL_OFI_NO_WRITES)
+        access |= FI_WRITE;
+    int rc = fi_mr_reg(endpoint->fi.domain, start, bytes, access, 0, key, 0, mr, NULL);
     if (rc == 0 && (mode & FI_MR_ENDPOINT) != 0) {
         rc = fi_mr_bind(*mr, &endpoint->fi.ep->fid, 0);
         if (rc == 0)
@@ -356,6 +359,7 @@ static void release_queue(struct twill_ofi *t, const struct twill_transfer_queue
 /* Release the registrations of all requests of a channel that have data to move. */
 static void release_channel(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
+    release_queue(t, &channel->headers_out); /* a WRITE of which a part is posted */
     release_queue(t, &channel->payload_out);
     release_queue(t, &channel->in);
     twill_ofi_release(t, &channel->orphan);

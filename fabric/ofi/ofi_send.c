@@ -76,8 +76,7 @@ static struct twill_ofi_clear *find_clear(struct twill_ofi_channel *channel, uin
     return found;
 }
 
-/* Return an operation that is free to send a chunk, or NULL. */
-static struct twill_ofi_op *idle_chunk(struct twill_ofi_channel *channel)
+struct twill_ofi_op *twill_ofi_idle_chunk(struct twill_ofi_channel *channel)
 {
     for (uint32_t i = 0; i < TWILL_OFI_CHUNKS; i++)
         if (!channel->chunk_out[i].posted && !channel->chunk_out[i].done)
@@ -96,7 +95,7 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
         TWILL_TRY(error,
                   twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
     while (private->posted < request->bytes) {
-        struct twill_ofi_op *op = idle_chunk(channel);
+        struct twill_ofi_op *op = twill_ofi_idle_chunk(channel);
         if (op == NULL)
             return 0;
         const unsigned char *from = (const unsigned char *)request->buffer + private->posted;
@@ -144,8 +143,8 @@ static int send_payload(struct twill_ofi *t, struct twill_ofi_channel *channel,
     return finished;
 }
 
-/* Handle chunks and notes that have left, and complete and release SENDs. Returns how many
- * completed. */
+/* Handle chunks and notes that have left, and complete and release SENDs and WRITEs. Returns how
+ * many completed. */
 static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
 {
     int finished = 0;
@@ -156,6 +155,7 @@ static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
             continue;
         op->done = false;
         op->request = NULL;
+        channel->slots.writing -= request->kind == TWILL_TRANSFER_WRITE ? 1 : 0;
         if (i < TWILL_OFI_CHUNKS)
             request->moved += op->bytes;
         else
@@ -169,6 +169,18 @@ static int finish_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel)
     return finished;
 }
 
+/* Return whether the first queued request of a channel, if any, may be posted now. A SEND waits for
+ * credit, and for the WRITEs before it if it could overtake them. */
+static bool is_due(const struct twill_ofi *t, const struct twill_ofi_channel *channel)
+{
+    const struct twill_transfer *request = channel->headers_out.head;
+    const struct twill_ofi_limits *limits = &t->endpoint->limits;
+    if (request == NULL || request->kind == TWILL_TRANSFER_WRITE)
+        return request != NULL;
+    return channel->sent - channel->acked < limits->credits &&
+           (channel->slots.writing == 0 || limits->writes == TWILL_OFI_WRITES_IN_ORDER);
+}
+
 int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channel,
                            struct twill_error *error)
 {
@@ -176,9 +188,10 @@ int twill_ofi_send_advance(struct twill_ofi *t, struct twill_ofi_channel *channe
     int noted = twill_ofi_send_notes(t, channel, error);
     if (noted < 0)
         return noted;
-    while (channel->headers_out.head != NULL &&
-           channel->sent - channel->acked < t->endpoint->limits.credits) {
-        int done = send_next(t, channel, &finished, error);
+    while (is_due(t, channel)) {
+        int done = channel->headers_out.head->kind == TWILL_TRANSFER_WRITE
+                       ? twill_ofi_write_next(t, channel, error)
+                       : send_next(t, channel, &finished, error);
         if (done < 0)
             return done;
         if (done == 0) {

@@ -85,12 +85,15 @@ static void shared_endpoint_close(struct twill_common *common)
 }
 
 /* The forget() of a struct twill_common. Take the lock and drop the registrations that overlap this
- * memory, or all if `start` is NULL. One in use is freed by its last user. */
+ * memory, or all if `start` is NULL. One in use is freed by its last user. The memory is then no
+ * longer exposed. */
 static void shared_endpoint_forget(struct twill_common *common, const void *start, size_t bytes)
 {
     struct twill_ofi_endpoint *endpoint = (struct twill_ofi_endpoint *)(void *)common;
     pthread_mutex_lock(&endpoint->lock);
     twill_ofi_forget(endpoint, start, bytes);
+    if (start != NULL)
+        twill_ofi_conceal_all(endpoint, start, bytes);
     pthread_mutex_unlock(&endpoint->lock);
 }
 
@@ -103,7 +106,7 @@ static twill_status set_up_endpoint(struct twill_ofi_endpoint *endpoint, struct 
     return twill_ofi_endpoint_open(endpoint, error);
 }
 
-/* Set the secret bits of tags, derived from the secret of this run. */
+/* Set the secret bits of tags and keys, derived from the secret of this run. */
 static void derive_secret(struct twill_ofi_endpoint *endpoint)
 {
     const struct twill_oob *oob = endpoint->params.oob;
@@ -112,6 +115,9 @@ static void derive_secret(struct twill_ofi_endpoint *endpoint)
     memcpy(&endpoint->matching.tag_secret, secret.key, sizeof(endpoint->matching.tag_secret));
     memcpy(&endpoint->matching.seal, secret.key + sizeof(endpoint->matching.tag_secret),
            sizeof(endpoint->matching.seal));
+    memcpy(&endpoint->matching.write_key,
+           secret.key + sizeof(endpoint->matching.tag_secret) + sizeof(endpoint->matching.seal),
+           sizeof(endpoint->matching.write_key));
     twill_secret_wipe(&secret, sizeof(secret));
 }
 

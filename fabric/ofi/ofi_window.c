@@ -109,7 +109,9 @@ int twill_ofi_write(struct twill_ofi *t, struct twill_ofi_op *op, struct twill_t
     if (channel->slots.written - channel->slots.emptied >= TWILL_OFI_CHUNKS ||
         note->request != NULL)
         return 0; /* a control message will free a slot, or a completion the note */
-    int done = twill_ofi_write_slot(t, op, data, bytes, error);
+    const struct twill_remote slot = {.at = twill_ofi_slot(t, channel, channel->slots.written),
+                                      .key = channel->slots.key};
+    int done = twill_ofi_write_to(t, op, data, bytes, NULL, &slot, error);
     if (done != 1)
         return done;
     note->request = request;

@@ -91,6 +91,7 @@ THREE_FORMS(recv, point,
             POINT(.dst = dst, .dst_count = count, .type = type, .from = from, .receives = true),
             twill_comm *comm, void *dst, size_t count, twill_type type, int from)
 
-THREE_FORMS(sendrecv, point, POINT(src, dst, src_count, dst_count, type, to, from, true, true),
+THREE_FORMS(sendrecv, point,
+            POINT(src, dst, src_count, dst_count, type, to, from, .sends = true, .receives = true),
             twill_comm *comm, const void *src, size_t src_count, int to, void *dst,
             size_t dst_count, int from, twill_type type)

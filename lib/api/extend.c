@@ -38,6 +38,59 @@ struct twill_extend_process twill_extend_process(twill_context *context)
         .fails_at_nan = config->number[TWILL_VARIABLE_FIRST_NAN] > 1};
 }
 
+/* Return the communicator's transport that can write into memory of other nodes, or NULL. */
+static struct twill_transport *writer_of(const struct twill_comm *comm)
+{
+    for (unsigned t = 0; t < comm->links.transports; t++)
+        if (comm->links.transport[t]->ops->expose != NULL)
+            return comm->links.transport[t];
+    return NULL;
+}
+
+/* The expose() of twill_extend_writes. */
+static bool expose_memory(twill_comm *comm, const char *call, void *memory, size_t bytes,
+                          struct twill_extend_place *place)
+{
+    struct twill_remote remote = {0};
+    *place = (struct twill_extend_place){0};
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return false;
+    struct twill_transport *transport = comm->broken ? NULL : writer_of(comm);
+    bool exposed = transport != NULL && transport->ops->expose(transport, memory, bytes, &remote);
+    twill_comm_release(comm);
+    *place = (struct twill_extend_place){remote.at, remote.key};
+    return exposed;
+}
+
+/* The conceal() of twill_extend_writes. */
+static void conceal_memory(twill_comm *comm, const char *call, struct twill_extend_place place)
+{
+    const struct twill_remote remote = {place.at, place.key};
+    if (twill_comm_acquire(comm, call) != TWILL_OK)
+        return;
+    struct twill_transport *transport = writer_of(comm);
+    if (transport != NULL)
+        transport->ops->conceal(transport, &remote);
+    twill_comm_release(comm);
+}
+
+/* The start() of twill_extend_writes. */
+static twill_status start_write(twill_comm *comm, const char *call, const void *src, size_t bytes,
+                                int to, struct twill_extend_place place, twill_request **request)
+{
+    const struct twill_point point = {.src = src,
+                                      .src_count = bytes,
+                                      .type = TWILL_U8,
+                                      .to = to,
+                                      .sends = true,
+                                      .writes = true,
+                                      .remote = {place.at, place.key}};
+    return twill_point_start(comm, &point, request, call);
+}
+
+static const struct twill_extend_writes network_writes = {expose_memory, conceal_memory,
+                                                          start_write};
+
 struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
 {
     twill_comm_wake_idle(twill_comm_of(&comm->engine)); /* used without a call on it */
@@ -47,6 +100,7 @@ struct twill_extend_comm twill_extend_comm(const twill_comm *comm)
                                       .timeout_ns = comm->tuning.timeout_ns,
                                       .news = twill_node_news(comm->node),
                                       .timeout_name = twill_comm_timeout_name(comm),
+                                      .writes = &network_writes,
                                       .grouped = twill_group_is_open(comm->group)};
 }
 

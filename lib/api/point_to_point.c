@@ -82,9 +82,11 @@ static struct twill_transfer transfer_of(const struct twill_request *request, in
     void *buffer = way == TWILL_OUT ? (void *)(uintptr_t)p->src : p->dst;
     size_t count = way == TWILL_OUT ? p->src_count : p->dst_count;
     bool used = way == TWILL_OUT ? p->sends : p->receives;
+    enum twill_transfer_kind out = p->writes ? TWILL_TRANSFER_WRITE : TWILL_TRANSFER_SEND;
     return (struct twill_transfer){
         .status = used ? TWILL_PENDING : TWILL_OK,
-        .kind = way == TWILL_OUT ? TWILL_TRANSFER_SEND : TWILL_TRANSFER_RECV,
+        .kind = (uint8_t)(way == TWILL_OUT ? out : TWILL_TRANSFER_RECV),
+        .remote = p->remote,
         .lane = TWILL_POINT_LANE,
         .peer = (uint32_t)(way == TWILL_OUT ? p->to : p->from),
         .signature = signature_of(p->type, count),

@@ -242,6 +242,8 @@ struct twill_point {
     twill_type type;
     int to, from; /* ranks */
     bool sends, receives;
+    bool writes;                /* it sends by a WRITE, to `remote` */
+    struct twill_remote remote; /* where in memory of rank `to` */
 };
 
 /* The handle of a request, set by twill_request_take() and ended by twill_request_give(). Part of

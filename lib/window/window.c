@@ -18,6 +18,13 @@ struct window_offer {
     uint64_t bytes, buffer_at, signal_at; /* offsets in the memory that the rank shares */
 };
 
+/* A rank sends this to the others once it has exposed its buffer. */
+struct window_exposure {
+    uint64_t exposed; /* 0: the network cannot write there, or from there */
+    struct twill_extend_place place;
+};
+_Static_assert(sizeof(struct window_exposure) <= sizeof(struct window_offer), "takes its place");
+
 /* --- failures ----------------------------------------------------------------------------------
  */
 
@@ -372,6 +379,26 @@ static bool reach_peers(struct twill_window *window, const struct window_offer *
     return messages;
 }
 
+/* Let the network write into the windows of other nodes' ranks, where all that takes part can.
+ * `all` has a place of this type for each rank. Returns TWILL_OK or the error. */
+static twill_status expose_window(struct twill_window *window, const char *call,
+                                  struct window_exposure *all)
+{
+    const struct twill_extend_comm comm = twill_extend_comm(window->comm);
+    const uint32_t *node = comm.world->node;
+    size_t bytes = window->peer[window->rank].bytes;
+    struct window_exposure own;
+    window->exposed = comm.writes->expose(window->comm, call, window->buffer, bytes, &own.place);
+    own.exposed = window->exposed;
+    TWILL_TRY(NULL, twill_allgather(window->parent, &own, all, sizeof(own), TWILL_U8));
+    for (uint32_t r = 0; r < window->size; r++) {
+        struct twill_window_peer *peer = &window->peer[r];
+        peer->place = all[r].place;
+        peer->written = own.exposed && all[r].exposed && node[r] != node[window->rank];
+    }
+    return TWILL_OK;
+}
+
 /* Wait until no rank uses the window any more. Returns false if it is broken. */
 static bool end_together(struct twill_window *window)
 {
@@ -397,6 +424,10 @@ static void close_window(struct twill_window *window)
     }
     if (window->comm != NULL && !together)
         (void)twill_comm_revoke(window->comm);
+    else if (window->exposed && window->buffer != NULL)
+        twill_extend_comm(window->comm)
+            .writes->conceal(window->comm, "twill_window_destroy",
+                             window->peer[window->rank].place);
     if (window->buffer != NULL)
         (void)twill_extend_pin(window->process.context, window->buffer, 1, -1);
     if (together || window->comm == NULL)
@@ -415,8 +446,8 @@ void twill_window_destroy(twill_window *window)
 
 /* Make the window with the other ranks. `all` has a place for the offer of each. Returns TWILL_OK,
  * or the error, which window->error has unless the parent's message explains it. */
-static twill_status open_window(struct twill_window *window, void *buffer, size_t bytes,
-                                int signals, struct window_offer *all)
+static twill_status open_window(struct twill_window *window, const char *call, void *buffer,
+                                size_t bytes, int signals, struct window_offer *all)
 {
     struct window_offer own;
     twill_status status = prepare(window, buffer, bytes, signals, &own);
@@ -424,7 +455,10 @@ static twill_status open_window(struct twill_window *window, void *buffer, size_
     TWILL_TRY(NULL, twill_allgather(window->parent, &own, all, sizeof(own), TWILL_U8));
     TWILL_TRY(NULL, compare_offers(window, all));
     TWILL_TRY(NULL, twill_comm_dup(&window->comm, window->parent));
-    return reach_peers(window, all) ? twill_window_begin_messages(window) : TWILL_OK;
+    bool messages = reach_peers(window, all);
+    if (twill_extend_comm(window->comm).world->nodes > 1)
+        TWILL_TRY(NULL, expose_window(window, call, (void *)all));
+    return messages ? twill_window_begin_messages(window) : TWILL_OK;
 }
 
 twill_status twill_window_create(twill_window **made, twill_comm *comm, void *buffer, size_t bytes,
@@ -452,7 +486,7 @@ twill_status twill_window_create(twill_window **made, twill_comm *comm, void *bu
     window->rank = (uint32_t)twill_comm_rank(comm);
     window->size = (uint32_t)size;
     twill_status status =
-        open_window(window, buffer, bytes, signals, (void *)(window->peer + size));
+        open_window(window, call, buffer, bytes, signals, (void *)(window->peer + size));
     if (status == TWILL_OK) {
         *made = window;
         return TWILL_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A window as the files of lib/window share it. A rank of this node whose memory is shared is
- * written to directly. Messages carry puts to all others, each with a head, and data that do not
- * fit in it in a second message. */
+ * written to directly. Messages carry puts to all others, each with a head. Data that do not fit in
+ * it are written into the window before, if the network can do that, and else follow in a second
+ * message. */
 #ifndef TWILL_WINDOW_INTERNAL_H
 #define TWILL_WINDOW_INTERNAL_H
 
@@ -34,6 +35,8 @@ struct twill_window_peer {
     unsigned char *base;                /* its buffer, as mapped here */
     struct twill_window_signal *signal; /* NULL: messages carry puts to it */
     size_t bytes;
+    bool written; /* the network writes data into its window, which is at `place` */
+    struct twill_extend_place place;
     bool suspect;           /* found dead once, but it may have just sent data */
     bool sends;             /* messages carry its puts to this rank, and it has not left */
     bool landing;           /* `arrival` is for the data that `head` has announced */
@@ -52,6 +55,7 @@ struct twill_window {
     twill_comm *parent, *comm; /* the caller's communicator, and its duplicate */
     struct twill_extend_process process;
     void *buffer;
+    bool exposed; /* the network can write, and into `buffer` unless that is NULL */
     uint32_t rank, size;
     int32_t signals;
     struct twill_window_signal *signal; /* of this rank */

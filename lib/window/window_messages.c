@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Puts between ranks that do not share memory. The receiver posts one head a peer. When a head has
  * announced data, they are received straight into the window, and only then the next head, so that
- * puts of a peer take effect in their order. */
+ * puts of a peer take effect in their order. Where the network writes data into the window, only a
+ * head with the signal follows them, or nothing. */
 #include "lib/window/window.h"
 
 #include <stdlib.h>
@@ -107,12 +108,31 @@ static bool advance_window(void *object)
     return moved;
 }
 
+/* Start to write the data of a put in `post` into the target's window, and let its head send only
+ * the signal. Returns TWILL_OK or the error. */
+static twill_status write_data(struct twill_window *window, const char *call,
+                               struct twill_window_post *post, const void *src)
+{
+    struct twill_extend_place place = window->peer[post->to].place;
+    size_t bytes = post->head.bytes;
+    place.at += post->head.offset;
+    post->head.bytes = post->head.offset = 0;
+    return twill_extend_comm(window->comm)
+        .writes->start(window->comm, call, src, bytes, (int)post->to, place, &post->request[1]);
+}
+
 /* Start to send a put in `post`. Returns TWILL_OK or the error. */
-static twill_status send_post(struct twill_window *window, struct twill_window_post *post,
-                              const void *src)
+static twill_status send_post(struct twill_window *window, const char *call,
+                              struct twill_window_post *post, const void *src)
 {
     struct twill_window_head *head = &post->head;
     bool apart = head->bytes > sizeof(head->data);
+    if (apart && window->peer[post->to].written) {
+        TWILL_TRY(NULL, write_data(window, call, post, src));
+        if (head->signal == TWILL_NO_SIGNAL)
+            return TWILL_OK;
+        apart = false;
+    }
     if (!apart && head->bytes > 0)
         memcpy(head->data, src, head->bytes);
     TWILL_TRY(NULL, twill_send_start(window->comm, head, sizeof(*head), TWILL_U8, (int)post->to,
@@ -137,7 +157,7 @@ static twill_status try_send(struct twill_window *window, const char *call, uint
             continue;
         post->head = *head;
         post->to = to;
-        twill_status status = send_post(window, post, src);
+        twill_status status = send_post(window, call, post, src);
         atomic_fetch_add(&window->posted, 1);
         return status == TWILL_OK ? TWILL_OK
                                   : twill_window_fail(window, call, status, "a message failed");

@@ -550,11 +550,65 @@ bool test_provider_run(const struct provider_case *c, const struct run *run,
     return fine;
 }
 
+/* Rank 0 writes into memory of rank 1, twice as many parts as may be under way, and then sends a
+ * message on the same lane. When that is there, the data are. */
+static bool case_writes(struct run *run, struct twill_test_end *end)
+{
+    enum { PARTS = 2 * TWILL_OFI_CHUNKS, APART = 150000 };
+    static const size_t sizes[PARTS] = {109, 4095, 1, 70001, 65536, 130003, 8, 33333};
+    struct twill_transfer writes[PARTS + 1];
+    struct twill_remote all[2], own = {0};
+    unsigned char *memory = aligned_alloc(4096, PARTS * APART / 4096 * 4096 + 4096), note = 7;
+    TWILL_REQUIRE(memory != NULL && start(run, end));
+    const struct twill_transport_ops *ops = end->transport->ops;
+    bool writable = ops->expose(end->transport, memory, PARTS * APART, &own);
+    const char *name = ofi_of(end)->endpoint->fi.info->fabric_attr->prov_name;
+    TWILL_REQUIRE(writable == test_provider_writes(name), "%s: %d", name, writable);
+    TWILL_REQUIRE(twill_oob_allgather(end->oob, &own, all, sizeof(own), &end->error) == TWILL_OK);
+    for (unsigned round = 0; writable && round < 3; round++) {
+        for (unsigned i = 0; i < PARTS; i++) {
+            unsigned char *part = memory + (size_t)i * APART;
+            memset(part, 0, APART);
+            if (end->rank == 0)
+                text_fill(part, sizes[i], i + round);
+            writes[i] = end_transfer(TWILL_TRANSFER_WRITE, end->peer, 1, part, sizes[i]);
+            writes[i].remote = (struct twill_remote){all[1].at + (size_t)i * APART, all[1].key};
+        }
+        TWILL_REQUIRE(gather(run, end));
+        writes[PARTS] = end_one_way(end, 1, &note, 1);
+        for (unsigned i = end->rank == 0 ? 0 : PARTS; i <= PARTS; i++)
+            TWILL_REQUIRE(end_post(end, &writes[i]));
+        TWILL_REQUIRE(
+            end_await(end, &writes[end->rank == 0 ? 0 : PARTS], end->rank == 0 ? PARTS + 1 : 1));
+        for (unsigned i = 0; i < PARTS; i++)
+            TWILL_REQUIRE(text_is(memory + (size_t)i * APART, 0, sizes[i], i + round) &&
+                              memory[(size_t)i * APART + sizes[i]] == 0,
+                          "rank %u, round %u, part %u", end->rank, round, i);
+    }
+    TWILL_REQUIRE(gather(run, end));
+    if (writable)
+        ops->conceal(end->transport, &own);
+    TWILL_REQUIRE(ofi_of(end)->endpoint->exposures == NULL);
+    free(memory);
+    return true;
+}
+
+bool test_provider_writes(const char *name)
+{
+    static const char *const writers[] = {"tcp;ofi_rxm", "verbs;ofi_rxm", "tcp",
+                                          "sockets",     "gni",           "cxi"};
+    bool found = false;
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(writers); i++)
+        found = found || strcmp(name, writers[i]) == 0;
+    return found;
+}
+
 const struct provider_case test_provider_cases[] = {
     {"sizes", 2, false, true, case_sizes},
     {"beyond the longest message", 2, false, false, case_beyond},
     {"lanes", 3, false, false, case_lanes},
     {"answers", 2, false, false, case_answers},
+    {"writes", 2, false, false, case_writes},
     {"unexpected messages", 2, false, false, case_unexpected},
     {"early messages", 3, false, false, case_early},
     {"later, later", 2, false, false, case_again},

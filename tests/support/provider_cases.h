@@ -55,6 +55,8 @@ struct provider_case {
     bool (*fn)(struct run *run, struct twill_test_end *end);
 };
 extern const struct provider_case test_provider_cases[];
+/* Return whether libfabric's provider of this name is to write into memory of peers. */
+bool test_provider_writes(const char *name);
 /* Run a case on a rank. */
 bool test_provider_run(const struct provider_case *c, const struct run *run,
                        twill_bootstrap *caller);

@@ -14,9 +14,9 @@ static int translate_completion(const struct fi_cq_tagged_entry *lower,
 {
     struct op *op = lower->op_context;
     bool sends = op->sends;
-    *entry = (struct fi_cq_tagged_entry){.flags = FI_TAGGED | (sends ? FI_SEND : FI_RECV),
-                                         .len = sends ? 0 : lower->len,
-                                         .tag = sends ? 0 : lower->tag};
+    uint64_t kind = op->writes ? FI_RMA | FI_WRITE : FI_TAGGED | (sends ? FI_SEND : FI_RECV);
+    *entry = (struct fi_cq_tagged_entry){
+        .flags = kind, .len = sends ? 0 : lower->len, .tag = sends ? 0 : lower->tag};
     return op_end(op, &entry->op_context) ? 1 : 0;
 }
 

@@ -103,7 +103,7 @@ static struct op *take_op(struct endpoint *ep, const void *buffer, size_t bytes,
     ep->busy++;
     op->next = NULL;
     op->state = OP_QUEUED;
-    op->injected = false;
+    op->injected = op->sends = op->writes = false;
     op->context = context;
     op->buffer = (void *)(uintptr_t)buffer;
     op->bytes = bytes;
@@ -146,7 +146,6 @@ static int post_recv_op(struct endpoint *ep, void *buffer, size_t bytes, void *d
     if (rc != 0)
         return rc;
     struct op *op = take_op(ep, buffer, bytes, context);
-    op->sends = false;
     op->tag = tag;
     op->ignore = ignore;
     op->mr = mr;
@@ -228,10 +227,81 @@ static ssize_t ep_inject(struct fid_ep *fid, const void *buffer, size_t bytes, f
     return rc;
 }
 
+/* Post a write. The key has the base of the memory, from which the lower provider counts. */
+static int post_write_op(struct endpoint *ep, const struct fi_msg_rma *msg, uint64_t flags)
+{
+    const struct fi_rma_iov *to = msg->rma_iov;
+    const struct iovec *from = msg->msg_iov;
+    const struct domain *domain = ep->domain;
+    bool first = false, delivered = (flags & FI_DELIVERY_COMPLETE) != 0;
+    fi_addr_t lower = 0;
+    int rc = check_post(ep, from->iov_len, 0, 0);
+    if (rc == 0 && (msg->iov_count != 1 || msg->rma_iov_count != 1 || to->len != from->iov_len))
+        rc = refuse("a write of %zu parts into %zu", msg->iov_count, msg->rma_iov_count);
+    if (rc == 0 && delivered != domain->limits.delivers)
+        rc = refuse("a write with flags %#llx", (unsigned long long)flags);
+    if (rc == 0)
+        rc = check_context(ep, msg->context);
+    struct mr *mr = rc == 0 ? mr_find(ep, from->iov_base, from->iov_len,
+                                      msg->desc == NULL ? NULL : msg->desc[0], FI_WRITE, &rc)
+                            : NULL;
+    if (rc == 0)
+        rc = av_resolve(ep->av, msg->addr, &lower, &first);
+    if (rc == 0)
+        rc = check_credits(ep, first);
+    if (rc != 0)
+        return rc;
+    struct op *op = take_op(ep, from->iov_base, from->iov_len, msg->context);
+    op->sends = op->writes = true;
+    op->to = lower;
+    op->at = to->addr;
+    if ((domain->mr_mode & FI_MR_VIRT_ADDR) != 0)
+        op->at -= to->key & (((uint64_t)1 << 48) - 1);
+    op->key = to->key;
+    op->waits = 3;
+    op->mr = mr;
+    if (mr != NULL)
+        mr->uses++;
+    fill_context(op);
+    append_op(&ep->writes, op);
+    return 0;
+}
+
+static ssize_t ep_writemsg(struct fid_ep *fid, const struct fi_msg_rma *msg, uint64_t flags)
+{
+    struct endpoint *ep = container_of(fid, struct endpoint, fid);
+    enter(ep->domain, "fi_writemsg");
+    int rc = post_write_op(ep, msg, flags);
+    leave(ep->domain);
+    return rc;
+}
+
+static ssize_t ep_write(struct fid_ep *fid, const void *buffer, size_t bytes, void *desc,
+                        fi_addr_t to, uint64_t at, uint64_t key, void *context)
+{
+    const struct iovec from = {(void *)(uintptr_t)buffer, bytes};
+    const struct fi_rma_iov place = {.addr = at, .len = bytes, .key = key};
+    const struct fi_msg_rma msg = {.msg_iov = &from,
+                                   .desc = &desc,
+                                   .iov_count = 1,
+                                   .addr = to,
+                                   .rma_iov = &place,
+                                   .rma_iov_count = 1,
+                                   .context = context};
+    return ep_writemsg(fid, &msg, 0);
+}
+
 /* --- progress: only when the completion queue is read ---------------------------------------- */
 
 static ssize_t start_op(struct endpoint *ep, struct op *op)
 {
+    if (op->writes && op->waits > 0) {
+        op->waits--;
+        return -FI_EAGAIN;
+    }
+    if (op->writes)
+        return fi_write(ep->lower, op->buffer, op->bytes, NULL, op->to, op->at, op->key,
+                        &op->lower);
     if (op->sends)
         return fi_tsend(ep->lower, op->buffer, op->bytes, NULL, op->to, op->tag, &op->lower);
     return fi_trecv(ep->lower, op->buffer, op->bytes, NULL, FI_ADDR_UNSPEC, op->tag, op->ignore,
@@ -255,6 +325,7 @@ void ep_flush(struct endpoint *ep)
     ep->laters = 0;
     flush_list(ep, &ep->recvs);
     flush_list(ep, &ep->sends);
+    flush_list(ep, &ep->writes);
 }
 
 uint64_t clock_now(void)
@@ -410,6 +481,8 @@ int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **made, 
     static struct fi_ops_cm cm_ops = {.size = sizeof(cm_ops), .getname = ep_getname};
     static struct fi_ops_tagged tagged_ops = {
         .size = sizeof(tagged_ops), .recv = ep_recv, .send = ep_send, .inject = ep_inject};
+    static struct fi_ops_rma rma_ops = {
+        .size = sizeof(rma_ops), .write = ep_write, .writemsg = ep_writemsg};
     struct domain *domain = container_of(fid, struct domain, fid);
     struct endpoint *ep = NULL;
     if (info->ep_attr->type != FI_EP_RDM)
@@ -429,6 +502,7 @@ int ep_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **made, 
     ep->fid.ops = &ep_ops;
     ep->fid.cm = &cm_ops;
     ep->fid.tagged = &tagged_ops;
+    ep->fid.rma = &rma_ops;
     domain->children++;
     *made = &ep->fid;
     return 0;

@@ -47,6 +47,8 @@ static int mr_close(struct fid *fid)
     while (*at != mr)
         at = &(*at)->next;
     *at = mr->next;
+    if (mr->lower != NULL)
+        fi_close(&mr->lower->fid);
     domain->children--;
     leave(domain);
     if (mr->uses == 0) /* else they still refer to it */
@@ -95,12 +97,15 @@ static int mr_register(struct fid *fid, const void *start, size_t bytes, uint64_
             refuse("fi_mr_reg with the key of other memory, %llu", (unsigned long long)key);
     mr->fid.fid = (struct fid){FI_CLASS_MR, context, &ops};
     mr->fid.mem_desc = mr;
-    mr->fid.key = chosen ? key : ++domain->keys << 32;
+    mr->fid.key = chosen ? key : ++domain->keys << 48 | (uintptr_t)start;
     mr->domain = domain;
     mr->start = start;
     mr->bytes = bytes;
     mr->access = access;
     mr->enabled = (domain->mr_mode & FI_MR_ENDPOINT) == 0;
+    if ((access & FI_REMOTE_WRITE) != 0 && fi_mr_reg(domain->lower, start, bytes, FI_REMOTE_WRITE,
+                                                     0, mr->fid.key, 0, &mr->lower, NULL) != 0)
+        refuse("%zu bytes that the lower provider does not register", bytes);
     mr->next = domain->mrs;
     domain->mrs = mr;
     domain->children++;
@@ -155,7 +160,7 @@ static int open_lower(struct domain *domain)
     struct fi_info *hints = fi_allocinfo();
     if (hints == NULL)
         return -FI_ENOMEM;
-    hints->caps = FI_TAGGED;
+    hints->caps = FI_TAGGED | FI_RMA | FI_WRITE | FI_REMOTE_WRITE;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->addr_format = FI_SOCKADDR_IN;
     hints->ep_attr->type = FI_EP_RDM;

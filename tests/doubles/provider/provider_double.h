@@ -7,7 +7,7 @@
  *
  * Like the most demanding providers it moves data only while the completion queue is read, is busy
  * at the first contact with a peer and now and then, and writes to every context until the
- * operation has completed. */
+ * operation has completed. Messages overtake writes. */
 #ifndef TWILL_PROVIDER_DOUBLE_H
 #define TWILL_PROVIDER_DOUBLE_H
 
@@ -17,6 +17,7 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,6 +53,7 @@ struct limits {
     unsigned endpoints; /* per process */
     uint32_t newest;    /* version of the interface */
     bool alps;          /* only under aprun */
+    bool delivers;      /* a write takes FI_DELIVERY_COMPLETE, else only without it */
     enum give_back back;
 };
 
@@ -71,7 +73,8 @@ struct mr {
     size_t bytes;
     uint64_t access;
     bool enabled;
-    unsigned uses; /* operations in flight in it */
+    unsigned uses;        /* operations in flight in it */
+    struct fid_mr *lower; /* if peers may write into it */
 };
 
 struct domain {
@@ -124,12 +127,14 @@ struct op {
     struct op *next;
     struct endpoint *endpoint;
     enum op_state state;
-    bool sends, injected;
+    bool sends, writes, injected;
     void *context; /* the caller's */
     void *buffer;
     size_t bytes;
     fi_addr_t to; /* lower */
     uint64_t tag, ignore;
+    uint64_t at, key; /* of a write, at the lower provider */
+    unsigned waits;   /* reads of the queue until a write starts, so that messages overtake it */
     struct mr *mr;
     uint64_t pattern;      /* written to the caller's context */
     uint64_t cancelled_at; /* when it was cancelled; 0: it was not */
@@ -150,7 +155,7 @@ struct endpoint {
     struct op *ops;
     size_t op_count, busy;
     struct op *free;
-    struct op_list sends, recvs; /* not yet at the lower provider */
+    struct op_list sends, recvs, writes; /* not yet at the lower provider */
     bool enabled, has_failed;
     uint64_t posts, patterns;
     unsigned laters; /* busy answers in a row, without a read of the queue */

@@ -48,7 +48,8 @@ static const struct limits table[] = {
      .tag_bits = 48,
      .cq_data = 8,
      .endpoints = 16,
-     .newest = FI_VERSION(1, 99)},
+     .newest = FI_VERSION(1, 99),
+     .delivers = true},
     /* libfabric 1.17, prov/psm2, with tags that leave room for data. */
     {.name = "psm2",
      .domain = "hfi1_0",

@@ -15,7 +15,8 @@ static const struct setup setups[] = {
     {"tcp", {.no_inject = true}},
     {"tcp", {.max_message = 4160}}, /* short */
     {"tcp", {.again = 3, .max_message = 65536}},
-    {"tcp", {true, true, 100000, 2, false, 0}},
+    {"tcp", {true, true, 100000, 2, .no_order = true}},
+    {"tcp", {.no_order = true}},
     {"sockets", {0}},
 };
 enum { REGISTERS = 1, BUSY = 4 };

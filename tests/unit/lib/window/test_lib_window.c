@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Windows on a node, between nodes and over private memory: data and signals in their order, from
+/* Windows on a node, between nodes, by messages and by writes of the network, and over private
+ * memory: data and signals in their order, from
  * several threads, refused arguments, and failures on every rank, which no wait outlasts. */
 #include "lib/extend.h"
 #include "lib/twill_recover.h"
 #include "lib/twill_window.h"
+#include "lib/window/window.h"
 #include "tests/support/unit.h"
 
 #define WINDOW_MOST   300001 /* bytes of a put */
 #define WINDOW_ROUNDS 100
 #define WINDOW_SET    TWILL_TEST_PATIENT, "TWILL_TUNE=heap_limit=16M"
+/* Libfabric, and one of its providers where a signal waits until the data have arrived. */
+#define WINDOW_OFI     WINDOW_SET, "TWILL_PROVIDER=ofi:tcp"
+#define WINDOW_SOCKETS WINDOW_SET, "TWILL_PROVIDER=ofi:sockets"
 
 static const char *const worlds[] = {"1",   "2",   "4",
                                      "2x2", "3x1", "3+2 delay=5,reorder=1,chunk=64,again=20"};
@@ -84,13 +89,65 @@ static void exchange_all(twill_window *window, unsigned char *slot, int rank, in
     free(src);
 }
 
-TWILL_TEST_ON(all_to_all, ranks, worlds, WINDOW_SET)
+/* Exchange in a new window. If `written`, the network writes between nodes, else it does not. */
+static void use_window(twill_comm *comm, int rank, int size, bool written)
 {
     twill_window *window;
     unsigned char *slot;
     TWILL_CHECK(open_window(&window, comm, &slot, (size_t)size * WINDOW_MOST, size + 1));
+    const uint32_t *node = twill_extend_comm(comm).world->node;
+    for (int r = 0; r < size; r++)
+        TWILL_CHECK(window->peer[r].written == (written && node[r] != node[rank]), "rank %d", r);
+    twill_window *second;
+    TWILL_CHECK(twill_test_fine(comm, twill_window_create(&second, comm, slot, 8, 1)));
+    twill_window_destroy(second); /* the first one stays as it is */
     exchange_all(window, slot, rank, size);
     close_window(window, comm, slot);
+}
+
+TWILL_TEST_ON(all_to_all, ranks, worlds, WINDOW_SET)
+{
+    use_window(comm, rank, size, false);
+}
+
+TWILL_TEST_ON(written, ranks, TWILL_LAYOUTS("2x1", "2x2"), WINDOW_OFI)
+{
+    use_window(comm, rank, size, true);
+}
+
+TWILL_TEST_ON(written_and_awaited, ranks, TWILL_LAYOUTS("2x1"), WINDOW_SOCKETS)
+{
+    use_window(comm, rank, size, true);
+}
+
+/* Puts without a signal, and a signal after them. The window of rank 1 has no bytes. */
+TWILL_TEST_ON(written_without_signal, ranks, TWILL_LAYOUTS("3x1"), WINDOW_OFI)
+{
+    enum { BYTES = 20000, PUTS = 100 };
+    twill_window *window;
+    unsigned char *memory, *src = calloc(PUTS, BYTES);
+    void *none = NULL;
+    bool empty = rank == 1;
+    TWILL_CHECK(src != NULL);
+    if (empty)
+        TWILL_CHECK(twill_test_fine(comm, twill_window_create(&window, comm, NULL, 0, 1)));
+    else
+        TWILL_CHECK(open_window(&window, comm, &memory, (size_t)PUTS * BYTES, 1));
+    for (int i = 0; i < PUTS && empty; i++) {
+        unsigned char *part = src + (size_t)i * BYTES;
+        (void)fill(part, BYTES, 1, 0, (unsigned)i, false);
+        OK(twill_put(window, part, BYTES, 2, (size_t)i * BYTES, TWILL_NO_SIGNAL));
+    }
+    if (empty)
+        OK(twill_signal(window, 2, 0));
+    if (rank == 2) {
+        OK(twill_wait_signal(window, 0, 1, NULL));
+        for (int i = 0; i < PUTS; i++)
+            TWILL_CHECK(fill(memory + (size_t)i * BYTES, BYTES, 1, 0, (unsigned)i, true));
+    }
+    twill_window_destroy(window);
+    TWILL_CHECK(twill_free(twill_comm_context(comm), empty ? none : memory) == TWILL_OK);
+    free(src);
 }
 
 /* Ranks 1.. put to rank 0 without waiting. It sees the puts of each in their order, and those that
@@ -161,7 +218,7 @@ static void *exchange_thread(void *own)
     return NULL;
 }
 
-TWILL_TEST_ON(threads, ranks, TWILL_LAYOUTS("2", "3x1"), WINDOW_SET)
+static void put_in_threads(twill_comm *comm, int rank, int size)
 {
     struct thread thread[THREADS];
     twill_window *window;
@@ -174,6 +231,16 @@ TWILL_TEST_ON(threads, ranks, TWILL_LAYOUTS("2", "3x1"), WINDOW_SET)
     for (int t = 0; t < THREADS; t++)
         pthread_join(thread[t].thread, NULL);
     close_window(window, comm, slot);
+}
+
+TWILL_TEST_ON(threads, ranks, TWILL_LAYOUTS("2", "3x1"), WINDOW_SET)
+{
+    put_in_threads(comm, rank, size);
+}
+
+TWILL_TEST_ON(threads_written, ranks, TWILL_LAYOUTS("3x1"), WINDOW_OFI)
+{
+    put_in_threads(comm, rank, size);
 }
 
 /* --- refused arguments -------------------------------------------------------------------------
@@ -294,6 +361,33 @@ TWILL_TEST_ON(deaths, processes, TWILL_LAYOUTS("3", "3x1", "2+1"), WINDOW_SET)
     TWILL_CHECK(ends(window, status, TWILL_ERR_PEER, "rank 2"));
     TWILL_CHECK(ends(window, twill_window_flush(window), TWILL_ERR_BROKEN, "rank 2"));
     twill_window_destroy(window);
+    _exit(0);
+}
+
+/* The last rank dies while rank 0 writes into its window, and then rank 0 uses the communicator of
+ * the others. */
+TWILL_TEST_ON(deaths_written, processes, TWILL_LAYOUTS("3x1"), WINDOW_OFI, "TWILL_LOG=none")
+{
+    twill_window *window;
+    twill_comm *rest;
+    unsigned char *slot;
+    float sum[2] = {1, 2};
+    TWILL_CHECK(twill_test_fine(comm, twill_comm_split(&rest, comm, rank == 2, 0)));
+    TWILL_CHECK(open_window(&window, comm, &slot, WINDOW_MOST, 1));
+    OK(twill_put(window, slot, WINDOW_MOST, (rank + 1) % size, 0, 0));
+    OK(twill_wait_signal(window, 0, 1, NULL));
+    TWILL_CHECK(twill_test_barrier(bootstrap));
+    if (rank == 2)
+        _exit(0);
+    twill_status status = TWILL_OK;
+    while (status == TWILL_OK && rank == 0)
+        status = twill_put(window, slot, WINDOW_MOST, 2, 0, TWILL_NO_SIGNAL);
+    while (status == TWILL_OK)
+        status = twill_wait_signal(window, 0, 9, NULL);
+    TWILL_CHECK(ends(window, status, TWILL_ERR_PEER, "rank 2"));
+    twill_window_destroy(window);
+    TWILL_CHECK(twill_test_fine(rest, twill_allreduce(rest, sum, sum, 2, TWILL_F32, TWILL_SUM)));
+    TWILL_CHECK(sum[1] == 4);
     _exit(0);
 }
 
