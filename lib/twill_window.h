@@ -26,8 +26,8 @@
  *   TWILL_PROGRESS=thread both happen at any time. Messages also carry puts on a node if the
  *   target's window is private, because the memory that the target shares is full.
  * - Over libfabric's tcp, sockets, verbs, gni and cxi, and one rail, the network writes data of
- * more than 108 bytes into the window, and only their signal is a message. The target must be in a
- *   call only to see the signal, and over tcp also to receive the data. twill's own TCP has no
+ *   more than 108 bytes into the window, and only their signal is a message. The target must be in
+ *   a call only to see the signal, and over tcp also to receive the data. twill's own TCP has no
  *   such writes. On verbs, gni and cxi this was not run on hardware.
  */
 #ifndef TWILL_WINDOW_H

@@ -19,6 +19,7 @@ class Entry:
     arguments: str = ""  # of the program
     setting: str = ""
     component: str = ""  # that an Open MPI must have
+    libfabric: str = ""  # a fetched MPI whose libfabric twill uses
     rare: bool = False  # only if --persistent or --peers asks for it
     memory: str = "plain"  # see peer.h
 
@@ -100,6 +101,7 @@ BETWEEN_HOSTS = [
     Entry("twill-alloc", "twill", memory="own"),
     Entry("twill-persistent", "twill", arguments="persistent", rare=True),
     Entry("twill-ofi", "twill", setting="TWILL_PROVIDER=ofi:tcp"),
+    Entry("twill-ofi5", "twill", setting="TWILL_PROVIDER=ofi:tcp", libfabric="mpich5"),
     Entry("ompi-tcp", "openmpi", TCP),
     Entry("ompi-tcp2", "openmpi", TCP + " --mca btl_tcp_links 2"),
     Entry("ompi-ucx", "openmpi", UCX, setting=UCX_TCP),
@@ -284,11 +286,19 @@ def by_agent(run, one, words):
     return ["sh", "-c", script + "wait"]
 
 
+def libfabric_of(run, entry):
+    """Return the path of the libfabric that a fetched MPI brings, or ""."""
+    path = os.path.join(compare_fetch.prefix_of(run.options, entry.libfabric), "lib/mpich/libfabric.so.1")
+    return path if os.access(path, os.R_OK) else ""
+
+
 def settings_of(run, one, program):
     """Return the environment of a contender. Libraries with threads or ranks that spin are told if cores are shared. What twill
     remembers of earlier runs is not used: the home directory of its contenders is empty."""
     entry, shared = one.entry, run.options.ranks > run.cores
     settings = ([entry.setting] if entry.setting else []) + program.settings
+    if entry.libfabric:
+        settings.append("TWILL_TUNE=libfabric=" + libfabric_of(run, entry))
     if one.kind == "twill":
         settings.append("HOME=" + os.path.join(run.folders.work, "home"))
     if entry.program in OPEN_MPIS and os.geteuid() == 0:
@@ -338,6 +348,8 @@ def takes_part(run, entry):
     if entry.rare and not (options.persistent if entry.program == "twill" else options.peers):
         return False
     chosen = options.peers is None or any(word in entry.name for word in tool.words(options.peers))
+    if entry.libfabric:
+        return options.peers is not None and chosen
     return entry.program in ("bound", "twill", "raw") or chosen
 
 
@@ -347,6 +359,8 @@ def why_absent(run, entry, program):
         return program.why
     if "+" in entry.name and not find_library(run, "libtwill-mpi.so"):
         return "libtwill-mpi is missing: twill was built without an MPI"
+    if entry.libfabric and not libfabric_of(run, entry):
+        return f"no {entry.libfabric} with a libfabric in {compare_fetch.cache_of(run.options)}"
     if entry.component and f"MCA coll: {entry.component} " not in program.components:
         return f"this Open MPI has no coll/{entry.component}"
     return ""
