@@ -25,7 +25,9 @@
 enum twill_kernel_flags {
     /* Store past the caches, for a destination that would have left them before it is read. This is
      * slower if everything fits L2, and faster if it exceeds L3. In between, the reader pays. */
-    TWILL_KERNEL_STREAM = 1
+    TWILL_KERNEL_STREAM = 1,
+    /* The source is in the caches of another core, so lines are asked for ahead. Only copies do. */
+    TWILL_KERNEL_FETCH = 2
 };
 
 /* Reduce nsrc (1 to 8) sources of raw elements. Only TWILL_AVG reads `divisor` (at least 1), by

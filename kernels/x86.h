@@ -234,8 +234,46 @@ DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* Copy, with TWILL_KERNEL_STREAM past the caches, or do nothing if dst is src. memcpy() does small
- * copies and unaligned ends. */
+/* How many bytes ahead a copy out of the caches of another core asks for a line of its source, into
+ * L2, and of its destination, to write it. Fetching a line from another core takes so long that the
+ * processor's own look-ahead, which ends with each page, does not have enough of them under way. On
+ * a Granite Rapids a copy of 256 KiB took 11.9 us instead of 14.5 by memcpy(). */
+#define SOURCE_AHEAD      ((size_t)4096)
+#define DESTINATION_AHEAD ((size_t)1024)
+
+/* Copy four registers. */
+TWILL_INLINE void copy_four(char *to, const char *from, bool streams)
+{
+    vector_i32 v[4];
+    TWILL_UNROLL
+    for (unsigned i = 0; i < 4; i++)
+        v[i] = load_i32((const void *)(from + i * sizeof(v[0])));
+    TWILL_UNROLL
+    for (unsigned i = 0; i < 4; i++)
+        if (streams)
+            stream_i32((void *)(to + i * sizeof(v[0])), v[i]);
+        else
+            store_i32((void *)(to + i * sizeof(v[0])), v[i]);
+}
+
+/* Copy a multiple of four registers, and fetch lines of the source ahead, but none behind its end,
+ * where another core may be writing. */
+static void copy_ahead(char *to, const char *from, size_t bytes)
+{
+    const size_t step = 4 * sizeof(vector_i32);
+    for (size_t at = 0; at < bytes; at += step) {
+        for (size_t line = at; line < at + step; line += TWILL_CACHE_LINE) {
+            if (line + SOURCE_AHEAD < bytes)
+                __builtin_prefetch(from + line + SOURCE_AHEAD, 0, 2);
+            if (line + DESTINATION_AHEAD < bytes)
+                __asm__ volatile("prefetchw %0" : : "m"(to[line + DESTINATION_AHEAD]));
+        }
+        copy_four(to + at, from + at, false);
+    }
+}
+
+/* Copy, with TWILL_KERNEL_STREAM past the caches and with TWILL_KERNEL_FETCH from those of another
+ * core, or do nothing if dst is src. memcpy() does small copies and unaligned ends. */
 static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
 {
     char *to = dst;
@@ -243,22 +281,19 @@ static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
     const size_t width = sizeof(vector_i32), step = 4 * width;
     if (dst == src || bytes == 0)
         return;
-    if (!(flags & TWILL_KERNEL_STREAM) || bytes < 2 * step) {
+    bool streams = (flags & TWILL_KERNEL_STREAM) != 0;
+    size_t least = streams ? 2 * step : flags & TWILL_KERNEL_FETCH ? SOURCE_AHEAD : SIZE_MAX;
+    if (bytes < least) {
         memcpy(dst, src, bytes);
         return;
     }
-    size_t head = -(uintptr_t)to % width;
+    size_t head = -(uintptr_t)to % width, body = (bytes - head) / step * step;
     memcpy(to, from, head);
-    size_t at = head;
-    for (; bytes - at >= step; at += step) {
-        vector_i32 v[4];
-        TWILL_UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            v[i] = load_i32(from + at + i * width);
-        TWILL_UNROLL
-        for (unsigned i = 0; i < 4; i++)
-            stream_i32(to + at + i * width, v[i]);
-    }
-    stream_end();
-    memcpy(to + at, from + at, bytes - at);
+    if (!streams)
+        copy_ahead(to + head, from + head, body);
+    for (size_t at = head; streams && at < head + body; at += step)
+        copy_four(to + at, from + at, true);
+    if (streams)
+        stream_end();
+    memcpy(to + head + body, from + head + body, bytes - head - body);
 }

@@ -53,6 +53,8 @@
 #define MB_S UINT64_C(1024000000) /* MB_S / x is picoseconds per KiB at x MB/s */
 #define GB_S UINT64_C(1024000)    /* GB_S / x is picoseconds per KiB at x GB/s */
 
+#define OVERLAP_UNIT ((size_t)4096) /* a page */
+
 /* Memory limits the rate, so it hardly depends on the type, but narrow floats are converted. */
 #define REDUCE_RATES(wide, integer, narrow, tiny)                                                  \
     {                                                                                              \
@@ -184,6 +186,22 @@ static const struct twill_machine_model models[] = {
 const struct twill_machine_model *twill_machine_model_at(size_t index)
 {
     return index < TWILL_ARRAY_LENGTH(models) ? &models[index] : NULL;
+}
+
+/* The last segment of n overlaps nothing, so all take (1 + 1/n) T + n S, where T is the time of one
+ * copy of the message, and S that of a signal and of looking at all ranks. This is least where
+ * n * n = T / S. */
+size_t twill_overlap_segment(const struct twill_machine_model *model, uint32_t ranks,
+                             uint32_t shards, size_t bytes, size_t most)
+{
+    const uint64_t copy = twill_rate_time(model->bounce, bytes);
+    const uint64_t signal =
+        model->link[TWILL_LINK_NODE].signal + (twill_max(ranks, 2) - 2) * model->poll;
+    size_t parts = (bytes + most - 1) / most;
+    while (signal > 0 && parts * (parts + 1) < copy / signal)
+        parts++;
+    size_t each = twill_round_up(bytes / twill_max(parts, (size_t)1), OVERLAP_UNIT);
+    return twill_min(twill_max(each, 2 * OVERLAP_UNIT * shards), most);
 }
 
 const struct twill_machine_model *twill_machine_model_find(const char *name)

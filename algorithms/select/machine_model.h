@@ -94,6 +94,12 @@ static inline uint64_t twill_rate_time(uint64_t rate, uint64_t bytes)
     return rate * (bytes >> 10) + (rate * (bytes & 1023) >> 10);
 }
 
+/* Return the most bytes of a segment of a message of `shards` shards that some of the `ranks` ranks
+ * of a node copy into SHARED while others copy earlier segments out. Shorter segments overlap more,
+ * but each costs a signal. Returns at least 8 KiB for each shard, but at most `most`. */
+size_t twill_overlap_segment(const struct twill_machine_model *model, uint32_t ranks,
+                             uint32_t shards, size_t bytes, size_t most);
+
 /* Return the built-in model at this index, "auto" first, or NULL past the end. */
 const struct twill_machine_model *twill_machine_model_at(size_t index);
 /* Return the built-in model with this name, or NULL if there is none. */

@@ -615,6 +615,10 @@ size_t twill_price_segment(struct twill_pricing *p, size_t bytes)
         usual = model->segment_net / p->facts.copies;
     else if (all > 0 && all < usual)
         usual = all;
+    if (shared && p->facts.overlaps > 0 && model->crowd <= 1 && p->call.rates.steps < 2) {
+        uint32_t shards = p->facts.overlaps > 1 ? p->facts.ranks : 1;
+        return twill_overlap_segment(model, p->facts.ranks, shards, bytes, usual);
+    }
     if (bytes <= usual || p->call.alone || p->call.rates.steps < 2 || !p->facts.grows)
         return usual;
     size_t piece = twill_price_piece(p);

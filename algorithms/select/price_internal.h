@@ -121,9 +121,10 @@ struct twill_price_facts {
         TWILL_PRICE_SEGMENTS_SHARED,
         TWILL_PRICE_SEGMENTS_NONE
     } segments;
-    bool grows;     /* segments are longer with several threads a rank */
-    bool exchanges; /* buffer addresses are exchanged by a barrier that is not in the schedule */
-    bool fetches;   /* SRC and DST of peers are read by a system call */
+    bool grows;        /* segments are longer with several threads a rank */
+    uint32_t overlaps; /* shards if segments are those of twill_overlap_segment(), else 0 */
+    bool exchanges;    /* buffer addresses are exchanged by a barrier that is not in the schedule */
+    bool fetches;      /* SRC and DST of peers are read by a system call */
 };
 
 /* The call that is priced. twill_price_set_call() and twill_price_set_bytes() set it. */

@@ -164,25 +164,25 @@ void twill_price_set_facts(struct twill_pricing *p, const struct twill_price_que
 {
     const struct twill_algorithm *algorithm = q->algorithm;
     bool peers = s->uses_peer_src || s->uses_peer_dst;
+    bool fetched = algorithm->protocols != 0 && q->shape->protocol == TWILL_PROTOCOL_FETCHED;
     p->facts.blocks = s->blocks;
     p->facts.copies = (uint32_t)twill_max(s->shared_blocks / s->blocks, 1);
-    p->facts.grows =
-        p->facts.copies == 1 && (algorithm->exchanges >> q->shape->collective & 1) == 0;
-    p->facts.fetches =
-        algorithm->protocols != 0 && q->shape->protocol == TWILL_PROTOCOL_FETCHED && peers;
+    p->facts.grows = p->facts.copies == 1 && !(algorithm->exchanges >> q->shape->collective & 1);
+    p->facts.fetches = fetched && peers;
     /* A schedule that begins with a barrier on the node exchanges the addresses in it. */
     p->facts.exchanges =
         peers && (p->world->nodes > 1 || twill_schedule_entry_steps(s, rank, p->world->size) == 0);
-    /* The executor uses large segments across the network and for messages, and small ones through
-     * SHARED. It uses none if buffers are mapped or fetched, unless there is scratch. */
+    /* Large for messages, small through SHARED, none in place unless there is scratch. */
     p->facts.segments = p->world->nodes > 1 || algorithm->protocols == 0 ? TWILL_PRICE_SEGMENTS_NET
                         : q->shape->protocol >= TWILL_PROTOCOL_MAPPED && s->tmp_blocks == 0
                             ? TWILL_PRICE_SEGMENTS_NONE
                             : TWILL_PRICE_SEGMENTS_SHARED;
-    p->facts.fingerprint =
-        twill_hash_mix(p->facts.fingerprint, (uint64_t)p->unit << 8 | p->facts.segments);
-    p->facts.fingerprint =
-        twill_hash_mix(p->facts.fingerprint, (uint64_t)s->blocks << 1 | p->facts.fetches);
+    bool eager = s->eager && !twill_collective_facts(q->shape->collective)->reduces;
+    p->facts.overlaps = eager && q->shape->protocol == TWILL_PROTOCOL_STAGED ? s->shards : 0;
+    uint64_t facts = (uint64_t)p->unit << 40 | (uint64_t)p->facts.segments << 36 |
+                     (uint64_t)s->blocks << 2 | (uint64_t)(p->facts.overlaps > 0) << 1 |
+                     p->facts.fetches;
+    p->facts.fingerprint = twill_hash_mix(p->facts.fingerprint, facts);
 }
 
 void twill_price_count_sharers(struct twill_price_facts *facts, const struct twill_world *world)

@@ -209,13 +209,13 @@ static size_t gather_operands(const struct twill_request *run,
     return dst.count;
 }
 
-/* Copy bytes, unless dst is src. `stores` is TWILL_KERNEL_STREAM to bypass the caches, or 0. */
+/* Copy bytes, unless dst is src. `flags` are those of enum twill_kernel_flags. */
 static void copy_result(const struct twill_request *run, unsigned char *dst,
-                        const unsigned char *src, size_t bytes, unsigned stores)
+                        const unsigned char *src, size_t bytes, unsigned flags)
 {
     if (dst == src || bytes == 0)
         return;
-    twill_kernels_copy(run->engine->kernels, dst, src, bytes, stores, run->engine->tuning.pool);
+    twill_kernels_copy(run->engine->kernels, dst, src, bytes, flags, run->engine->tuning.pool);
 }
 
 /* Return TWILL_KERNEL_STREAM if a COPY to this space bypasses the caches, and 0 otherwise. */
@@ -233,7 +233,9 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
                         size_t bytes)
 {
     uint64_t begin = TWILL_UNLIKELY(instance->is_measured) ? twill_ticks() : 0;
-    copy_result(run, dst, src, bytes, stores_to(run, instance, twill_operand_space(step->dst)));
+    unsigned fetches = twill_operand_is_peer(step->src) ? TWILL_KERNEL_FETCH : 0;
+    copy_result(run, dst, src, bytes,
+                fetches | stores_to(run, instance, twill_operand_space(step->dst)));
     if (TWILL_UNLIKELY(instance->is_measured))
         twill_staging_add(run, instance, twill_ticks() - begin);
 }

@@ -13,6 +13,7 @@
  *
  * Two ranks that swap the halves of SHARED (plan->alternates) store the shards in opposite orders,
  * so that both write alternately to the same cache lines. */
+#include "algorithms/select/tuning_file.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_memory.h"
 #include "kernels/kernels.h"
@@ -161,6 +162,14 @@ static size_t segment_limit(const struct twill_request *run)
 {
     const struct twill_plan *plan = run->plan;
     size_t most = limit_of(run, plan->segment_bytes);
+    if (plan->overlaps) {
+        const struct twill_engine *engine = run->engine;
+        const uint32_t shards = plan->schedule.shards;
+        return limit_of(run, twill_overlap_segment(&engine->context->selection.tuning->model,
+                                                   engine->world->size, shards,
+                                                   run->layout.most * shards * run->layout.element,
+                                                   plan->segment_bytes));
+    }
     if (TWILL_LIKELY(plan->least_bytes == plan->segment_bytes))
         return most;
     size_t each =
@@ -212,9 +221,9 @@ void twill_run_choose_stores(struct twill_request *run)
  * where they are not adjacent, each segment is first copied. */
 static void join_shards(struct twill_request *run)
 {
-    const bool all =
-        run->plan->schedule.shards == 1 || (!run->call.vector && run->call.pitch == 0 &&
-                                            run->layout.segments == 1 && !run->layout.mirrored);
+    const bool all = run->plan->schedule.shards == 1 ||
+                     (!run->call.vector && run->call.pitch == 0 && run->layout.segments == 1 &&
+                      !run->layout.shared.mirrored);
     const bool packs = run->plan->choice.algorithm->packs && !run->call.vector;
     run->layout.joined = all     ? TWILL_JOINED
                          : packs ? TWILL_JOINED_IN_SCRATCH
@@ -224,7 +233,13 @@ static void join_shards(struct twill_request *run)
         src->bounced = src->base != NULL;
 }
 
-/* Set layout.place and max_ahead of a run whose copies have their size. */
+/* Least bytes of SHARED through which short segments go before they use the same place again, if
+ * some ranks only write and others only read. If the writer comes back sooner, it takes lines back
+ * that the reader has just got: on a Granite Rapids a broadcast of 256 KiB took 16 us with 256 KiB
+ * of SHARED or more, and 27 us with 128 KiB. More would leave the L2 of some processors. */
+#define OVERLAP_BYTES ((size_t)256 << 10)
+
+/* Set layout.place, max_ahead and shared of a run whose copies have their size. */
 static void place_shared(struct twill_request *run)
 {
     const struct twill_schedule *s = &run->plan->schedule;
@@ -240,6 +255,16 @@ static void place_shared(struct twill_request *run)
     else if (run->layout.place == TWILL_SHARED_SMALL)
         copies = TWILL_SMALLS;
     run->layout.max_ahead = copies - TWILL_WINDOW;
+    run->layout.shared.round = TWILL_COPIES * (run->plan->alternates ? 2 : 1);
+    run->layout.shared.turns = 1;
+    run->layout.shared.bytes = bytes;
+    if (!run->plan->overlaps || run->layout.place != TWILL_SHARED_LARGE || bytes == 0)
+        return;
+    /* Of several shards, a rank copies one. */
+    size_t all = run->layout.shared.round * bytes / s->shards;
+    size_t most = run->engine->node->shared_bytes / bytes;
+    run->layout.shared.turns =
+        (uint32_t)twill_max(twill_min((OVERLAP_BYTES + all - 1) / all, most), (size_t)1);
 }
 
 twill_status twill_run_find_segments(struct twill_request *run)
@@ -272,7 +297,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     TWILL_TRY(&run->engine->error, twill_run_find_segments(run));
     bool unknown = run->layout.segment_length == SIZE_MAX;
     run->layout.shard_blocks = s->blocks / s->shards;
-    run->layout.mirrored = run->plan->alternates && s->shards == 2;
+    run->layout.shared.mirrored = run->plan->alternates && s->shards == 2;
     join_shards(run);
     size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
     run->layout.partial_at = 0;
@@ -298,8 +323,12 @@ unsigned char *twill_run_shared(const struct twill_request *run, uint32_t l, uin
     const struct twill_node *node = run->engine->node;
     if (run->layout.place == TWILL_SHARED_IMM)
         return twill_node_imm_at(node, l, 0, epoch)->payload;
-    return twill_node_shared(node, l, epoch, run->plan->alternates,
-                             run->layout.place == TWILL_SHARED_SMALL);
+    unsigned char *copy = twill_node_shared(node, l, epoch, run->plan->alternates,
+                                            run->layout.place == TWILL_SHARED_SMALL);
+    if (TWILL_LIKELY(run->layout.shared.turns == 1))
+        return copy;
+    return copy +
+           epoch / run->layout.shared.round % run->layout.shared.turns * run->layout.shared.bytes;
 }
 
 /* Return the address to which an operand's offset within the segment is added. `space` is
@@ -347,7 +376,8 @@ static size_t offset_of(const struct twill_request *run, const struct twill_inst
                         unsigned space, uint32_t local, uint32_t copy, uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
-        uint32_t place = space == TWILL_SHARED && run->layout.mirrored ? shard ^ local : shard;
+        uint32_t place =
+            space == TWILL_SHARED && run->layout.shared.mirrored ? shard ^ local : shard;
         return copy * run->layout.copy_bytes + (partial ? run->layout.partial_at : 0) +
                place * twill_run_stride(run, instance) * twill_run_width(run, partial);
     }

@@ -96,6 +96,19 @@ static size_t net_limit(const struct twill_engine *engine, const struct twill_ch
                                          (uint32_t)twill_min(blocks, engine->world->size)));
 }
 
+/* Return whether some ranks only copy into SHARED, and others only out of it, so that segments
+ * overlap and their best length depends on that of the message (twill_overlap_segment()). It does
+ * not if TWILL_TUNE=segment is set, ranks share cores, or all threads of a rank must help. */
+static bool decide_overlap(const struct twill_engine *engine, const struct twill_plan *plan)
+{
+    const struct twill_choice *choice = &plan->choice;
+    return engine->world->nodes == 1 && plan->schedule.eager && choice->algorithm->protocols != 0 &&
+           choice->shape.protocol == TWILL_PROTOCOL_STAGED &&
+           !twill_collective_facts(choice->shape.collective)->reduces && !engine->tuning.crowded &&
+           engine->tuning.piece == 0 &&
+           !twill_config_is_set(engine->context->config, TWILL_VARIABLE_SEGMENT);
+}
+
 /* Set plan->segment_bytes and tmp_bytes, equally on all ranks, whose segments must be the same.
  * Data that goes through SHARED should stay in the caches, and messages between nodes should not be
  * too small. On one node, buffers that peers access directly are not cut, unless TMP is needed. */
@@ -246,6 +259,7 @@ static twill_status bind_plan(struct twill_engine *engine, struct twill_plan *pl
     struct copies copies;
     TWILL_TRY(&engine->error, decide_alternation(engine, plan));
     plan->signals_once = decide_once(plan);
+    plan->overlaps = decide_overlap(engine, plan);
     plan->entry_steps = entry_steps_of(engine, plan);
     TWILL_TRY(&engine->error, count_declared(engine, plan, &copies));
     plan->fetches = plan->choice.shape.protocol == TWILL_PROTOCOL_FETCHED &&

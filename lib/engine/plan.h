@@ -41,6 +41,7 @@ struct twill_plan {
     bool polled;          /* some message uses a transport that must be polled */
     uint64_t logged;      /* bit n is set once the choice has been logged for 2^n bytes */
     bool signals_once;    /* on each rank there is at most one SIGNAL, and no PUT_IMM */
+    bool overlaps;        /* some ranks copy into SHARED while others copy out of it */
     bool alternates;      /* two ranks swap the halves of SHARED: twill_node_area_index() */
 };
 

@@ -167,8 +167,14 @@ struct twill_run_layout {
     /* SHARED is one of node memory's copies, or of those for small messages, or the payload of an
      * immediate. */
     enum { TWILL_SHARED_LARGE, TWILL_SHARED_SMALL, TWILL_SHARED_IMM } place;
+    /* A copy of SHARED has `turns` places of `bytes` bytes. After every `round` instances the next
+     * one is used. If `mirrored`, local rank 1 has its two shards in reverse order. */
+    struct {
+        uint32_t round, turns;
+        size_t bytes;
+        bool mirrored;
+    } shared;
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
-    bool mirrored;         /* local rank 1 has the two shards of SHARED in reverse order */
     bool late;             /* as a chunk may end within an element, reduce whole messages only */
     size_t segments;       /* number of instances */
     size_t segment_length; /* elements of a full segment in a shard */

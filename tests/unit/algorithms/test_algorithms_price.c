@@ -176,6 +176,34 @@ TWILL_TEST(test_segments)
     assert_int_equal(price_on_node(TWILL_PROTOCOL_STAGED, 2, &model, 512 * KIB), one + each);
 }
 
+/* Segments that overlap are as long as is cheapest for a message, but no longer than allowed. */
+TWILL_TEST(test_overlap)
+{
+    struct twill_machine_model model = {
+        .bounce = 1024, .segment = 256 * KIB, .segment_rank = 64 * KIB, .window = 2};
+    const size_t most = 128 * KIB;
+    model.link[TWILL_LINK_NODE].signal = 16 * KIB; /* as long as the copy of 16 KiB */
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 1024 * KIB, most), most);
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 256 * KIB, most), 64 * KIB);
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 64 * KIB, most), 32 * KIB);
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 16 * KIB, most), 16 * KIB);
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 100, most), 8 * KIB);
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 100, 4 * KIB), 4 * KIB);
+    assert_int_equal(twill_overlap_segment(&model, 16, 16, 64 * KIB, most), most);
+    model.poll = 16 * KIB;
+    assert_int_equal(twill_overlap_segment(&model, 17, 1, 256 * KIB, 256 * KIB), 256 * KIB);
+    model.link[TWILL_LINK_NODE].signal = 0;
+    assert_int_equal(twill_overlap_segment(&model, 2, 1, 1024 * KIB, most), most);
+    struct twill_shape shape = {.collective = TWILL_BROADCAST, .protocol = TWILL_PROTOCOL_STAGED};
+    model.link[TWILL_LINK_NODE].signal = 16 * KIB;
+    uint64_t overlapped =
+        price_call("direct", shape, 1, 2, &model, 256 * KIB, twill_wide_elements(TWILL_F32));
+    model.segment_rank = 32 * KIB; /* no longer ones */
+    assert_int_equal(
+        price_call("direct", shape, 1, 2, &model, 256 * KIB, twill_wide_elements(TWILL_F32)),
+        overlapped);
+}
+
 /* A payload in IMM costs what it takes to store it. */
 TWILL_TEST(test_immediate)
 {

@@ -207,10 +207,11 @@ TWILL_TEST(copies_copy)
     size_t index = 0;
     twill_test_fill(TWILL_I64, sources[0][0], BUFFER / 8, 5);
     while ((kernels = twill_test_next_table(&index))) {
-        for (size_t bytes = 0; bytes < 1200; bytes++) {
-            for (unsigned flags = 0; flags <= TWILL_KERNEL_STREAM; flags++) {
+        for (size_t step = 0; step < 2000; step++) {
+            size_t bytes = step < 1200 ? step : 13 * step - 12000; /* up to 14 KB */
+            for (unsigned flags = 0; flags <= TWILL_KERNEL_FETCH; flags++) {
                 size_t from = bytes % 7, to = MARGIN + bytes % 65;
-                memset(target, 0x5a, 2048);
+                memset(target, 0x5a, bytes + 3 * MARGIN);
                 kernels->copy(target + to, sources[0][0] + from, bytes, flags);
                 assert_memory_equal(target + to, sources[0][0] + from, bytes);
                 for (size_t i = 1; i <= MARGIN; i++) {

@@ -94,8 +94,7 @@ static bool run_eager_call(const struct eager_job *j, uint64_t call, unsigned ki
 }
 
 /* Collectives and roots are repeated, so that ranks get far ahead; sometimes one sleeps. */
-TWILL_TEST_ON(ahead_of_others, ranks, TWILL_LAYOUTS("2", "5", "2x2"), TWILL_TEST_PATIENT,
-              EAGER_TUNE)
+static void run_ahead(twill_comm *comm, int rank, int size)
 {
     static const size_t counts[] = {1, 12, 13, 100, 1000, 1100, 3000, EAGER_MOST};
     struct eager_job job;
@@ -116,6 +115,19 @@ TWILL_TEST_ON(ahead_of_others, ranks, TWILL_LAYOUTS("2", "5", "2x2"), TWILL_TEST
             usleep((useconds_t)test_draw(&own, 800));
         TWILL_CHECK(run_eager_call(&job, call, kind, root, count));
     }
+}
+
+TWILL_TEST_ON(ahead_of_others, ranks, TWILL_LAYOUTS("2", "5", "2x2"), TWILL_TEST_PATIENT,
+              EAGER_TUNE)
+{
+    run_ahead(comm, rank, size);
+}
+
+/* Short segments of broadcasts, gathers and scatters use several places of a copy of SHARED. */
+TWILL_TEST_ON(ahead_in_turns, ranks, TWILL_LAYOUTS("2", "5"), TWILL_TEST_PATIENT,
+              "TWILL_TUNE=heap_limit=8M", "TWILL_ALGORITHM=direct@staged")
+{
+    run_ahead(comm, rank, size);
 }
 
 static const size_t vain_counts[] = {1, 200};
