@@ -149,6 +149,13 @@ static void populate(void *at, const struct twill_layout_line *layout)
     twill_mapping_populate((unsigned char *)at + small, small_bytes());
 }
 
+/* Populate an area of a part of a room, with its records and immediates. Copies of small SHARED are
+ * more pages. They come one by one, as many communicators make few calls, or none of that size. */
+static void populate_area(struct twill_node_area *area)
+{
+    twill_mapping_populate(area, page_round(sizeof(*area)));
+}
+
 twill_status twill_node_offer(struct twill_node **node, struct twill_oob *oob,
                               struct twill_oob_batch *batch, struct twill_error *error)
 {
@@ -247,13 +254,13 @@ void twill_node_use(struct twill_node *node, const struct twill_shm_region_place
     size_t bytes = twill_node_part_bytes(node->shared_bytes, node->pair_bytes, node->size);
     *node->placer = *placer;
     node->placed = placer->place(placer->user, own, bytes);
-    populate(own, &layout);
+    populate_area(own);
     own->layout = layout;
     own->owner = *owner;
     twill_room_use(node);
     for (uint32_t l = 0; l < node->size; l++)
         if (node->size <= POPULATED_RANKS && twill_room_is_used(node, l) && l != node->me)
-            populate(node->area[l], &layout);
+            populate_area(node->area[l]);
 }
 
 void twill_node_discard(const struct twill_node *node, void *at, size_t bytes)
@@ -279,12 +286,11 @@ void twill_node_suspend(struct twill_node *node)
 void twill_node_resume(struct twill_node *node)
 {
     struct twill_node_area *own = node->area[node->me];
-    struct twill_layout_line layout = layout_of(node->shared_bytes, node->pair_bytes);
     atomic_store_explicit(&own->suspend.suspended, 0, memory_order_release);
-    populate(own, &layout);
+    populate_area(own);
     for (uint32_t l = 0; l < node->size && node->size <= POPULATED_RANKS; l++)
         if (l != node->me && !twill_node_is_suspended(node->area[l]))
-            populate(node->area[l], &layout);
+            populate_area(node->area[l]);
 }
 
 size_t twill_node_resident(const struct twill_node *node, size_t *most)
