@@ -114,8 +114,6 @@ static twill_status finish_request(struct twill_request *r, twill_request **hand
 static twill_status restart_request(struct twill_request *request)
 {
     struct twill_comm *comm = twill_comm_of(request->engine);
-    if (TWILL_UNLIKELY(comm->memory.suspended))
-        twill_comm_wake(comm);
     TWILL_TRY(&comm->error, twill_comm_usable(comm));
     TWILL_TRY(&comm->error, check_rests(request));
     if (twill_group_is_open(comm->group))
@@ -143,8 +141,11 @@ twill_status twill_request_start(twill_request *handle)
 {
     struct twill_request *request;
     TWILL_TRY(NULL, hold_request(handle, &request, "twill_request_start"));
+    struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = restart_request(request);
-    twill_comm_release(twill_comm_of(request->engine));
+    if (TWILL_UNLIKELY(comm->memory.suspended)) /* the launch needs no pages made before */
+        twill_comm_wake(comm);
+    twill_comm_release(comm);
     return status;
 }
 
