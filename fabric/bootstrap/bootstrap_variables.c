@@ -48,6 +48,18 @@ static bool torchrun_applies(const struct twill_bootstrap_params *params)
     return all_given(params);
 }
 
+/* Set job->port to another port if torchrun's agent serves PyTorch's store at MASTER_PORT. */
+static twill_status avoid_agent(struct twill_job *job, const struct twill_bootstrap_params *params,
+                                struct twill_error *error)
+{
+    struct twill_bootstrap_params portless = *params;
+    const char *agent = twill_launch_variable(params, "TORCHELASTIC_USE_AGENT_STORE");
+    if (agent == NULL || strcmp(agent, "True") != 0)
+        return TWILL_OK;
+    portless.master_port = NULL;
+    return twill_launch_port(job, &portless, error);
+}
+
 /* Set *oob to the job that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, once all ranks
  * have joined, or fail. Fails also if WORLD_SIZE is 1 although a launcher has started several
  * ranks. `who` is for messages. */
@@ -66,6 +78,8 @@ static twill_status variables_open(struct twill_oob **oob, const struct twill_bo
     (void)twill_launch_master(&job, params); /* it is set */
     if (run)                                 /* gives one user's concurrent jobs different keys */
         snprintf(job.identity, sizeof(job.identity), "torchrun %.64s %u", run, job.port);
+    if (run && ops == &twill_bootstrap_torchrun) /* not twillrun that runs under torchrun */
+        TWILL_TRY(error, avoid_agent(&job, params, error));
     snprintf(job.how, sizeof(job.how), "%s: RANK=%d of %d at %.88s", who, job.rank, job.size,
              TWILL_ADDRESS_AND_PORT(job.hosts, job.port));
     return twill_bootstrap_tcp_open(oob, ops, &job, params, error);

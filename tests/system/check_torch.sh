@@ -99,6 +99,28 @@ END
         [ "$(grep -c '"gloo" means twill' "$scratch/err")" -eq 1 ] || fail "torchrun: it is not said once what gloo means"
         echo "ok: torchrun $option ($how)"
     done
+    without_python
+}
+
+# Ranks of a C program under torchrun, whose agent has a store at MASTER_PORT. twill-info finds them by the launcher's PID.
+without_python()
+{
+    timeout -k 10 "$patience" "$python" -m torch.distributed.run --standalone --nproc_per_node 2 --no_python "$build/tests/where" \
+        >"$scratch/out" 2>"$scratch/err" || fail "torchrun --no_python"
+    [ "$(grep -c ', right: torchrun: RANK=' "$scratch/out")" -eq 2 ] || fail "torchrun --no_python: not two ranks"
+    : >"$scratch/pids"
+    timeout -k 10 "$patience" "$python" -m torch.distributed.run --standalone --nproc_per_node 2 --no_python "$build/tests/hangs" pauses \
+        >"$scratch/pids" 2>"$scratch/err" &
+    launcher=$!
+    wait_for -p $launcher has_lines "$scratch/pids" 2
+    wait_for -p $launcher is_behind
+    kill $launcher
+    wait $launcher || : # by the signal
+    echo "ok: torchrun --no_python"
+}
+is_behind()
+{
+    "$bin/twill-info" --job "$launcher" >"$scratch/out" 2>&1 && grep -qF "rank 1 is 1 call behind" "$scratch/out"
 }
 
 whole()

@@ -363,3 +363,34 @@ TWILL_TEST(tcp_silent_address)
     twill_test_run_ranks(2, rank_by_two_addresses, &job);
     close(silent);
 }
+
+/* A rank of torchrun, whose agent listens at MASTER_PORT. */
+static void rank_beside_agent(int rank, int size, twill_bootstrap *unused, void *user)
+{
+    static const char *const environment[] = {"TORCHELASTIC_RUN_ID=none",
+                                              "TORCHELASTIC_USE_AGENT_STORE=True", NULL};
+    struct twill_test_job *job = user;
+    struct twill_bootstrap_params params = {.rank = rank == 0 ? "0" : "1",
+                                            .world_size = "2",
+                                            .master_addr = job->host,
+                                            .master_port = job->port,
+                                            .job = TWILL_TEST_KEY,
+                                            .launcher = "torchrun",
+                                            .environment = environment,
+                                            .timeout_ns = job->timeout_ns};
+    struct twill_error error = {0};
+    struct twill_oob *oob;
+    TWILL_CHECK_OK(&error, twill_bootstrap_open(&oob, &params, &error));
+    (void)twill_test_gather(oob, 100, 0);
+    twill_oob_close(oob);
+}
+
+TWILL_TEST(tcp_beside_agent)
+{
+    struct twill_test_job job;
+    twill_test_job_init(&job, "127.0.0.1", 2);
+    int agent = twill_test_listen("127.0.0.1", job.port);
+    assert_true(agent >= 0);
+    twill_test_run_ranks(2, rank_beside_agent, &job);
+    close(agent);
+}
