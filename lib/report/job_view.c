@@ -195,6 +195,11 @@ static twill_status refuse_search(const struct job_search *search)
         return TWILL_FAIL(search->error, TWILL_ERR_SYSTEM,
                           "process %d (%s): its shared memory cannot be read: %s", first->pid,
                           first->name, search->unreadable);
+    if (search->pid == 0)
+        return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT,
+                          "process %d (%s) has no communicator of twill: what it has started is "
+                          "searched only by its PID",
+                          first->pid, first->name);
     return TWILL_FAIL(search->error, TWILL_ERR_ARGUMENT,
                       "process %d (%s), and what it has started, has no communicator of twill",
                       first->pid, first->name);

@@ -42,7 +42,14 @@ shows()
 # --- no job -----------------------------------------------------------------------------------
 expect 1 "no process has the PID 2147483647" "$info" --job 2147483647
 expect 1 "no process is called there-is-none" "$info" --job there-is-none
-expect 1 "has no communicator of twill" "$info" --job $$
+expect 1 "and what it has started, has no communicator of twill" "$info" --job $$
+cp "$(command -v sleep)" "$scratch/idle-$$"
+"$scratch/idle-$$" 1000 &
+job=$!
+: >"$scratch/pids"
+wait_for grep -q idle /proc/$job/comm
+expect 1 "has no communicator of twill: what it has started is searched only by its PID" "$info" --job "idle-$$"
+stop_job
 expect 2 "--events, --json and --flight-recorder go with --job" "$info" --json
 expect 2 "'x' is not a number" "$info" --job 1 --events x
 

@@ -94,6 +94,8 @@ answers 405 "state"
 method=GET
 expect 1 "cannot serve at" "$bin/twillrun" -n 1 --page="$(expr "$address" : 'http://127.0.0.1:\([0-9]*\)')" true
 expect 1 "not [ADDRESS:]PORT[,open]" "$bin/twillrun" -n 1 --page=here true
+expect 2 "'' is not a PID or a name" "$bin/twill-info" --page ""
+expect 2 "'' is not [ADDRESS:]PORT[,open]" "$bin/twill-info" --page 1 --serve ""
 
 # --- a rank that is late, and its last calls --------------------------------------------------
 wait_for shows '"late":[{"rank":1,"comm":0,'

@@ -254,9 +254,9 @@ static void serve_all(struct page_server *server, struct MHD_Daemon *daemon)
 
 #define PAGE_AT(member) offsetof(struct page_options, member)
 static const struct twill_option options_of_page[] = {
-    {0, "job", OPTION_TEXT, PAGE_AT(job), 1, 0, NULL, NULL, 0},
+    {0, "job", OPTION_TEXT, PAGE_AT(job), 1, 0, "a PID or a name", NULL, 0},
     {0, "serve", OPTION_TEXT, PAGE_AT(serve), 0, 0, NULL, NULL, 0},
-    {0, "hosts", OPTION_TEXT, PAGE_AT(hosts), 1, 0, NULL, NULL, 0},
+    {0, "hosts", OPTION_TEXT, PAGE_AT(hosts), 1, 0, "a list of hosts", NULL, 0},
     {0, "linked", OPTION_SWITCH, PAGE_AT(linked), 0, 0, NULL, NULL, 0},
     {0, "read", OPTION_SWITCH, PAGE_AT(read), 0, 0, NULL, NULL, 0},
 };
