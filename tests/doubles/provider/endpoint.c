@@ -308,16 +308,31 @@ static ssize_t start_op(struct endpoint *ep, struct op *op)
                     &op->lower);
 }
 
+/* Return whether an operation must wait for an earlier one in the list: of receives for any, and of
+ * the others for those to the same peer, so that a dead peer does not hold up the rest. */
+static bool waits_for_earlier(const struct op_list *list, const struct op *op)
+{
+    const struct op *earlier = list->head;
+    while (earlier != op && op->sends && earlier->to != op->to)
+        earlier = earlier->next;
+    return earlier != op;
+}
+
 static void flush_list(struct endpoint *ep, struct op_list *list)
 {
-    while (list->head != NULL) {
-        struct op *op = list->head;
-        if (start_op(ep, op) != 0)
-            return; /* in order: nothing behind it either */
-        op->state = OP_POSTED;
-        list->head = op->next;
-        op->next = NULL;
+    struct op *op = list->head, *last = NULL;
+    while (op != NULL) {
+        struct op *next = op->next;
+        if (waits_for_earlier(list, op) || start_op(ep, op) != 0) {
+            last = op;
+        } else {
+            op->state = OP_POSTED;
+            op->next = NULL;
+            *(last != NULL ? &last->next : &list->head) = next;
+        }
+        op = next;
     }
+    list->tail = last;
 }
 
 void ep_flush(struct endpoint *ep)
