@@ -229,6 +229,16 @@ static inline void twill_mpi_quick_off(void)
         return; /* and nothing is written with threads */
     twill_mpi.comms.quick.handle = MPI_COMM_NULL;
     twill_mpi.comms.quick.comm = &twill_mpi.requests.wrapped;
+    twill_mpi.comms.quick_before = twill_mpi.comms.quick;
+}
+/* Exchange the last communicator and the one before it. Does nothing with threads. */
+static inline void twill_mpi_quick_turn(void)
+{
+    const struct twill_mpi_quick before = twill_mpi.comms.quick_before;
+    if (before.comm == &twill_mpi.requests.wrapped)
+        return;
+    twill_mpi.comms.quick_before = twill_mpi.comms.quick;
+    twill_mpi.comms.quick = before;
 }
 /* Let the entry points make this communicator's calls at once, if they need nothing after them. */
 void twill_mpi_quick_on(struct twill_mpi_comm *own);

@@ -280,8 +280,9 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
 #endif
 
 /* Define the blocking form of a kind that is remembered. If the call is the one that is expected on
- * the last communicator, the entry point makes it at once. Otherwise seek_NAME() looks for it, also
- * with threads. If it is not remembered, run_new_NAME() binds and runs it. */
+ * the last communicator, the entry point makes it at once. If it is expected on the one before
+ * that, turn_NAME() does. Otherwise seek_NAME() looks for it, also with threads. If it is not
+ * remembered, run_new_NAME() binds and runs it. */
 #define REMEMBERED(name, its_root, verb, ...)                                                      \
     static inline __attribute__((always_inline)) twill_status send_##name(                         \
         struct twill_mpi_comm *own, struct twill_mpi_memo *m, int root, bool quick)                \
@@ -297,6 +298,31 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
         twill_status status = twill_##verb(__VA_ARGS__);                                           \
         twill_mpi_wait_in(own, -1);                                                                \
         return status;                                                                             \
+    }                                                                                              \
+    static int seek_##name(PARAMETERS_##name(int, int));                                           \
+    static int turn_##name(PARAMETERS_##name(int, int));                                           \
+    static inline                                                                                  \
+        __attribute__((always_inline)) int make_##name(PARAMETERS_##name(int, int), bool turned)   \
+    {                                                                                              \
+        struct twill_mpi_comm *own = twill_mpi.comms.quick.comm;                                   \
+        struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next;              \
+        if (TWILL_UNLIKELY(twill_mpi.comms.quick.handle != comm || !IS_##name))                    \
+            return !turned && twill_mpi.comms.quick_before.handle == comm                          \
+                       ? turn_##name(ARGUMENTS_##name)                                             \
+                       : seek_##name(ARGUMENTS_##name);                                            \
+        own->scratch.calls.latest[TWILL_MPI_##name] = m;                                           \
+        twill_status status = send_##name(own, m, its_root, true);                                 \
+        int code = (int)status;                                                                    \
+        if (TWILL_UNLIKELY(status != TWILL_OK))                                                    \
+            code = twill_mpi_memo_failed(own, TWILL_MPI_##name,                                    \
+                                         own->scratch.calls.latest[TWILL_MPI_##name], status);     \
+        __asm__("" : "+r"(code)); /* else the code of success is made anew */                      \
+        return code;                                                                               \
+    }                                                                                              \
+    static __attribute__((noinline)) int turn_##name(PARAMETERS_##name(int, int))                  \
+    {                                                                                              \
+        twill_mpi_quick_turn();                                                                    \
+        return make_##name(ARGUMENTS_##name, true);                                                \
     }                                                                                              \
     static __attribute__((noinline)) int run_new_##name(PARAMETERS_##name(int, int))               \
         BODY(name, false, TWILL_MPI_BLOCKING, NULL, PMPI_##name(ARGUMENTS_##name)) static          \
@@ -328,18 +354,7 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
     }                                                                                              \
     int MPI_##name(PARAMETERS_##name(int, int))                                                    \
     {                                                                                              \
-        struct twill_mpi_comm *own = twill_mpi.comms.quick.comm;                                   \
-        struct twill_mpi_memo *m = own->scratch.calls.latest[TWILL_MPI_##name]->next;              \
-        if (TWILL_UNLIKELY(twill_mpi.comms.quick.handle != comm || !IS_##name))                    \
-            return seek_##name(ARGUMENTS_##name);                                                  \
-        own->scratch.calls.latest[TWILL_MPI_##name] = m;                                           \
-        twill_status status = send_##name(own, m, its_root, true);                                 \
-        int code = (int)status;                                                                    \
-        if (TWILL_UNLIKELY(status != TWILL_OK))                                                    \
-            code = twill_mpi_memo_failed(own, TWILL_MPI_##name,                                    \
-                                         own->scratch.calls.latest[TWILL_MPI_##name], status);     \
-        __asm__("" : "+r"(code)); /* else the code of success is made anew */                      \
-        return code;                                                                               \
+        return make_##name(ARGUMENTS_##name, false);                                               \
     }
 TWILL_MPI_REMEMBERED(REMEMBERED)
 BLOCKING(Allgatherv)

@@ -98,6 +98,9 @@ void twill_mpi_quick_on(struct twill_mpi_comm *own)
         atomic_load_explicit(&twill_mpi.windows.open, memory_order_relaxed) > 0 ||
         atomic_load_explicit(&twill_mpi.windows.messages, memory_order_relaxed))
         return;
+    if (twill_mpi.comms.quick.comm == own)
+        return;
+    twill_mpi.comms.quick_before = twill_mpi.comms.quick;
     twill_mpi.comms.quick.handle = atomic_load_explicit(&own->handle, memory_order_relaxed);
     twill_mpi.comms.quick.comm = own;
 }
@@ -157,7 +160,7 @@ void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_m
 
 void twill_mpi_memo_forget(struct twill_mpi_comm *own)
 {
-    if (twill_mpi.comms.quick.comm == own)
+    if (twill_mpi.comms.quick.comm == own || twill_mpi.comms.quick_before.comm == own)
         twill_mpi_quick_off();
     for (int kind = 0; kind < TWILL_MPI_KIND_COUNT; kind++)
         own->scratch.calls.latest[kind] = &twill_mpi.comms.no_call;

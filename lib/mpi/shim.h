@@ -282,10 +282,11 @@ struct twill_mpi_comms {
     /* The last communicator with a remembered call, and its handle. Both are those of
      * requests.wrapped, which has no calls, with a report or MPI_THREAD_MULTIPLE, and while the MPI
      * needs progress after a call. */
-    struct {
+    struct twill_mpi_quick {
         MPI_Comm handle;
         struct twill_mpi_comm *comm;
     } quick;
+    struct twill_mpi_quick quick_before; /* the one before it, for calls that alternate */
     _Atomic(struct twill_mpi_comm *) bucket[TWILL_MPI_BUCKETS];
     /* held while twill communicators are made or destroyed; only tried, as its holder may wait */
     pthread_mutex_t making;
