@@ -278,9 +278,10 @@ static void sum_calls(struct recent *recent, const struct twill_trace_ring *ring
         } else if (event.kind == TWILL_TRACE_WAIT_END) {
             wait_end = event.tick;
         } else if (event.kind == TWILL_TRACE_WAIT_BEGIN) {
-            double before = twill_min((double)event.bytes / rate, (double)event.tick);
-            add_wait(recent, event.peer,
-                     ticks_within(recent, event.tick - (uint64_t)before, wait_end));
+            double waited =
+                (double)event.bytes / rate; /* more than fits uint64_t in a bad record */
+            uint64_t before = waited < (double)event.tick ? (uint64_t)waited : event.tick;
+            add_wait(recent, event.peer, ticks_within(recent, event.tick - before, wait_end));
             wait_end = event.tick;
         }
     }
