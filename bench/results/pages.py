@@ -133,52 +133,7 @@ def of(study, name):
     return {(row["collective"], row["bytes"]): row.get(name) for row in study.rows("times")}
 
 
-TERMS = """- **bound**: two processes that see all buffers and copy nothing, between two barriers. It is a program that was measured, so a library
-  that saves a barrier can be faster.
-- **malloc** and **twill_alloc**: twill on buffers of either. With `TWILL_HEAP=shared` buffers of malloc are as fast as those of twill_alloc.
-- **best peer**: the fastest variant of the other libraries, as they are installed. *Tuned* means that freed memory is kept and that buffers
-  lie in huge pages.
-- **x**: how many times as fast as the best peer as installed. Values below 1 are bold."""
-
-
-def one_machine(study):
-    if "ratios" in study.tables:
-        return beside_peers(study)
-    peer, tuned, bound = fastest(study, "peer", False), fastest(study, "peer", True), fastest(study, "bound")
-    plain, own = of(study, "twill"), of(study, "twill-alloc")
-    keys = [key for key in plain if key[0] == "allreduce_in"]
-    table = [[shown(key[1], "B")] + [number(each.get(key)) for each in (bound, own, plain, peer, tuned)] for key in keys]
-    if "large" in study.tables:
-        row = study.rows("large")[0]
-        table.append([shown(row["bytes"], "B")] + [number(row[key]) for key in ("bound", "twill_alloc", "malloc", "peer", "tuned")])
-    curves = {"bound": bound, "twill, buffers of twill_alloc": own, "twill, buffers of malloc": plain,
-              "best peer as installed": peer, "best peer, tuned": tuned}  # fmt: skip
-    curves = {label: [(key[1], times[key]) for key in keys] for label, times in curves.items()}
-    plot = Plot(study.file["study"], [Panel(curves, "bytes of a rank", "microseconds", xscale="bytes", yscale="log")],
-                "Time of an allreduce in place over its size, of twill, the best other library and the bound")  # fmt: skip
-    if "others" in study.tables:
-        others = {(row["collective"], row["bytes"]): (row["malloc"], row["twill_alloc"]) for row in study.rows("others")}
-    else:
-        others = {key: (peer[key] / plain[key], peer[key] / own[key]) for key in plain if key in peer and key[0] not in ("allreduce_in",
-            "barrier")}
-    calls = list(dict.fromkeys(key[0] for key in others))
-    sizes = sorted({key[1] for key in others})
-    cells = [[shown(n, "B")] + [" / ".join(ratio(x) for x in others[call, n]) if (call, n) in others else "" for call in calls] for n in sizes]
-    slow = [x[0] for x in others.values() if x[0] < 0.995]
-    broadcast = [others[key] for key in others if key[0] == "broadcast"]
-    end = (f"An allreduce in place of twill is {span([peer[key] / plain[key] for key in keys])} times as fast as the best peer on buffers "
-           "of malloc, "
-           f"and {span([peer[key] / own[key] for key in keys])} times on buffers of twill_alloc, which from 64 KiB on take "
-           f"{span([own[key] / bound[key] for key in keys if key[1] >= 65536])} times as long as the bound. "
-           f"On buffers of malloc {len(slow)} of {len(others)} cases of the other collectives are slower than the best peer "
-           f"({span(slow) if slow else 'none'}), most of them broadcasts ({span([x[0] for x in broadcast])} on malloc, "
-           f"{span([x[1] for x in broadcast])} on twill_alloc).")  # fmt: skip
-    return [TERMS, plot, "Microseconds of an allreduce in place, f32 sum:",
-            markdown(["bytes", "bound", "twill_alloc", "malloc", "best peer", "best peer, tuned"], table),
-            "The other collectives, x on buffers of malloc / twill_alloc:", markdown(["bytes"] + [CALLS.get(call, call) for call in calls], cells), end]  # fmt: skip
-
-
-TERMS_OF_TIMINGS = """- **fresh**: before each call all ranks write their input and read their last result, and meet. **again**: the same call in a loop.
+TERMS = """- **fresh**: before each call all ranks write their input and read their last result, and meet. **again**: the same call in a loop.
 - **bound**: the fastest of programs that see all buffers and copy nothing that need not be, between two barriers. They are measured, so a
   library that saves a barrier can be faster.
 - **malloc**, **promoted**, **twill_alloc**: twill on buffers of malloc, the same with `twill_promote()`, and buffers of `twill_alloc()`, all
@@ -238,7 +193,7 @@ def behind(study):
 def beside_peers(study):
     """Return the page of a comparison with both timings."""
     ours = {"bound": (None, "bound"), **{memory: (name,) for name, memory in reversed(MEMORIES.items())}, "best peer": (None, "peer")}
-    blocks, curves = [TERMS_OF_TIMINGS], {}
+    blocks, curves = [TERMS], {}
     for timing, table in TIMINGS.items():
         times = {label: timed(study, table, *which) for label, which in ours.items()}
         keys = [key for key in times["malloc"] if key[0] == "allreduce_in"]
@@ -272,26 +227,7 @@ ONE_NODE = "How long does a collective take between two processes of one machine
 
 @page("Collectives", "One node, two ranks", ONE_NODE)
 def one_node(study):
-    return one_machine(study)
-
-
-@page("Collectives", "One node, another processor", "Does the comparison on one node hold on another processor, for which there is no "
-                                                    "tuning file?")
-def one_node_epyc(study):
-    if "times" in study.tables:
-        return one_machine(study)
-    rows = [[CALLS.get(row["collective"], row["collective"]), row["memory"], f"{shown(row['from'], 'B')} to {shown(row['to'], 'B')}",
-             f"{ratio(row['least'])} to {ratio(row['most'])}"] for row in study.rows("ratios")]  # fmt: skip
-    reduce = [x for row in study.rows("ratios") if row["collective"] != "broadcast" for x in (row["least"], row["most"])]
-    broadcast = [row for row in study.rows("ratios") if row["collective"] == "broadcast"]
-    slow = [x for row in broadcast if row["memory"] == "malloc" for x in (row["least"], row["most"])]
-    tuned = [x for row in broadcast if "calibrated" in row["memory"] for x in (row["least"], row["most"])]
-    return ["x is how many times as fast as the best peer as installed; values below 1 are bold.", markdown(["collective", "memory",
-        "bytes", "x"], rows),
-            f"Without a tuning file twill is {span(reduce)} times as fast as the best peer, except in broadcasts on buffers of malloc "
-            f"({span(slow)}), where Open MPI "
-            "has the kernel read the root's buffer. After `twill-bench --calibrate` twill does the same where it pays, and such "
-            f"broadcasts are {span(tuned)} times as fast."]  # fmt: skip
+    return beside_peers(study)
 
 
 @page("Collectives", "MPI programs", "How much faster does an MPI program run with libtwill-mpi preloaded, without being compiled again?")
