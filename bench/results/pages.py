@@ -190,8 +190,11 @@ def behind(study):
     return slow, markdown(["collective", "bytes", "timing", "twill", "faster", "x"], cells)
 
 
-def beside_peers(study):
-    """Return the page of a comparison with both timings."""
+ONE_NODE = "How long does a collective take between two processes of one machine, beside the other libraries and beside what the machine allows?"
+
+
+@page("Collectives", "One node, two ranks", ONE_NODE)
+def one_node(study):
     ours = {"bound": (None, "bound"), **{memory: (name,) for name, memory in reversed(MEMORIES.items())}, "best peer": (None, "peer")}
     blocks, curves = [TERMS], {}
     for timing, table in TIMINGS.items():
@@ -217,17 +220,9 @@ def beside_peers(study):
         return span([row["x"] for row in own if row["collective"] == "allreduce_in" and row["name"] == memory])
 
     end = (f"An allreduce in place of twill is {reduced('twill')} times as fast as the best peer on buffers of malloc, and "
-           f"{reduced('twill-alloc')} times on buffers of twill_alloc. Of all ratios to the best peer {count(own)} are below 1 by more than "
-           f"the spread, and of those of MPI programs {count(drop)}.")  # fmt: skip
+           f"{reduced('twill-alloc')} times on buffers of twill_alloc. {count(own)} ratios to the best peer are below 1 by more than the "
+           f"spread, and {count(drop)} of those of MPI programs.")  # fmt: skip
     return blocks + [end]
-
-
-ONE_NODE = "How long does a collective take between two processes of one machine, beside the other libraries and beside what the machine allows?"
-
-
-@page("Collectives", "One node, two ranks", ONE_NODE)
-def one_node(study):
-    return beside_peers(study)
 
 
 @page("Collectives", "MPI programs", "How much faster does an MPI program run with libtwill-mpi preloaded, without being compiled again?")

@@ -473,6 +473,9 @@ void twill_ofi_unregister(struct fid_mr **mr);
  * possible, or to NULL if none is needed. It must be given back with twill_ofi_release(). */
 twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes,
                             struct twill_ofi_registration **memory, struct twill_error *error);
+/* Before data of a request are posted, hold its buffer, unless some are or it is held. */
+twill_status twill_ofi_hold_buffer(struct twill_ofi *t, struct twill_transfer *request,
+                                   struct twill_error *error);
 /* Give back a registration, or NULL, and set *memory to NULL. Its last user ends it unless kept. */
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory);
 /* Drop the registrations that overlap this memory, or all of them if `start` is NULL. */

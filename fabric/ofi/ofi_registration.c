@@ -339,6 +339,15 @@ twill_status twill_ofi_hold(struct twill_ofi *t, const void *start, size_t bytes
     return TWILL_OK;
 }
 
+twill_status twill_ofi_hold_buffer(struct twill_ofi *t, struct twill_transfer *request,
+                                   struct twill_error *error)
+{
+    struct twill_ofi_private *private = twill_ofi_private(request);
+    if (private->posted > 0 || private->memory != NULL)
+        return TWILL_OK;
+    return twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error);
+}
+
 void twill_ofi_release(struct twill_ofi *t, struct twill_ofi_registration **memory)
 {
     struct twill_ofi_registration *r = *memory;

@@ -91,9 +91,7 @@ static int send_chunks(struct twill_ofi *t, struct twill_ofi_channel *channel,
                        struct twill_transfer *request, size_t chunk, struct twill_error *error)
 {
     struct twill_ofi_private *private = twill_ofi_private(request);
-    if (private->posted == 0 && private->memory == NULL)
-        TWILL_TRY(error,
-                  twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
+    TWILL_TRY(error, twill_ofi_hold_buffer(t, request, error));
     while (private->posted < request->bytes) {
         struct twill_ofi_op *op = twill_ofi_idle_chunk(channel);
         if (op == NULL)

@@ -118,9 +118,7 @@ int twill_ofi_write_next(struct twill_ofi *t, struct twill_ofi_channel *channel,
 {
     struct twill_transfer *request = channel->headers_out.head;
     struct twill_ofi_private *private = twill_ofi_private(request);
-    if (private->posted == 0 && private->memory == NULL)
-        TWILL_TRY(error,
-                  twill_ofi_hold(t, request->buffer, request->bytes, &private->memory, error));
+    TWILL_TRY(error, twill_ofi_hold_buffer(t, request, error));
     while (private->posted < request->bytes) {
         struct twill_ofi_op *op = twill_ofi_idle_chunk(channel);
         if (op == NULL)

@@ -254,6 +254,11 @@ static inline bool twill_node_is_suspended(const struct twill_node_area *area)
 {
     return atomic_load_explicit(&area->suspend.suspended, memory_order_acquire) != 0;
 }
+/* Return that of this rank. */
+static inline bool twill_node_suspended_here(const struct twill_node *node)
+{
+    return twill_node_is_suspended(node->area[node->me]);
+}
 /* Give the whole pages in `bytes` bytes at `at`, of this rank's memory, back to the kernel. */
 void twill_node_discard(const struct twill_node *node, void *at, size_t bytes);
 /* Return how many bytes of this rank's memory exist. *most becomes how many there can be. */

@@ -13,16 +13,18 @@
 #include "lib/api/api_internal.h"
 #include "lib/twill_memory.h"
 
-/* Return the memory that the communicator has now, and raise comm->memory.peak to it. *most becomes
- * the bytes to which its shared memory can grow. The caller holds it. */
-static struct twill_comm_bytes measure(struct twill_comm *comm, size_t *most)
+/* Return the memory that the communicator has now, and raise comm->peak to it. *most becomes the
+ * bytes to which its shared memory can grow, and *descriptors how many it has. The caller holds it.
+ */
+static struct twill_comm_bytes measure(struct twill_comm *comm, size_t *most, unsigned *descriptors)
 {
     struct twill_transport_holding held = {.bytes = twill_engine_bytes(&comm->engine)};
     for (unsigned t = 0; t < comm->links.transports; t++)
         twill_transport_hold(comm->links.transport[t], &held);
     struct twill_comm_bytes now = {twill_node_resident(comm->node, most), held.bytes};
-    comm->memory.peak.shared = twill_max(comm->memory.peak.shared, now.shared);
-    comm->memory.peak.own = twill_max(comm->memory.peak.own, now.own);
+    *descriptors = twill_node_descriptors(comm->node) + held.descriptors;
+    comm->peak.shared = twill_max(comm->peak.shared, now.shared);
+    comm->peak.own = twill_max(comm->peak.own, now.own);
     return now;
 }
 
@@ -63,18 +65,18 @@ static twill_status meet(struct twill_comm *comm)
 static twill_status give_back(struct twill_comm *comm, bool trims)
 {
     uint32_t live = TWILL_LIVE;
+    unsigned descriptors;
     size_t most;
     twill_status status = meet(comm);
     if (status != TWILL_OK)
         return twill_comm_fail(comm, status, TWILL_CAUSE_ASKED);
-    (void)measure(comm, &most);
+    (void)measure(comm, &most, &descriptors);
     for (unsigned t = 0; t < comm->links.transports; t++)
         if (comm->links.transport[t]->ops->suspend != NULL)
             comm->links.transport[t]->ops->suspend(comm->links.transport[t]);
     if (trims)
         twill_engine_trim(&comm->engine);
     twill_node_suspend(comm->node);
-    comm->memory.suspended = true;
     status = meet(comm);
     if (status == TWILL_OK) {
         (void)atomic_compare_exchange_strong(&comm->live, &live, TWILL_IDLE);
@@ -123,25 +125,22 @@ twill_status twill_comm_suspend(twill_comm *comm)
     return status;
 }
 
-/* Return how many registrations with networks the communicator's transports hold, and add to
- * *descriptors those of connections. */
-static uint64_t registrations_of(const struct twill_comm *comm, unsigned *descriptors)
+/* Return how many registrations with networks the communicator's transports hold. */
+static uint64_t registrations_of(const struct twill_comm *comm)
 {
-    struct twill_transport_holding held = {.descriptors = 0};
     uint64_t registrations = 0;
     for (unsigned t = 0; t < comm->links.transports; t++) {
         struct twill_transport_counters sum;
         twill_transport_count(comm->links.transport[t], &sum);
         registrations += sum.registrations - sum.deregistrations;
-        twill_transport_hold(comm->links.transport[t], &held);
     }
-    *descriptors += held.descriptors;
     return registrations;
 }
 
 twill_status twill_comm_memory(twill_comm *comm, twill_memory_usage *usage)
 {
     size_t most;
+    unsigned descriptors;
     if (!twill_comm_is_live(comm))
         return TWILL_ERR_ARGUMENT;
     TWILL_TRY(NULL, twill_comm_acquire_live(comm, "twill_comm_memory")); /* it stays suspended */
@@ -155,16 +154,15 @@ twill_status twill_comm_memory(twill_comm *comm, twill_memory_usage *usage)
             TWILL_COMM_REFUSE(comm, TWILL_ERR_ARGUMENT,
                               "usage: bytes is %zu, not sizeof(twill_memory_usage)", usage->bytes);
     if (status == TWILL_OK) {
-        struct twill_comm_bytes now = measure(comm, &most);
-        unsigned descriptors = twill_node_descriptors(comm->node);
-        usage->registrations = registrations_of(comm, &descriptors);
+        struct twill_comm_bytes now = measure(comm, &most, &descriptors);
+        usage->registrations = registrations_of(comm);
         usage->shared_bytes = now.shared;
-        usage->shared_peak = comm->memory.peak.shared;
+        usage->shared_peak = comm->peak.shared;
         usage->shared_limit = most;
         usage->private_bytes = now.own;
-        usage->private_peak = comm->memory.peak.own;
+        usage->private_peak = comm->peak.own;
         usage->descriptors = (int)descriptors;
-        usage->suspended = comm->memory.suspended;
+        usage->suspended = twill_node_suspended_here(comm->node);
     }
     twill_comm_release(comm);
     return status;

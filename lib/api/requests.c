@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "fabric/shm/node_memory.h"
 #include "lib/api/api_internal.h"
 #include "lib/engine/device_call.h"
 #include "lib/twill_recover.h"
@@ -143,7 +144,8 @@ twill_status twill_request_start(twill_request *handle)
     TWILL_TRY(NULL, hold_request(handle, &request, "twill_request_start"));
     struct twill_comm *comm = twill_comm_of(request->engine);
     twill_status status = restart_request(request);
-    if (TWILL_UNLIKELY(comm->memory.suspended)) /* the launch needs no pages made before */
+    if (TWILL_UNLIKELY(
+            twill_node_suspended_here(comm->node))) /* the launch needs no pages before */
         twill_comm_wake(comm);
     twill_comm_release(comm);
     return status;

@@ -584,8 +584,10 @@ static twill_status open_shared(struct twill_comm *comm)
 void twill_comm_wake(struct twill_comm *comm)
 {
     uint32_t idle = TWILL_IDLE;
-    twill_status status = comm->woken ? TWILL_OK : open_shared(comm);
-    if (atomic_exchange(&comm->memory.suspended, false))
+    twill_status status = TWILL_OK;
+    if (!comm->woken)
+        status = open_shared(comm);
+    else if (twill_node_suspended_here(comm->node))
         twill_node_resume(comm->node);
     (void)atomic_compare_exchange_strong(&comm->live, &idle, TWILL_LIVE);
     if (status != TWILL_OK)

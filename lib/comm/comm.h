@@ -33,12 +33,6 @@ struct twill_comm_bytes {
     uint64_t shared, own;
 };
 
-/* What a communicator knows of its memory. Only its holder changes it. */
-struct twill_comm_memory {
-    _Atomic bool suspended; /* twill_comm_suspend() was the last call */
-    struct twill_comm_bytes peak;
-};
-
 struct twill_call_group;  /* lib/api/group.c */
 struct twill_team;        /* lib/api/team.c */
 struct twill_comm_health; /* lib/comm/comm_internal.h */
@@ -88,9 +82,9 @@ struct twill_comm {
     struct twill_comm_health *health; /* failure and recovery */
     bool alone;                       /* it has its own endpoints: twill_comm_dup_alone() */
     struct twill_alone ends;          /* those endpoints, if `alone` */
-    struct twill_comm_memory memory;
-    uint64_t stop;       /* call after which all ranks agreed to stop, or 0 */
-    char rail_line[224]; /* text that twill_comm_rail() returns */
+    struct twill_comm_bytes peak; /* the most memory that was found. Only the holder changes it */
+    uint64_t stop;                /* call after which all ranks agreed to stop, or 0 */
+    char rail_line[224];          /* text that twill_comm_rail() returns */
 };
 /* Return the communicator that an engine belongs to, or NULL if `engine` is NULL. */
 static inline struct twill_comm *twill_comm_of(const struct twill_engine *engine)
