@@ -12,7 +12,9 @@ debian=http://deb.debian.org/debian
 cat >"$folder/sum.py" <<'END'
 import platform, numpy, twill
 with twill.init() as comm:
-    print(platform.machine(), comm.rank, comm.size, comm.allreduce(numpy.full(1000, comm.rank + 1.0))[999], flush=True)
+    total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))[999]
+    # The line goes out by one write, also with PYTHONUNBUFFERED, so that the ranks' lines do not mix.
+    print(f"{platform.machine()} {comm.rank} {comm.size} {total}\n", end="", flush=True)
 END
 cat >"$folder/ddp.py" <<'END'
 import torch, torch.distributed as dist
@@ -20,7 +22,7 @@ dist.init_process_group("twill")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 1))
 model(torch.full((8, 64), dist.get_rank() + 1.0)).sum().backward()
-print("DDP", dist.get_rank(), model.module.weight.grad[0, 0].item(), flush=True)
+print(f"DDP {dist.get_rank()} {model.module.weight.grad[0, 0].item()}\n", end="", flush=True)
 dist.destroy_process_group()
 END
 cat >"$folder/idle.py" <<'END'
