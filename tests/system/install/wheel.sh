@@ -13,7 +13,7 @@ cat >"$folder/sum.py" <<'END'
 import platform, numpy, twill
 with twill.init() as comm:
     total = comm.allreduce(numpy.full(1000, comm.rank + 1.0))[999]
-    # The line goes out by one write, also with PYTHONUNBUFFERED, so that the ranks' lines do not mix.
+    # A line must be one write. PYTHONUNBUFFERED makes several of one print otherwise.
     print(f"{platform.machine()} {comm.rank} {comm.size} {total}\n", end="", flush=True)
 END
 cat >"$folder/ddp.py" <<'END'
