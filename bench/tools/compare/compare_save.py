@@ -12,6 +12,8 @@ from compare_contenders import Contender, Entry
 from compare_rounds import NAMES, SHARDS, TIMINGS, Cell, Row, Turn, behind, first_ranks, ratio
 from tool import real
 
+VERSION = 3  # of the JSON, and of what is timed: files that differ in that are not continued
+
 
 def name_of(contender):
     return contender.name if contender else None
@@ -110,7 +112,7 @@ def write(option, path, save):
 
 def save_json(run):
     whole = {
-        "version": 2,
+        "version": VERSION,
         "date": run.date,
         "machine": {**study_file.machine(), "cores": run.cores},
         "ranks": run.options.ranks,
@@ -154,7 +156,7 @@ def load(run):
         return
     except (OSError, ValueError) as error:
         raise tool.Failure(f"--resume: {options.json}: {error}") from None
-    mine = {"version": 2, "mode": mode_of(options), "ranks": options.ranks, "rounds": options.rounds}
+    mine = {"version": VERSION, "mode": mode_of(options), "ranks": options.ranks, "rounds": options.rounds}
     different = [key for key, one in mine.items() if whole.get(key) != one]
     if different:
         raise tool.Failure(f"--resume: {options.json} has another {different[0]}: {whole.get(different[0])}, not {mine[different[0]]}")

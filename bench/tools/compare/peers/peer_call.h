@@ -16,11 +16,12 @@ struct peer_line {
     char rest[56];
 };
 
-/* Memory that all ranks of a machine map: a line that two of them write alternately, rank 0's
- * counts (peer_agree_counts), and two barriers, one for ranks that spin and one for ranks that
- * sleep. */
+/* Memory that all ranks of a machine map: a line that two of them write alternately, the time in
+ * nanoseconds at which all begin the next call (peer_begin_together), rank 0's counts
+ * (peer_agree_counts), and two barriers, one for ranks that spin and one for ranks that sleep. */
 struct peer_shared {
     struct peer_line ping __attribute__((aligned(128)));
+    struct peer_line beginning __attribute__((aligned(128)));
     uint64_t counts[3];
     struct peer_line arrived[TWILL_COMPARE_RANKS] __attribute__((aligned(128)));
     pthread_barrier_t sleeping;
@@ -38,6 +39,7 @@ struct peer {
     struct peer_shared *shared;         /* NULL between machines */
     uint64_t pings;                     /* writes to shared->ping so far */
     uint64_t meetings;                  /* barriers of shared->arrived so far */
+    uint64_t beginning;                 /* shared->beginning of the last call */
     const char *memory;                 /* MEMORY, how buffers are allocated */
     char **arguments;                   /* those of the program, NULL-terminated */
     void *own;                          /* state of the program */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The two timings of twill-compare. "Fresh": before each call a rank writes its input and reads its
- * last result, all meet, and the call alone is timed. "Again": batches of the same call in a loop,
- * each after a barrier of the library; a sample is the mean of a batch. The driver takes each
- * sample from the slowest rank. Part of peer.h. For C and C++. */
+ * last result, all meet, and each times the call from the moment at which all begin. "Again":
+ * batches of the same call in a loop, each after a barrier of the library; a sample is the mean of
+ * a batch. The driver takes each sample from the slowest rank. Part of peer.h. For C and C++. */
 #ifndef TWILL_PEER_TIMING_H
 #define TWILL_PEER_TIMING_H
 
@@ -34,6 +34,33 @@ static inline int peer_meet(const struct peer_program *program, struct peer *pee
         while (__atomic_load_n(&shared->arrived[rank].value, __ATOMIC_ACQUIRE) < mine)
             peer_pause();
     return 0;
+}
+
+/* Meet the other ranks, and return the time on the clock at which this rank begins the timed call,
+ * or < 0 on failure. If each rank has a core of this machine for itself, all begin at one time that
+ * rank 0 chooses, some microseconds later. Without that the last one to meet would begin first, by
+ * the time that a cache line takes, and whether that is the root or not would decide how long a
+ * call to or from a root takes. */
+static inline double peer_begin_together(const struct peer_program *program, struct peer *peer)
+{
+    const double lead = 1e-6, lead_per_rank = 0.2e-6; /* until all have read the time */
+    if (peer_meet(program, peer) != 0)
+        return -1;
+    double now = twill_compare_now();
+    if (peer->shared == NULL || !peer->welcome.alone)
+        return now;
+    uint64_t *beginning = &peer->shared->beginning.value;
+    if (peer->rank == 0) {
+        peer->beginning = (uint64_t)((now + lead + lead_per_rank * peer->size) * 1e9);
+        __atomic_store_n(beginning, peer->beginning, __ATOMIC_RELEASE);
+    } else {
+        uint64_t before = peer->beginning;
+        while ((peer->beginning = __atomic_load_n(beginning, __ATOMIC_ACQUIRE)) == before)
+            peer_pause();
+    }
+    while ((now = twill_compare_now()) * 1e9 < (double)peer->beginning)
+        ;
+    return now;
 }
 
 /* Move a cache line there and back between the first and the last rank, and return the seconds of
@@ -107,10 +134,10 @@ static inline double peer_fresh(const struct peer_program *program, struct peer 
                                 const struct peer_call *call)
 {
     peer_touch(peer, call);
-    if (peer_meet(program, peer) != 0)
+    double from = peer_begin_together(program, peer);
+    if (from < 0 || program->run(peer, call) != 0)
         return -1;
-    double from = twill_compare_now();
-    return program->run(peer, call) == 0 ? twill_compare_now() - from : -1;
+    return twill_compare_now() - from;
 }
 
 /* Return the seconds per call of a batch after a barrier, or < 0 on failure. */
