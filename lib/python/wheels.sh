@@ -184,7 +184,8 @@ prebuilt()
     file=$1
     if [ ! -e "$file" ]; then
         mkdir -p "$work/torch"
-        logged "torch-$1" python3 -m pip download -q --no-deps -d "$work/torch" "torch==$1"
+        # The caller names the version, so the constraints in pip's settings do not apply to it.
+        logged "torch-$1" env PIP_CONSTRAINT=/dev/null python3 -m pip download -q --no-deps -d "$work/torch" "torch==$1"
         file=$(echo "$work/torch/torch-$1"[-+]*.whl)
     fi
     name=$(basename "$file" .whl)

@@ -52,7 +52,7 @@ for given in "$@"; do
     file=$given
     rm -rf "$work/site" "$work/compiled" "$work/download"
     if [ ! -e "$file" ]; then
-        "$python" -m pip download -q --no-deps --no-cache-dir -d "$work/download" "torch==$given"
+        PIP_CONSTRAINT=/dev/null "$python" -m pip download -q --no-deps --no-cache-dir -d "$work/download" "torch==$given"
         file=$(echo "$work"/download/*.whl)
     fi
     unzip -q "$file" -d "$work/site"

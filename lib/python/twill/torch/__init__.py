@@ -32,6 +32,9 @@ def create(store: dist.Store, rank: int, size: int, timeout: datetime.timedelta)
     if "deepspeed.comm.torch" in sys.modules:
         from .engines import adapt_deepspeed
         adapt_deepspeed()
+    if not hasattr(dist.ProcessGroup, "shutdown"):  # before 2.7 a group ends when nothing refers to it
+        # The functions of this module keep the default group that exists when it is imported. DistributedDataParallel imports it from 2.5 on.
+        from torch.distributed.nn import functional  # noqa: F401
     from . import build  # only when it is needed, as it imports the build tools
     if os.environ.get("TORCH_TWILL_PYTHON", "0") in ("", "0"):
         try:
