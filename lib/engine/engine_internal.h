@@ -183,6 +183,9 @@ twill_status twill_run_begin_segment(struct twill_request *run, struct twill_slo
  * for an instance whose plan has no messages. A step that fails is left to twill_run_advance(),
  * which issues it again and reports the error. */
 void twill_run_advance_ready(struct twill_slot *slot);
+/* Make the copies of the fast path, or the reduction of which they are the sources, in instance
+ * `epoch`. */
+void twill_run_make_copies(const struct twill_request *run, uint64_t epoch);
 /* If a run has fast_path.at_once and all that its steps await has arrived, execute those that
  * post_stores() has not done, as instance `epoch` in its free slot, and return true. Else return
  * false. The steps may then be issued again. */

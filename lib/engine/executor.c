@@ -552,26 +552,6 @@ static void fetch_later(const struct twill_request *run, const struct twill_inst
         fetch_copied(run, instance->epoch + TWILL_FETCH_AHEAD);
 }
 
-/* Make the copies of the fast path in instance `epoch`. */
-static void make_copies(struct twill_request *run, uint64_t epoch)
-{
-    struct twill_engine *engine = run->engine;
-    for (unsigned i = 0; i < run->fast_path.copies; i++) {
-        const struct twill_fast_copy *copy = &run->fast_path.copy[i];
-        const unsigned char *src = run->buffers.side[TWILL_SRC].base;
-        unsigned char *dst = run->buffers.side[TWILL_DST].base + copy->to;
-        if (copy->space == TWILL_IMM) {
-            unsigned lane = (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
-            src = twill_node_imm_at(engine->node, copy->local, lane, epoch)->payload;
-        } else if (copy->space == TWILL_SHARED) {
-            src = twill_run_shared(run, copy->local, epoch);
-            twill_counter_add(&engine->usage.counters.bytes_copied, copy->bytes);
-        }
-        if (dst != src + copy->at && copy->bytes > 0)
-            memcpy(dst, src + copy->at, copy->bytes);
-    }
-}
-
 /* Issue the COPYs and REDUCEs of the only lane from step `first` on. */
 static void issue_at_once(struct twill_request *run, struct twill_instance *instance,
                           const struct twill_step *first)
@@ -605,7 +585,7 @@ bool twill_run_at_once(struct twill_request *run, struct twill_slot *slot, uint6
         if (step->op == TWILL_STEP_AWAIT)
             fetch_later(run, instance, step);
     if (run->fast_path.copies > 0)
-        make_copies(run, epoch);
+        twill_run_make_copies(run, epoch);
     else
         issue_at_once(run, instance, first);
     if (!s->eager)

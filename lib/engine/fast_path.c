@@ -27,6 +27,7 @@
 #include "kernels/kernels.h"
 #include "lib/engine/engine_internal.h"
 #include "lib/engine/trace_calls.h"
+#include "lib/job/operation.h"
 
 /* Ticks between two blocking calls in a stream, some 0.1 us. Peers are often ahead in one. Else an
  * early look for what they publish would take the line away from a peer that is about to write. */
@@ -71,53 +72,82 @@ static bool is_copy_in(const struct twill_request *run, const struct twill_step 
            twill_run_together(run, step->dst, 0, step->blocks) == step->blocks;
 }
 
-/* Set *copy to a COPY of at most TWILL_SMALL_BYTES from SRC, IMM or SHARED to this rank's DST.
- * Returns false if the step is another one, or its blocks are not adjacent. */
+/* Set *copy to the copy of the operand `src`, a peer's one in the memory of rank `peer`, to the
+ * step's blocks in DST of this rank. Returns false if the operand is not in SRC, IMM or SHARED, if
+ * the blocks are not adjacent, or if they have more than TWILL_SMALL_BYTES. */
 static bool find_copy(const struct twill_request *run, const struct twill_step *step,
-                      struct twill_fast_copy *copy)
+                      twill_operand src, uint32_t peer, struct twill_fast_copy *copy)
 {
     const struct twill_engine *engine = run->engine;
     const struct twill_instance first = {
         .length = run->layout.most,
         .base = {run->buffers.side[TWILL_SRC].base, run->buffers.side[TWILL_DST].base}};
-    struct twill_operand_place from = {step->src,     0,          step->blocks,
-                                       step->peer[0], step->lane, false};
+    struct twill_operand_place from = {src, 0, step->blocks, peer, step->lane, false};
     struct twill_operand_place to = {.operand = step->dst, .blocks = step->blocks};
-    unsigned space = twill_operand_space(step->src);
-    if (step->op != TWILL_STEP_COPY || step->flags != 0 || step->blocks == 0 ||
-        step->dst >> TWILL_BLOCK_BITS != TWILL_DST || space == TWILL_DST || space == TWILL_TMP ||
-        run->layout.after != NULL || run->layout.joined == TWILL_JOINED_IN_SCRATCH ||
+    unsigned space = twill_operand_space(src);
+    if (step->blocks == 0 || step->dst >> TWILL_BLOCK_BITS != TWILL_DST || space == TWILL_DST ||
+        space == TWILL_TMP || run->layout.after != NULL ||
+        run->layout.joined == TWILL_JOINED_IN_SCRATCH ||
         twill_run_together(run, step->dst, 0, step->blocks) != step->blocks)
         return false;
-    bool is_peer = twill_operand_is_peer(step->src);
+    bool is_peer = twill_operand_is_peer(src);
     copy->space = (uint8_t)space;
-    copy->local = is_peer ? engine->world->local[step->peer[0]] : engine->local;
+    copy->local = is_peer ? engine->world->local[peer] : engine->local;
     struct twill_elements dst = twill_run_locate(run, &first, &to);
-    const unsigned char *src = twill_run_locate(run, &first, &from).start;
+    const unsigned char *start = twill_run_locate(run, &first, &from).start;
     const unsigned char *base = run->buffers.side[TWILL_SRC].base;
     if (space == TWILL_SHARED)
         base = twill_run_shared(run, copy->local, 0);
-    copy->at = space == TWILL_IMM ? 0 : (size_t)(src - base);
+    copy->at = space == TWILL_IMM ? 0 : (size_t)(start - base);
     copy->to = (size_t)(dst.start - run->buffers.side[TWILL_DST].base);
-    copy->bytes = dst.count * run->layout.element;
-    return copy->bytes <= TWILL_SMALL_BYTES;
+    size_t bytes = dst.count * run->layout.element;
+    copy->bytes = (uint16_t)bytes;
+    return bytes <= TWILL_SMALL_BYTES;
 }
 
-/* Set copy[] and `copies` of *fast_path, if all steps from number `from` on are AWAITs or COPYs
- * that find_copy() accepts, and not too many. */
+/* Set copy[], `copies` and `reduced` of *fast_path to the sources of a REDUCE. Returns false if
+ * they are too many or partial, if a function reduces them, if the result is empty or partial, or
+ * if find_copy() does not accept a source. */
+static bool find_reduction(const struct twill_request *run, const struct twill_step *step,
+                           struct twill_fast_path *fast_path)
+{
+    const struct twill_operation *created = run->layout.created;
+    if ((step->flags & ~TWILL_STEP_OWN_SRC) != TWILL_STEP_FINAL || step->nsrc > TWILL_FAST_COPIES ||
+        (created != NULL && created->function != NULL))
+        return false;
+    for (unsigned i = 0; i < step->nsrc; i++) {
+        twill_operand src = step->src;
+        if ((step->flags & TWILL_STEP_OWN_SRC) != 0 && step->peer[i] == run->engine->rank)
+            src = twill_operand_make(TWILL_SRC, twill_operand_block(src));
+        if (!find_copy(run, step, src, step->peer[i], &fast_path->copy[i]))
+            return false;
+    }
+    fast_path->reduced = (uint16_t)(fast_path->copy[0].bytes / run->layout.element);
+    fast_path->copies = step->nsrc;
+    return fast_path->reduced > 0;
+}
+
+/* Set copy[], `copies` and `reduced` of *fast_path, if all steps from number `from` on are AWAITs
+ * and either COPYs, not too many, or one REDUCE. Else set `copies` to 0. */
 static void find_copies(const struct twill_request *run, unsigned from,
                         struct twill_fast_path *fast_path)
 {
     const struct twill_schedule *s = &run->plan->schedule;
-    unsigned n = 0;
-    for (unsigned i = from; i < s->count; i++) {
-        if (s->steps[i].op == TWILL_STEP_AWAIT)
+    bool found = true;
+    for (unsigned i = from; i < s->count && found; i++) {
+        const struct twill_step *step = &s->steps[i];
+        if (step->op == TWILL_STEP_AWAIT)
             continue;
-        if (n == TWILL_FAST_COPIES || !find_copy(run, &s->steps[i], &fast_path->copy[n]))
-            return;
-        n++;
+        if (step->op == TWILL_STEP_REDUCE)
+            found = fast_path->copies == 0 && find_reduction(run, step, fast_path);
+        else
+            found = step->flags == 0 && fast_path->reduced == 0 &&
+                    fast_path->copies < TWILL_FAST_COPIES &&
+                    find_copy(run, step, step->src, step->peer[0],
+                              &fast_path->copy[fast_path->copies++]);
     }
-    fast_path->copies = (uint8_t)n;
+    if (!found)
+        fast_path->copies = 0;
 }
 
 /* Return whether a blocking call can issue all steps from number `from` on outside the queue, once
@@ -172,6 +202,55 @@ void twill_run_find_fast_path(struct twill_request *run)
     run->fast_path = found;
 }
 
+/* Return the number of the first lane of an epoch's slot in node memory. */
+static inline unsigned epoch_lane(uint64_t epoch)
+{
+    return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
+}
+
+/* Return what a copy of the fast path reads in instance `epoch`. */
+static inline const unsigned char *source_of(const struct twill_request *run,
+                                             const struct twill_fast_copy *copy, uint64_t epoch)
+{
+    const struct twill_node *node = run->engine->node;
+    if (copy->space == TWILL_IMM)
+        return twill_node_imm_at(node, copy->local, epoch_lane(epoch), epoch)->payload;
+    if (copy->space == TWILL_SHARED)
+        return twill_run_shared(run, copy->local, epoch) + copy->at;
+    return run->buffers.side[TWILL_SRC].base + copy->at;
+}
+
+/* Make the reduction whose sources are the copies of the fast path in instance `epoch`. */
+static void make_reduction(const struct twill_request *run, uint64_t epoch)
+{
+    const struct twill_fast_path *fast_path = &run->fast_path;
+    const struct twill_engine *engine = run->engine;
+    const void *source[TWILL_FAST_COPIES];
+    for (unsigned i = 0; i < fast_path->copies; i++)
+        source[i] = source_of(run, &fast_path->copy[i], epoch);
+    twill_kernels_reduce_raw(engine->kernels, run->layout.type, run->layout.op,
+                             run->buffers.side[TWILL_DST].base + fast_path->copy[0].to, source,
+                             fast_path->copies, fast_path->reduced, engine->world->size, 0, NULL);
+}
+
+void twill_run_make_copies(const struct twill_request *run, uint64_t epoch)
+{
+    const struct twill_fast_path *fast_path = &run->fast_path;
+    if (fast_path->reduced > 0) {
+        make_reduction(run, epoch);
+        return;
+    }
+    for (unsigned i = 0; i < fast_path->copies; i++) {
+        const struct twill_fast_copy *copy = &fast_path->copy[i];
+        const unsigned char *src = source_of(run, copy, epoch);
+        unsigned char *dst = run->buffers.side[TWILL_DST].base + copy->to;
+        if (copy->space == TWILL_SHARED)
+            twill_counter_add(&run->engine->usage.counters.bytes_copied, copy->bytes);
+        if (dst != src && copy->bytes > 0)
+            memcpy(dst, src, copy->bytes);
+    }
+}
+
 /* Set run->signature from the hash of the call and that of all calls before. Even if no rank had to
  * wait for another in calls that differed, the next call in which one has to wait detects that. */
 static inline void compute_signature(const struct twill_engine *engine, struct twill_request *run)
@@ -192,12 +271,6 @@ void twill_run_number(struct twill_request *run)
     compute_signature(run->engine, run);
     number_call(run->engine, run);
     run->engine->issue.joined[run->sequence % TWILL_ENDS_KEPT] = false; /* no call comes of it */
-}
-
-/* Return the number of the first lane of an epoch's slot in node memory. */
-static inline unsigned epoch_lane(uint64_t epoch)
-{
-    return (unsigned)(epoch % TWILL_WINDOW) * TWILL_SCHEDULE_LANES;
 }
 
 /* Copy what the fast path copies into this rank's SHARED of instance `epoch`. */

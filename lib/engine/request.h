@@ -92,14 +92,15 @@ struct twill_slot {
     size_t posted_count;         /* number of entries of posted[] */
 };
 
-/* A COPY to this rank's DST, with offsets and length in bytes, and the space that it reads, of
- * local rank `local`. */
+/* A COPY to this rank's DST, or a source of a REDUCE to there, with offsets and length in bytes,
+ * and the space that it reads, of local rank `local`. */
 struct twill_fast_copy {
-    size_t at, to, bytes;
+    size_t at, to;
     uint32_t local;
-    uint8_t space; /* TWILL_SRC, TWILL_SHARED or TWILL_IMM */
+    uint16_t bytes; /* at most TWILL_SMALL_BYTES */
+    uint8_t space;  /* TWILL_SRC, TWILL_SHARED or TWILL_IMM */
 };
-#define TWILL_FAST_COPIES 2u
+#define TWILL_FAST_COPIES 4u
 
 /* The first steps of a run that can be done before any bookkeeping, and the others if a blocking
  * call may issue them at once, outside the queue. Set by twill_run_lay_out(). */
@@ -115,7 +116,8 @@ struct twill_fast_path {
     /* The steps after these can be issued outside the queue in a blocking call that is entered
      * within less than so many ticks after another one. 0 if never, UINT64_MAX if always. */
     uint64_t at_once;
-    uint8_t copies; /* they are AWAITs and these COPYs; 0 if they are others */
+    uint8_t copies;   /* they are AWAITs and these COPYs; 0 if they are others */
+    uint16_t reduced; /* elements of a REDUCE, if the copies are its sources, else 0 */
     struct twill_fast_copy copy[TWILL_FAST_COPIES];
     uint8_t side;         /* source: TWILL_SRC or TWILL_DST */
     size_t at, to, bytes; /* offsets in that side and in the copy of SHARED, and length */

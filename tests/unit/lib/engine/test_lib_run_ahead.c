@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that run ahead: a rank that only sends is many calls ahead when others receive. Data that
  * they have not received must not be overwritten, and a rank that never arrives is detected. */
+#include "tests/support/payload.h"
 #include "tests/support/unit.h"
 
 #define EAGER_CALLS (TEST_FEWER ? 300u : 1500u)
@@ -143,4 +144,47 @@ TWILL_TEST_CASES(no_receiver, ranks, vain_counts, "2", TWILL_TEST_HASTY, EAGER_T
         status = twill_broadcast(comm, job.src, job.dst, *c, TWILL_I32, 0);
     if (rank == 0)
         TWILL_CHECK(calls > 2 && TWILL_ENDS(comm, status, TWILL_ERR_TIMEOUT, "rank 1"));
+}
+
+#define STREAM_CALLS 6u /* fewer than a rank can be ahead */
+#define STREAM_MOST  4096u
+#define STREAM_ROOT  1
+
+/* Reductions to the root, which makes the calls one after the other when the others have made them.
+ */
+static const struct stream_case {
+    const char *layout;
+    twill_type type;
+    twill_op op;
+    size_t count;
+    bool in_place;
+} stream_cases[] = {
+    {"2", TWILL_F32, TWILL_SUM, 2, false},    {"2", TWILL_F32, TWILL_AVG, 2, true},
+    {"2", TWILL_F64, TWILL_AVG, 33, true},    {"2", TWILL_F32, TWILL_AVG, 1024, false},
+    {"2", TWILL_F16, TWILL_AVG, 3, false},    {"2", TWILL_BF16, TWILL_SUM, 700, true},
+    {"2", TWILL_U8, TWILL_BXOR, 4096, false}, {"4", TWILL_F32, TWILL_AVG, 5, false},
+    {"4", TWILL_I32, TWILL_AVG, 1000, true},  {"4", TWILL_F16, TWILL_SUM, 33, true},
+    {"6", TWILL_F32, TWILL_SUM, 4, false},
+};
+
+TWILL_TEST_CASES(reductions_in_a_stream, ranks, stream_cases, c->layout, TWILL_TEST_PATIENT)
+{
+    static _Thread_local unsigned char src[STREAM_CALLS][STREAM_MOST],
+        dst[STREAM_CALLS][STREAM_MOST], expected[STREAM_MOST];
+    size_t bytes = c->count * test_payload_element(c->type, c->op);
+    bool is_root = rank == STREAM_ROOT, in_place = is_root && c->in_place;
+    for (unsigned round = 0; round < 5; round++) {
+        for (unsigned i = 0; i < STREAM_CALLS; i++)
+            test_payload(in_place ? dst[i] : src[i], c->count, i * c->count, c->type, c->op, rank);
+        TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+        if (is_root)
+            usleep(2000);
+        for (unsigned i = 0; i < STREAM_CALLS; i++)
+            TWILL_CHECK(twill_reduce(comm, in_place ? dst[i] : src[i], dst[i], c->count, c->type,
+                                     c->op, STREAM_ROOT) == TWILL_OK);
+        for (unsigned i = 0; i < STREAM_CALLS && is_root; i++) {
+            test_payload_reduced(expected, c->count, i * c->count, c->type, c->op, size);
+            TWILL_CHECK(memcmp(dst[i], expected, bytes) == 0);
+        }
+    }
 }
