@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The node memory, one region per rank, and sleeping on a doorbell. All ranks of the node map the
- * area, the copies of SHARED, those of small SHARED, and the events. Behind these are the channels
- * to each other rank. Only the two map them, so memory grows with the ranks, not their square. A
- * communicator made out of another has the same in a part of each rank's room (node_room.h). That
- * is mapped already, channels included, and exists once it is touched. */
+ * area, the copies of SHARED, those of small and of medium SHARED, and the events. Behind these are
+ * the channels to each other rank. Only the two map them, so memory grows with the ranks, not their
+ * square. A communicator made out of another has the same in a part of each rank's room
+ * (node_room.h). That is mapped already, channels included, and exists once it is touched. */
 #include "fabric/shm/node_memory.h"
 #include "fabric/shm/mapping.h"
 #include "fabric/shm/node_room.h"
@@ -30,6 +30,12 @@ static size_t small_bytes(void)
     return page_round(TWILL_SMALLS * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE));
 }
 
+/* Return the bytes of all copies of medium SHARED of one rank, in whole pages. */
+static size_t medium_bytes(void)
+{
+    return page_round(TWILL_MEDIUMS * (TWILL_MEDIUM_BYTES + TWILL_CACHE_LINE));
+}
+
 /* Return this build's layout of a region for these sizes. */
 static struct twill_layout_line layout_of(size_t shared_bytes, size_t pair_bytes)
 {
@@ -42,7 +48,8 @@ static struct twill_layout_line layout_of(size_t shared_bytes, size_t pair_bytes
 /* Return the offset of the memory for events in a region. */
 static size_t trace_offset(const struct twill_layout_line *layout)
 {
-    return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes();
+    return layout->area_bytes + page_round(TWILL_COPIES * layout->shared_bytes) + small_bytes() +
+           medium_bytes();
 }
 
 /* Return whether two layouts are equal in all members. */
@@ -95,6 +102,7 @@ static void place_member(struct twill_node *node, uint32_t l, unsigned char *at,
     node->area[l] = (struct twill_node_area *)(void *)at;
     node->shared[l] = at + layout->area_bytes;
     node->small[l] = node->shared[l] + page_round(TWILL_COPIES * layout->shared_bytes);
+    node->medium_at = small_bytes();
 }
 
 /* Find this node's ranks and fill the arrays by local rank. Fails only with TWILL_ERR_MEMORY. */

@@ -11,8 +11,9 @@
  * + lane. Flags only grow, and nothing is ever reset.
  *
  * Ranks may be ahead of each other (see eager in algorithms/schedule/schedule.h), with small
- * messages by many instances. Small SHARED therefore has many copies. If it fits an immediate and
- * each rank signals once, it is the immediate's payload, which is then the signal as well. */
+ * messages by many instances. Small and medium SHARED therefore have many copies. If it fits an
+ * immediate and each rank signals once, it is the immediate's payload, which is then the signal as
+ * well. */
 #ifndef TWILL_NODE_MEMORY_H
 #define TWILL_NODE_MEMORY_H
 
@@ -33,6 +34,8 @@ struct twill_shm_region_placer;
 #define TWILL_LINES        64u                /* copies of immediates */
 #define TWILL_SMALLS       32u                /* copies of small SHARED */
 #define TWILL_SMALL_BYTES  ((size_t)4096)     /* SHARED up to this size is small */
+#define TWILL_MEDIUMS      16u                /* copies of medium SHARED */
+#define TWILL_MEDIUM_BYTES ((size_t)16384)    /* SHARED that is not small, up to this size */
 #define TWILL_REACHED      16u                /* instances between stores to a reached line */
 #define TWILL_SLOT_LANES   4u                 /* lanes of a slot */
 #define TWILL_NODE_LANES   (TWILL_WINDOW * TWILL_SLOT_LANES) /* physical lanes */
@@ -41,6 +44,14 @@ struct twill_shm_region_placer;
 #define TWILL_LINE_PAYLOAD 48
 #define TWILL_NODE_PAYLOAD (TWILL_LINE_PAYLOAD + 5 * 64) /* payload of an immediate */
 #define TWILL_ABORT_TEXT   320
+/* Which copies of SHARED a call uses. IMM: the payload of its immediates. */
+enum twill_shared_size {
+    TWILL_SHARED_LARGE,
+    TWILL_SHARED_MEDIUM,
+    TWILL_SHARED_SMALL,
+    TWILL_SHARED_IMM,
+};
+
 /* A small payload with its epoch, one cache line of shared memory. Also the head of a shm slot. */
 struct twill_line {
     _Atomic uint64_t epoch; /* written last */
@@ -148,7 +159,7 @@ struct twill_layout_line {
     uint64_t area_bytes, shared_bytes, pair_bytes;
     uint64_t room_at, room_bytes; /* of a region with room (node_room.h), else 0 */
 } TWILL_ALIGNED(64);
-#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000013)
+#define TWILL_NODE_MAGIC   UINT64_C(0x7477696c6c000014)
 #define TWILL_PROGRAM_TEXT 64
 /* The owner of an area, for readers outside the job. Set when the communicator is made. */
 struct twill_node_owner {
@@ -195,6 +206,7 @@ struct twill_node {
     unsigned char **shared;           /* [size] first copy of SHARED */
     size_t shared_bytes;              /* bytes of one copy */
     unsigned char **small;            /* [size] first copy of small SHARED */
+    size_t medium_at;                 /* distance from there to the first copy of medium SHARED */
     unsigned char **sends;            /* [size] own memory that only this rank and rank l map */
     unsigned char **receives;         /* [size] memory of rank l that only l and this rank map */
     size_t pair_bytes;                /* of each sends[l] or receives[l], for the shm transport */
@@ -351,17 +363,32 @@ static inline uint32_t twill_node_area_index(const struct twill_node *node, uint
 {
     return l ^ ((uint32_t)round & node->alternate);
 }
-/* Return the address of local rank l's copy of SHARED in an epoch. With `alternates` the two ranks
- * of a node swap areas each time all copies were used, as twill_node_area_index() says. With
- * `small` it is one of the copies for small messages. These lie no power of two apart, as they
- * would then compete for one set of a cache. */
-static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
-                                               uint64_t epoch, bool alternates, bool small)
+/* Return the address of local rank l's copy of SHARED in an epoch, one of `copies` copies at
+ * `first` of each area that are `stride` bytes apart. With `alternates` the two ranks of a node
+ * swap areas each time all copies were used, as twill_node_area_index() says. */
+static inline unsigned char *twill_node_copy(const struct twill_node *node,
+                                             unsigned char *const *first, uint32_t l,
+                                             uint64_t epoch, uint64_t copies, size_t stride,
+                                             bool alternates)
 {
-    uint64_t copies = small ? TWILL_SMALLS : TWILL_COPIES;
     uint32_t area = alternates ? twill_node_area_index(node, l, epoch / copies) : l;
-    return small ? node->small[area] + epoch % copies * (TWILL_SMALL_BYTES + TWILL_CACHE_LINE)
-                 : node->shared[area] + epoch % copies * node->shared_bytes;
+    return first[area] + epoch % copies * stride;
+}
+/* Return the same, one of the copies of `size`. Those of small and medium size lie no power of two
+ * apart, as they would then compete for one set of a cache. */
+static inline unsigned char *twill_node_shared(const struct twill_node *node, uint32_t l,
+                                               uint64_t epoch, bool alternates,
+                                               enum twill_shared_size size)
+{
+    if (size == TWILL_SHARED_SMALL)
+        return twill_node_copy(node, node->small, l, epoch, TWILL_SMALLS,
+                               TWILL_SMALL_BYTES + TWILL_CACHE_LINE, alternates);
+    if (size == TWILL_SHARED_MEDIUM)
+        return twill_node_copy(node, node->small, l, epoch, TWILL_MEDIUMS,
+                               TWILL_MEDIUM_BYTES + TWILL_CACHE_LINE, alternates) +
+               node->medium_at;
+    return twill_node_copy(node, node->shared, l, epoch, TWILL_COPIES, node->shared_bytes,
+                           alternates);
 }
 
 /* Publish the ticks that copying 64 KiB through SHARED takes this rank, as cost[kind][way] of

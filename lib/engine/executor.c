@@ -532,7 +532,7 @@ static void fetch_copied(const struct twill_request *run, uint64_t epoch)
 }
 
 /* Begin to fetch what a step awaits some instances later, as its peers are ahead: immediates, and
- * SHARED if that is small. */
+ * SHARED if that is small or medium. */
 static void fetch_later(const struct twill_request *run, const struct twill_instance *instance,
                         const struct twill_step *step)
 {
@@ -550,6 +550,8 @@ static void fetch_later(const struct twill_request *run, const struct twill_inst
     }
     if (is_small)
         fetch_copied(run, instance->epoch + TWILL_FETCH_AHEAD);
+    else if (run->layout.place == TWILL_SHARED_MEDIUM) /* farther ahead would not fit the L1 */
+        fetch_copied(run, instance->epoch + TWILL_WINDOW);
 }
 
 /* Issue the COPYs and REDUCEs of the only lane from step `first` on. */

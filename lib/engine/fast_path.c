@@ -74,7 +74,7 @@ static bool is_copy_in(const struct twill_request *run, const struct twill_step 
 
 /* Set *copy to the copy of the operand `src`, a peer's one in the memory of rank `peer`, to the
  * step's blocks in DST of this rank. Returns false if the operand is not in SRC, IMM or SHARED, if
- * the blocks are not adjacent, or if they have more than TWILL_SMALL_BYTES. */
+ * the blocks are not adjacent, or if they have more than TWILL_MEDIUM_BYTES. */
 static bool find_copy(const struct twill_request *run, const struct twill_step *step,
                       twill_operand src, uint32_t peer, struct twill_fast_copy *copy)
 {
@@ -102,7 +102,7 @@ static bool find_copy(const struct twill_request *run, const struct twill_step *
     copy->to = (size_t)(dst.start - run->buffers.side[TWILL_DST].base);
     size_t bytes = dst.count * run->layout.element;
     copy->bytes = (uint16_t)bytes;
-    return bytes <= TWILL_SMALL_BYTES;
+    return bytes <= TWILL_MEDIUM_BYTES;
 }
 
 /* Set copy[], `copies` and `reduced` of *fast_path to the sources of a REDUCE. Returns false if
@@ -189,9 +189,11 @@ void twill_run_find_fast_path(struct twill_request *run)
         found.to = place_in_shared(run, step);
     }
     found.signals = found.kind == TWILL_FAST_COPY || found.kind == TWILL_FAST_SIGNAL;
+    bool has_own_copies =
+        run->layout.place == TWILL_SHARED_SMALL || run->layout.place == TWILL_SHARED_MEDIUM;
     if (s->eager && found.kind != TWILL_FAST_NONE &&
         (found.signals == 0 || twill_run_signals_by_imm(run)))
-        found.fetches = run->layout.place == TWILL_SHARED_SMALL ? 1 : found.to + found.bytes;
+        found.fetches = has_own_copies ? 1 : found.to + found.bytes;
     found.steps = found.kind == TWILL_FAST_COPY ? 2 : found.kind != TWILL_FAST_NONE;
     found.at_once = ends_at_once(run, found.steps) ? UINT64_MAX : 0;
     for (unsigned i = found.steps; i < s->count && found.at_once != 0; i++)
@@ -279,7 +281,7 @@ static void copy_to_shared(struct twill_engine *engine, const struct twill_reque
 {
     const struct twill_fast_path *fast_path = &run->fast_path;
     unsigned char *shared = twill_run_shared(run, engine->local, epoch);
-    if (fast_path->bytes <= TWILL_SMALL_BYTES)
+    if (fast_path->bytes <= TWILL_MEDIUM_BYTES)
         memcpy(shared + fast_path->to, fast_path->from, fast_path->bytes);
     else
         twill_kernels_copy(engine->kernels, shared + fast_path->to, fast_path->from,

@@ -250,10 +250,14 @@ static void place_shared(struct twill_request *run)
         run->layout.place = TWILL_SHARED_IMM;
     else if (s->eager && s->shared_blocks > 0 && bytes <= TWILL_SMALL_BYTES)
         run->layout.place = TWILL_SHARED_SMALL;
+    else if (s->eager && s->shared_blocks > 0 && bytes <= TWILL_MEDIUM_BYTES)
+        run->layout.place = TWILL_SHARED_MEDIUM;
     if (s->shared_blocks == 0 || run->layout.place == TWILL_SHARED_IMM)
         copies = TWILL_LINES;
     else if (run->layout.place == TWILL_SHARED_SMALL)
         copies = TWILL_SMALLS;
+    else if (run->layout.place == TWILL_SHARED_MEDIUM)
+        copies = TWILL_MEDIUMS;
     run->layout.max_ahead = copies - TWILL_WINDOW;
     run->layout.shared.round = TWILL_COPIES * (run->plan->alternates ? 2 : 1);
     run->layout.shared.turns = 1;
@@ -323,8 +327,8 @@ unsigned char *twill_run_shared(const struct twill_request *run, uint32_t l, uin
     const struct twill_node *node = run->engine->node;
     if (run->layout.place == TWILL_SHARED_IMM)
         return twill_node_imm_at(node, l, 0, epoch)->payload;
-    unsigned char *copy = twill_node_shared(node, l, epoch, run->plan->alternates,
-                                            run->layout.place == TWILL_SHARED_SMALL);
+    unsigned char *copy =
+        twill_node_shared(node, l, epoch, run->plan->alternates, run->layout.place);
     if (TWILL_LIKELY(run->layout.shared.turns == 1))
         return copy;
     return copy +

@@ -9,6 +9,7 @@
 
 #include "algorithms/algorithms.h"
 #include "algorithms/schedule/schedule.h"
+#include "fabric/shm/node_memory.h"
 #include "fabric/transport.h"
 
 #include <stdatomic.h>
@@ -166,9 +167,7 @@ struct twill_run_layout {
     /* Where shards are adjacent, so that a step handles several at once. If it is in scratch only,
      * all messages of several shards are sent from there and received there. */
     enum { TWILL_JOINED_NOWHERE, TWILL_JOINED_IN_SCRATCH, TWILL_JOINED } joined;
-    /* SHARED is one of node memory's copies, or of those for small messages, or the payload of an
-     * immediate. */
-    enum { TWILL_SHARED_LARGE, TWILL_SHARED_SMALL, TWILL_SHARED_IMM } place;
+    enum twill_shared_size place; /* which copies SHARED is one of */
     /* A copy of SHARED has `turns` places of `bytes` bytes. After every `round` instances the next
      * one is used. If `mirrored`, local rank 1 has its two shards in reverse order. */
     struct {
