@@ -99,9 +99,8 @@ enum twill_variable_agreement {
       "means nodes=2x2")                                                                           \
     X(TUNE, USER, "TWILL_TUNE", TWILL_TEXT, "", 0, 0, NULL, ANY,                                   \
       "Expert values: NAME=VALUE,..., such as segment=64K,spin=0")                                 \
-    X(MPI, MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1|all", ANY,                              \
-      "Calls of an MPI program: 0 leaves all to the MPI, 1 takes those that twill does as fast "   \
-      "or faster, all also takes the others")                                                      \
+    X(MPI, MPI, "TWILL_MPI", TWILL_CHOICE, "1", 0, 0, "0|1", ANY,                                  \
+      "Calls of an MPI program: 0 leaves all to the MPI, 1 takes those that twill has")            \
     X(MPI_REPORT, MPI, "TWILL_MPI_REPORT", TWILL_TEXT, "0", 0, 0, NULL, ANY,                       \
       "MPI programs: 1 reports at exit on standard error which calls ran on twill, a name in "     \
       "that file")                                                                                 \

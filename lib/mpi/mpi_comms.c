@@ -382,9 +382,9 @@ enum twill_mpi_fate twill_mpi_comm_set_up(struct twill_mpi_comm *comm, MPI_Comm 
     return fate;
 }
 
-/* Fill in the table's entry of the communicator `handle`. Set its `rank`, by `fate` the reason in
- * comm->why for which its calls are passed on, and the sizes that the MPI runs faster. Then store
- * the handle, by which twill_mpi_comm_find() finds the entry. */
+/* Fill in the table's entry of the communicator `handle`. Set its `rank` and, by `fate`, the reason
+ * in comm->why for which its calls are passed on. Then store the handle, by which
+ * twill_mpi_comm_find() finds the entry. */
 static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
                          enum twill_mpi_fate fate)
 {
@@ -393,7 +393,6 @@ static void publish_comm(struct twill_mpi_comm *comm, MPI_Comm handle, int rank,
                 : fate == TWILL_MPI_FATE_ALONE   ? TWILL_MPI_WHY_ONE_RANK
                 : fate == TWILL_MPI_FATE_BETWEEN ? TWILL_MPI_WHY_INTER
                                                  : TWILL_MPI_WHY_COMM;
-    twill_mpi_quicker_find(comm);
     atomic_store_explicit(&comm->handle, handle, memory_order_release);
 }
 

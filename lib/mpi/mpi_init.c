@@ -275,13 +275,12 @@ static bool agree_on_settings(void)
     const char *take = getenv("TWILL_MPI"), *report = getenv("TWILL_MPI_REPORT");
     int mine[] = {take == NULL || strcmp(take, "0") != 0,
                   report == NULL || *report == '\0' || strcmp(report, "0") == 0,
-                  take == NULL || strcmp(take, "all") != 0, twill_mpi.multiple};
-    int all[] = {0, 0, 0, 0};
-    if (PMPI_Allreduce(mine, all, 4, MPI_INT, MPI_MIN, MPI_COMM_WORLD) != MPI_SUCCESS)
+                  twill_mpi.multiple};
+    int all[] = {0, 0, 0};
+    if (PMPI_Allreduce(mine, all, 3, MPI_INT, MPI_MIN, MPI_COMM_WORLD) != MPI_SUCCESS)
         return false;
     twill_mpi.reports = all[1] == 0;
-    twill_mpi.all = all[2] == 0;
-    twill_mpi.all_multiple = all[3] != 0;
+    twill_mpi.all_multiple = all[2] != 0;
     snprintf(twill_mpi.off, sizeof(twill_mpi.off), "%s", all[0] ? "" : "TWILL_MPI=0");
     return all[0] || twill_mpi.reports;
 }

@@ -232,9 +232,6 @@ enum twill_mpi_why twill_mpi_run(const struct twill_mpi_call *call, MPI_Request 
                                                                             : TWILL_MPI_WHY_OFF;
     if (comm->comm == NULL)
         return comm->why;
-    if (call->form == TWILL_MPI_BLOCKING && comm->quicker[call->kind].most != 0 &&
-        twill_mpi_quicker_below(call, comm))
-        return TWILL_MPI_WHY_QUICKER;
     if (call->form != TWILL_MPI_BLOCKING)
         return twill_mpi_is_agreement(call) ? TWILL_MPI_WHY_AGREEMENT
                                             : twill_mpi_run_request(call, comm, request, code);

@@ -53,7 +53,6 @@ void twill_mpi_form_name(enum twill_mpi_kind kind, enum twill_mpi_form form, cha
     X(TYPE, "type with holes in a reduction")                                                      \
     X(ELEMENT, "element too large to reduce")                                                      \
     X(FUNCTION, "function that only this thread may call")                                         \
-    X(QUICKER, "quicker below")                                                                    \
     X(REVOKED, "communicator revoked")                                                             \
     X(AGREEMENT, "agreement of ranks")                                                             \
     X(ERRONEOUS, "left to the MPI to refuse")
@@ -204,11 +203,6 @@ bool twill_mpi_agree(struct twill_mpi_oob *oob, bool fine);
 enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 #undef TWILL_MPI_FATE
 
-/* A range of message sizes for which a call is faster in the MPI below than in twill. */
-struct twill_mpi_range {
-    uint32_t least, most; /* bytes, both included; both are 0 if there is no range */
-};
-
 #define TWILL_MPI_MEMOS 4 /* remembered calls of a kind on a communicator */
 /* A remembered blocking call: its arguments, as in a twill_mpi_call, and what they mean for twill.
  * `next` is the one that was made after it the last time. */
@@ -240,7 +234,6 @@ struct twill_mpi_comm {
     twill_comm *comm;         /* NULL if not adopted; `why` says why */
     enum twill_mpi_why why;
     int rank, size;
-    struct twill_mpi_range quicker[TWILL_MPI_KIND_COUNT]; /* sizes that are passed on */
     _Atomic int lock;          /* enum twill_mpi_locked; protects `comm` and its requests */
     _Atomic unsigned requests; /* nonblocking ones not yet collected, plus persistent ones */
     struct twill_mpi_request *active, *newest; /* requests under way, oldest first */
@@ -557,14 +550,6 @@ void twill_mpi_progress_windows(const struct twill_mpi_comm *comm);
  * start, once twill_mpi.shadow exists. */
 void twill_mpi_checks_find(void);
 
-/* --- calls that are faster below (mpi_passed_on.c) -------------------------------------------- */
-/* Set comm->quicker to the sizes of blocking calls that the MPI below runs faster than twill. There
- * are none with TWILL_MPI=all, on several nodes, or if `comm` is not adopted. */
-void twill_mpi_quicker_find(struct twill_mpi_comm *comm);
-/* Return whether a blocking call has a size that the MPI runs faster. Equal on all ranks. Only for
- * a kind of call that has such sizes in comm->quicker. */
-bool twill_mpi_quicker_below(const struct twill_mpi_call *call, const struct twill_mpi_comm *comm);
-
 /* --- this process (mpi_init.c) ---------------------------------------------------------------- */
 /* Counts of one collective in one form, for the report. An entry of twill_mpi.tally, to which any
  * thread adds. */
@@ -590,7 +575,6 @@ struct twill_mpi {
     bool all_multiple;  /* on every rank: thread levels may differ, but decisions may not */
     bool reports;       /* measure times and print the report */
     bool silent;        /* TWILL_LOG=none */
-    bool all;           /* also take calls that are faster below */
     bool checks;        /* the MPI below checks arguments */
     bool has_iagree;    /* the MPI below has MPIX_Comm_iagree() */
     char off[576];      /* reason why nothing is taken, or "" */

@@ -8,8 +8,7 @@ patience=700 # longer than the programs' own, which say where they hang
 [ -z "${TEST_MPI_LONG:-}" ] || patience=7000
 TEST_MPI_TWILL=${TEST_MPI_TWILL:-1} TEST_SCRATCH=$scratch TWILL_TIMEOUT=${TWILL_TIMEOUT:-300}
 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-TWILL_MPI=${TWILL_MPI:-all} # small calls, too
-export TEST_MPI_TWILL TEST_SCRATCH TWILL_TIMEOUT TWILL_MPI
+export TEST_MPI_TWILL TEST_SCRATCH TWILL_TIMEOUT
 export OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_mpi_yield_when_idle
 
 # Print the MPIs that can be tested here.

@@ -23,12 +23,17 @@ started()
     esac
 }
 
-# sums WHAT TAKEN: the last program's two ranks have the right sum, by twill (taken) or by the MPI (passed).
+# sums WHAT TAKEN: the last program's two ranks have the right sum, and all calls are made by twill (taken), whatever
+# their size, or by the MPI (passed).
 sums()
 {
     [ "$(grep -c '^the sum is 1$' "$scratch/output")" -eq 2 ] || unsaid "$1: no sum"
     case $2 in
-    taken) grep -q '^twill-mpi: Allreduce  *2  *0 ' "$scratch/output" || unsaid "$1: twill has not taken the call" ;;
+    taken)
+        for call in 'Allreduce  *2' 'Bcast  *14' 'Reduce  *14' 'Gather  *14' 'Scatter  *14'; do
+            grep -q "^twill-mpi: $call  *0 " "$scratch/output" || unsaid "$1: twill has not taken all calls: $call"
+        done
+        ;;
     *) ! grep -q 'collectives are taken' "$scratch/output" || unsaid "$1: twill has taken calls" ;;
     esac
 }
@@ -71,7 +76,6 @@ each_library()
 {
     must_end 0 "$1 under libtwill-mpi.so" started "$1" "$lib/libtwill-mpi.so" "$programs/opener" "$(module_of "$1")"
     sums "$1" taken
-    quicker "$1"
     for library in openmpi mpich abi; do
         [ -e "$lib/libtwill-mpi-$library.so" ] || continue
         if [ "$library" = "$1" ]; then
@@ -85,44 +89,6 @@ each_library()
             says "libtwill-mpi-$library.so: this program has another MPI (.*): all calls go to it.*libtwill-mpi-$1.so"
         fi
     done
-}
-
-# passes_on WHAT TABLE: the last program's calls of eleven sizes are passed on where the table of an MPI says so.
-passes_on()
-{
-    case $2 in
-    openmpi) set -- "$1" '18  *4' '18  *4' '18  *4' '18  *4' ;;
-    mpich) set -- "$1" '18  *4' '22  *0' '10  *12' '14  *8' ;;
-    none) set -- "$1" '22  *0' '22  *0' '22  *0' '22  *0' ;;
-    esac
-    passes_what=$1
-    for call in Bcast Reduce Gather Scatter; do
-        shift
-        grep -q "^twill-mpi: $call  *$1 " "$scratch/output" || unsaid "$passes_what: $call: not $1 taken and passed on"
-    done
-}
-
-# quicker VARIANT: calls for which this MPI is known to be quicker are passed on. The standard ABI serves several MPIs,
-# and has the table of the one that its name says, or none; what has the handles of Open MPI or MPICH is like these.
-quicker()
-{
-    case $1 in openmpi) quicker_own=openmpi quicker_kin=openmpi ;; mpich) quicker_own=mpich quicker_kin=mpich ;;
-    *) quicker_own=mpich quicker_kin=none ;; esac
-    TWILL_MPI=''
-    must_end 0 "$1: what it is quicker in" started "$1" "$lib/libtwill-mpi.so" "$programs/opener" "$(module_of "$1")"
-    passes_on "$1" $quicker_own
-    export TEST_MPI_VERSION="Message Library 3"
-    must_end 0 "$1, of an unknown name: what it is quicker in" \
-        started "$1" "$programs/named.so $lib/libtwill-mpi.so" "$programs/opener" "$(module_of "$1")"
-    passes_on "$1, of an unknown name" $quicker_kin
-    [ "$1" != abi ] || {
-        TEST_MPI_VERSION="Open MPI v6.0.0, package: Open MPI"
-        must_end 0 "abi, of Open MPI: what it is quicker in" \
-            started abi "$programs/named.so $lib/libtwill-mpi.so" "$programs/opener" "$(module_of abi)"
-        passes_on "abi, of Open MPI" openmpi
-    }
-    unset TEST_MPI_VERSION
-    TWILL_MPI=all
 }
 
 # aside VARIANT: where the library for the MPI is missing, the MPI's answer is the program's.

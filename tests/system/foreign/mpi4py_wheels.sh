@@ -28,7 +28,7 @@ folder=$(cd "$folder" && pwd)
 PATH=$folder/$venv/bin:$PATH
 export PATH OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_ALLOW_RUN_AS_ROOT=1 \
     PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_mpi_yield_when_idle=1 \
-    I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1 I_MPI_THREAD_YIELD=3 TWILL_TIMEOUT="${TWILL_TIMEOUT:-300}" TWILL_MPI=all
+    I_MPI_FABRICS=shm I_MPI_WAIT_MODE=1 I_MPI_THREAD_YIELD=3 TWILL_TIMEOUT="${TWILL_TIMEOUT:-300}"
 realtime=
 [ -z "${TEST_REALTIME:-}" ] || realtime="chrt -r 1"
 yields=
