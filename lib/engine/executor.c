@@ -364,7 +364,7 @@ void twill_run_signal_by_imm(const struct twill_request *run, uint64_t epoch)
     struct twill_node *node = run->engine->node;
     bool has_data = run->layout.place == TWILL_SHARED_IMM;
     twill_node_show_imm(twill_node_imm_at(node, node->me, 0, epoch), epoch, run->signature,
-                        has_data ? run->layout.copy_bytes : 0);
+                        has_data ? run->layout.shared.bytes : 0);
     twill_node_ring_doorbells(node);
 }
 
@@ -546,7 +546,7 @@ static void fetch_later(const struct twill_request *run, const struct twill_inst
                              instance->epoch);
         if (is_small && run->fast_path.copies == 0)
             twill_node_fetch(twill_run_shared(run, local, instance->epoch + TWILL_FETCH_AHEAD),
-                             run->layout.copy_bytes);
+                             run->layout.shared.bytes);
     }
     if (is_small)
         fetch_copied(run, instance->epoch + TWILL_FETCH_AHEAD);

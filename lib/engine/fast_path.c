@@ -232,7 +232,8 @@ static void make_reduction(const struct twill_request *run, uint64_t epoch)
         source[i] = source_of(run, &fast_path->copy[i], epoch);
     twill_kernels_reduce_raw(engine->kernels, run->layout.type, run->layout.op,
                              run->buffers.side[TWILL_DST].base + fast_path->copy[0].to, source,
-                             fast_path->copies, fast_path->reduced, engine->world->size, 0, NULL);
+                             fast_path->copies, fast_path->reduced, engine->world->size, 0,
+                             engine->tuning.pool);
 }
 
 void twill_run_make_copies(const struct twill_request *run, uint64_t epoch)

@@ -245,6 +245,8 @@ static void place_shared(struct twill_request *run)
     const struct twill_schedule *s = &run->plan->schedule;
     size_t bytes = run->layout.copy_bytes * (s->shared_blocks / s->blocks);
     uint32_t copies = TWILL_COPIES;
+    if (run->layout.shared.single && run->layout.segment_length != SIZE_MAX)
+        bytes = twill_round_up(run->layout.segment_length * run->layout.element, TWILL_CACHE_LINE);
     run->layout.place = TWILL_SHARED_LARGE;
     if (run->plan->signals_once && bytes <= TWILL_IMM_BYTES)
         run->layout.place = TWILL_SHARED_IMM;
@@ -265,7 +267,7 @@ static void place_shared(struct twill_request *run)
     if (!run->plan->overlaps || run->layout.place != TWILL_SHARED_LARGE || bytes == 0)
         return;
     /* Of several shards, a rank copies one. */
-    size_t all = run->layout.shared.round * bytes / s->shards;
+    size_t all = run->layout.shared.round * bytes / (run->layout.shared.single ? 1 : s->shards);
     size_t most = run->engine->node->shared_bytes / bytes;
     run->layout.shared.turns =
         (uint32_t)twill_max(twill_min((OVERLAP_BYTES + all - 1) / all, most), (size_t)1);
@@ -302,6 +304,7 @@ twill_status twill_run_lay_out(struct twill_request *run)
     bool unknown = run->layout.segment_length == SIZE_MAX;
     run->layout.shard_blocks = s->blocks / s->shards;
     run->layout.shared.mirrored = run->plan->alternates && s->shards == 2;
+    run->layout.shared.single = run->plan->shares_one && run->layout.partial == run->layout.element;
     join_shards(run);
     size_t elements = unknown ? 0 : s->shards * run->layout.segment_length;
     run->layout.partial_at = 0;
@@ -380,8 +383,11 @@ static size_t offset_of(const struct twill_request *run, const struct twill_inst
                         unsigned space, uint32_t local, uint32_t copy, uint32_t shard, bool partial)
 {
     if (space == TWILL_TMP || space == TWILL_SHARED) {
-        uint32_t place =
-            space == TWILL_SHARED && run->layout.shared.mirrored ? shard ^ local : shard;
+        uint32_t place = shard;
+        if (space == TWILL_SHARED && run->layout.shared.single)
+            place = 0;
+        else if (space == TWILL_SHARED && run->layout.shared.mirrored)
+            place = shard ^ local;
         return copy * run->layout.copy_bytes + (partial ? run->layout.partial_at : 0) +
                place * twill_run_stride(run, instance) * twill_run_width(run, partial);
     }

@@ -210,18 +210,45 @@ static bool writes_to_peers(const struct twill_schedule *s)
     return writes;
 }
 
+/* Add to the set *places which places of SHARED a schedule uses, that of local rank `local` of two.
+ * Bit 0 is the shard of the rank whose SHARED it is, bit 1 that of the other rank. */
+static void add_places(const struct twill_schedule *s, uint32_t local, unsigned *places)
+{
+    for (uint32_t i = 0; i < s->count; i++) {
+        const struct twill_step *step = &s->steps[i];
+        const twill_operand operands[] = {step->src, step->dst};
+        for (unsigned o = 0; o < TWILL_ARRAY_LENGTH(operands); o++) {
+            if (twill_operand_space(operands[o]) != TWILL_SHARED)
+                continue;
+            uint32_t first = twill_operand_block(operands[o]) % s->blocks, each = s->blocks / 2;
+            uint32_t holder = twill_operand_is_peer(operands[o]) ? 1 - local : local;
+            *places |= 1u << (first / each ^ holder);
+            *places |= 1u << ((first + twill_max(step->blocks, 1) - 1) / each % 2 ^ holder);
+        }
+    }
+}
+
 /* Set plan->alternates if two ranks swap the halves of SHARED every time (twill_node_area_index()).
  * This pays if they only read each other's SHARED. If one writes results to the other's, lines
- * return anyway. Both ranks decide the same. Returns TWILL_OK, or the error of a schedule. */
+ * return anyway. Also set plan->shares_one. Both ranks decide the same. Returns TWILL_OK, or the
+ * error of a schedule. */
 static twill_status decide_alternation(struct twill_engine *engine, struct twill_plan *plan)
 {
+    const struct twill_schedule *s = &plan->schedule;
     struct twill_schedule other = {0};
-    if (engine->local_size != 2 || plan->schedule.shared_blocks == 0)
+    unsigned places = 0;
+    if (engine->local_size != 2 || s->shared_blocks == 0)
         return TWILL_OK;
     TWILL_TRY(&engine->error, twill_schedule_emit(&other, plan->choice.algorithm, engine->world,
                                                   engine->node->rank[1 - engine->local],
                                                   &plan->choice.shape, &engine->error));
-    plan->alternates = !writes_to_peers(&plan->schedule) && !writes_to_peers(&other);
+    plan->alternates = !writes_to_peers(s) && !writes_to_peers(&other);
+    if (plan->alternates && engine->world->size == 2 && s->shards == 2 &&
+        s->shared_blocks == s->blocks) {
+        add_places(s, engine->local, &places);
+        add_places(&other, 1 - engine->local, &places);
+        plan->shares_one = places == 1 || places == 2;
+    }
     twill_schedule_destroy(&other);
     return TWILL_OK;
 }

@@ -43,6 +43,7 @@ struct twill_plan {
     bool signals_once;    /* on each rank there is at most one SIGNAL, and no PUT_IMM */
     bool overlaps;        /* some ranks copy into SHARED while others copy out of it */
     bool alternates;      /* two ranks swap the halves of SHARED: twill_node_area_index() */
+    bool shares_one; /* SHARED of each of two ranks has one of their two shards, the same way */
 };
 
 #endif

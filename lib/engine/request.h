@@ -169,11 +169,12 @@ struct twill_run_layout {
     enum { TWILL_JOINED_NOWHERE, TWILL_JOINED_IN_SCRATCH, TWILL_JOINED } joined;
     enum twill_shared_size place; /* which copies SHARED is one of */
     /* A copy of SHARED has `turns` places of `bytes` bytes. After every `round` instances the next
-     * one is used. If `mirrored`, local rank 1 has its two shards in reverse order. */
+     * one is used. If `mirrored`, local rank 1 has its two shards in reverse order. If `single`,
+     * it has place for one of the two only: plan->shares_one. */
     struct {
         uint32_t round, turns;
         size_t bytes;
-        bool mirrored;
+        bool mirrored, single;
     } shared;
     uint32_t max_ahead;    /* instances that this rank may be ahead of others on the node */
     bool late;             /* as a chunk may end within an element, reduce whole messages only */

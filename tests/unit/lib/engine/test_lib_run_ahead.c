@@ -188,3 +188,27 @@ TWILL_TEST_CASES(reductions_in_a_stream, ranks, stream_cases, c->layout, TWILL_T
         }
     }
 }
+
+#define APART_CALLS 20u   /* more than SHARED has copies if it must hold both shards */
+#define APART_COUNT 1024u /* elements of a shard: 4 KiB */
+
+/* With two ranks a gather or scatter keeps one shard in SHARED, so that 4 KiB count as small, and
+ * the rank that sends is as far ahead as small calls allow. */
+TWILL_TEST_ON(ahead_with_one_shard, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_HASTY,
+              "TWILL_ALGORITHM=direct@staged")
+{
+    static _Atomic unsigned ended; /* rounds of the sender */
+    struct eager_job job;
+    TWILL_CHECK(start(&job, comm));
+    for (unsigned round = 0; round < 4; round++) {
+        unsigned kind = round % 2 == 0 ? GATHER : SCATTER;
+        bool sends = (kind == SCATTER) == (rank == 0);
+        TWILL_CHECK(twill_barrier(comm) == TWILL_OK);
+        while (!sends && atomic_load(&ended) <= round && !twill_test_failed())
+            usleep(100);
+        for (unsigned i = 0; i < APART_CALLS && !twill_test_failed(); i++)
+            TWILL_CHECK(run_eager_call(&job, round * APART_CALLS + i, kind, 0, APART_COUNT));
+        if (sends)
+            atomic_store(&ended, round + 1);
+    }
+}
