@@ -139,9 +139,11 @@ class Results(unittest.TextTestResult):
     file, progress = None, tool.Progress()
 
     def write(self, what, test, reason=""):
-        lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
+        text = re.split(r"(?:\n|\\n)+To execute this test", str(reason))[0]  # PyTorch adds how to repeat it
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in lines if ("Error" in line or "expired" in line) and not line.startswith("frame #")]
-        told = (errors or lines or [""])[-1]
+        kind = f"{type(reason).__name__}: " if isinstance(reason, BaseException) and not errors else ""
+        told = kind + (errors[-1:] or lines[:1] or [""])[0]
         self.file.write(f"{what}\t{type(test).__name__}.{test._testMethodName}\t{told[:240]}\n")
         self.file.flush()
 
@@ -174,6 +176,13 @@ def results_of(path):
         return {test: (what, reason) for what, test, reason in (line.rstrip("\n").split("\t") for line in file)}
 
 
+def why_not_imported(log):
+    """Return the error by which a file of tests ended before its first test."""
+    with open(log, encoding="utf-8") as file:
+        errors = [line.strip() for line in file if re.match(r"\w*Error: ", line)]
+    return "This PyTorch cannot import the file: " + re.sub(r" \(/[^)]*\)", "", errors[-1])
+
+
 def enter(folder):
     """Write the tests of a folder of results into a study's file. A result is "not applicable" if PyTorch skips the test."""
     import study_file
@@ -187,6 +196,8 @@ def enter(folder):
         results = results_of(os.path.join(folder, suite + ".txt"))
         for more in (name for name in files if name.startswith(f"{suite}.") and suite == "distributed"):
             results.update({test: result for test, result in results_of(os.path.join(folder, more + ".txt")).items() if result[0] != "skipped"})
+        if not results:
+            results["(the whole file)"] = ("skipped", why_not_imported(os.path.join(folder, suite + ".log")))
         for test, (what, reason) in sorted(results.items()):
             also = over_gloo.get(test, ("-",))[0] if what == "failed" else "-"
             rows.append([suite.replace(".", "/"), test, "not applicable" if what == "skipped" else what, re.sub(r"\bpid: \d+", "pid", reason), also])
