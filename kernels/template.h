@@ -139,6 +139,24 @@ TWILL_INLINE size_t NAME(batches)(void *const *dst, unsigned ndst, const void *c
     return at;
 }
 
+/* Do as NAME(batches)(), but stop TWILL_SOURCE_AHEAD bytes before the end, and ask for the lines of
+ * the sources so far ahead, into L2. None behind the end is asked for, as another core may be
+ * writing there. Returns the index of the next element. */
+TWILL_INLINE size_t NAME(fetching)(void *const *dst, unsigned ndst, const void *const *src,
+                                   unsigned nsrc, size_t at, size_t end, unsigned vectors,
+                                   twill_op op, uint32_t divisor)
+{
+    const size_t ahead = TWILL_SOURCE_AHEAD / sizeof(VALUE), step = vectors * LANES;
+    const size_t line = TWILL_CACHE_LINE / sizeof(VALUE);
+    for (; end - at >= ahead + step; at += step) {
+        for (unsigned s = 0; s < nsrc; s++)
+            for (size_t i = at + ahead; i < at + ahead + step; i += line)
+                __builtin_prefetch((const VALUE *)src[s] + i, 0, 2);
+        NAME(batch)(dst, ndst, src, nsrc, at, vectors, op, divisor, false);
+    }
+    return at;
+}
+
 /* Reduce n elements of each source, from element `at` on, and store the result to each destination.
  * They are fewer than a register holds. */
 TWILL_INLINE void NAME(tail)(void *const *dst, unsigned ndst, const void *const *src, unsigned nsrc,
@@ -170,12 +188,13 @@ TWILL_INLINE size_t NAME(head)(const void *dst, size_t count, bool stream)
 
 /* Reduce the first elements up to a register boundary of dst, and then whole batches. Returns the
  * index of the first element that is left. Hot types have loops of constant length for the usual
- * two to four sources, which keep the pointers in registers. Streaming is limited by memory, so one
- * loop for any number of sources is as fast. */
+ * two to four sources, which keep the pointers in registers. That of two may fetch them ahead.
+ * Streaming is limited by memory, so one loop for any number of sources is as fast. */
 TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, size_t count,
-                               twill_op op, uint32_t divisor, bool stream)
+                               twill_op op, uint32_t divisor, unsigned flags)
 {
     const unsigned vectors = TWILL_REGISTERS;
+    const bool stream = NAME(streams)(to, flags);
     void *const dst[] = {to};
     size_t at = NAME(head)(to, count, stream);
     if (at > 0)
@@ -188,6 +207,8 @@ TWILL_INLINE size_t NAME(bulk)(void *to, const void *const *src, unsigned nsrc, 
 #ifdef HOT
     if (nsrc == 2) {
         const void *const two[] = {src[0], src[1]};
+        if (flags & TWILL_KERNEL_FETCH)
+            at = NAME(fetching)(dst, 1, two, 2, at, count, vectors, op, divisor);
         return NAME(batches)(dst, 1, two, 2, at, count, vectors, op, divisor, false);
     }
     if (nsrc == 3) {
@@ -220,8 +241,7 @@ TWILL_INLINE void NAME(rest)(void *const *dst, unsigned ndst, const void *const 
                                                               unsigned nsrc, size_t count,         \
                                                               uint32_t divisor, unsigned flags)    \
     {                                                                                              \
-        return NAME(bulk)(dst, src, nsrc, count, TWILL_##NOUN, divisor,                            \
-                          NAME(streams)(dst, flags));                                              \
+        return NAME(bulk)(dst, src, nsrc, count, TWILL_##NOUN, divisor, flags);                    \
     }                                                                                              \
     static void NAME(reduce_##stem)(void *dst, const void *const *src, unsigned nsrc,              \
                                     size_t count, uint32_t divisor, unsigned flags)                \
@@ -241,7 +261,7 @@ OPS(REDUCE, )
  * destinations are aligned alike. Only TWILL_AVG reads the divisor. */
 TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *const *src,
                                unsigned nsrc, size_t count, twill_op op, uint32_t divisor,
-                               bool stream)
+                               bool stream, bool fetch)
 {
     const unsigned vectors = TWILL_REGISTERS;
     size_t at = twill_min(NAME(head)(dst[0], count, stream), count);
@@ -250,6 +270,8 @@ TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *cons
     if (nsrc == 2 && ndst == 2 && !stream) {
         void *const to[] = {dst[0], dst[1]};
         const void *const from[] = {src[0], src[1]};
+        if (fetch)
+            at = NAME(fetching)(to, 2, from, 2, at, count, vectors, op, divisor);
         at = NAME(batches)(to, 2, from, 2, at, count, vectors, op, divisor, false);
     } else if (stream) {
         at = NAME(batches)(dst, ndst, src, nsrc, at, count, TWILL_STREAM_REGISTERS, op, divisor,
@@ -268,7 +290,9 @@ TWILL_INLINE void NAME(spread)(void *const *dst, unsigned ndst, const void *cons
         bool stream = NAME(streams)(dst[0], flags);                                                \
         for (unsigned d = 1; d < ndst; d++)                                                        \
             stream &= ((uintptr_t)dst[d] - (uintptr_t)dst[0]) % (LANES * sizeof(VALUE)) == 0;      \
-        NAME(spread)(dst, ndst, src, nsrc, count, TWILL_##NOUN, divisor, stream);                  \
+        NAME(spread)                                                                               \
+        (dst, ndst, src, nsrc, count, TWILL_##NOUN, divisor, stream,                               \
+         (flags & TWILL_KERNEL_FETCH) != 0);                                                       \
     }
 OPS(SPREAD, )
 #undef SPREAD

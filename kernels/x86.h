@@ -234,11 +234,8 @@ DIVIDE_LANES(u8, uint8_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(i16, int16_t, (float)lane[i] / (float)divisor)
 DIVIDE_LANES(u16, uint16_t, (float)lane[i] / (float)divisor)
 
-/* How many bytes ahead a copy out of the caches of another core asks for a line of its source, into
- * L2, and of its destination, to write it. Fetching a line from another core takes so long that the
- * processor's own look-ahead, which ends with each page, does not have enough of them under way. On
- * a Granite Rapids a copy of 256 KiB took 11.9 us instead of 14.5 by memcpy(). */
-#define SOURCE_AHEAD      ((size_t)4096)
+/* How many bytes ahead a copy out of the caches of another core asks for a line of its destination,
+ * to write it. */
 #define DESTINATION_AHEAD ((size_t)1024)
 
 /* Copy four registers. */
@@ -263,8 +260,8 @@ static void copy_ahead(char *to, const char *from, size_t bytes)
     const size_t step = 4 * sizeof(vector_i32);
     for (size_t at = 0; at < bytes; at += step) {
         for (size_t line = at; line < at + step; line += TWILL_CACHE_LINE) {
-            if (line + SOURCE_AHEAD < bytes)
-                __builtin_prefetch(from + line + SOURCE_AHEAD, 0, 2);
+            if (line + TWILL_SOURCE_AHEAD < bytes)
+                __builtin_prefetch(from + line + TWILL_SOURCE_AHEAD, 0, 2);
             if (line + DESTINATION_AHEAD < bytes)
                 __asm__ volatile("prefetchw %0" : : "m"(to[line + DESTINATION_AHEAD]));
         }
@@ -282,7 +279,7 @@ static void copy(void *dst, const void *src, size_t bytes, unsigned flags)
     if (dst == src || bytes == 0)
         return;
     bool streams = (flags & TWILL_KERNEL_STREAM) != 0;
-    size_t least = streams ? 2 * step : flags & TWILL_KERNEL_FETCH ? SOURCE_AHEAD : SIZE_MAX;
+    size_t least = streams ? 2 * step : flags & TWILL_KERNEL_FETCH ? TWILL_SOURCE_AHEAD : SIZE_MAX;
     if (bytes < least) {
         memcpy(dst, src, bytes);
         return;

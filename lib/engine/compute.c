@@ -12,6 +12,8 @@
 
 /* Results for many places are reduced and copied by this many bytes, to copy from the cache. */
 #define FUSED_BYTES ((size_t)32 << 10)
+/* Bytes from which on lines of peers are fetched ahead, and of a part of a reduction downwards. */
+#define FETCHED_FROM ((size_t)8 << 10)
 /* Bytes for intermediate results of a caller's function, at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
 #define HERE          UINT32_MAX
@@ -26,7 +28,7 @@ struct reduction {
     unsigned dsts, sources;
     bool fetches;             /* some sources must be fetched */
     uint32_t partial_sources; /* bit i is set if source[i] is a partial */
-    unsigned stores;          /* TWILL_KERNEL_STREAM, or 0 */
+    unsigned hints;           /* enum twill_kernel_flags */
 };
 
 /* Return the address of `blocks` blocks of a step's operand, from its block `at` on, and how many
@@ -53,7 +55,7 @@ static void reduce_by_kernel(const struct twill_request *run, const struct reduc
                                               .partial_sources = narrow ? 0 : f->partial_sources,
                                               .partial_result = !final && !narrow,
                                               .after = final ? run->layout.after : NULL,
-                                              .flags = f->stores,
+                                              .flags = f->hints,
                                               .pool = engine->tuning.pool};
     if (f->dsts == 1)
         twill_kernels_reduce(engine->kernels, &reduction, f->dst[0], (const void *const *)f->source,
@@ -161,7 +163,7 @@ static void begin_reduction(struct reduction *f, unsigned flags, unsigned char *
     f->sources = 0;
     f->fetches = false;
     f->partial_sources = 0;
-    f->stores = 0;
+    f->hints = 0;
 }
 
 /* Add an operand in this process to a reduction. */
@@ -233,7 +235,10 @@ static void copy_staged(struct twill_request *run, const struct twill_instance *
                         size_t bytes)
 {
     uint64_t begin = TWILL_UNLIKELY(instance->is_measured) ? twill_ticks() : 0;
-    unsigned fetches = twill_operand_is_peer(step->src) ? TWILL_KERNEL_FETCH : 0;
+    unsigned fetches = 0;
+    if (TWILL_UNLIKELY(bytes >= FETCHED_FROM) &&
+        (twill_operand_is_peer(step->src) || twill_operand_space(step->src) == TWILL_SHARED))
+        fetches = TWILL_KERNEL_FETCH;
     copy_result(run, dst, src, bytes,
                 fetches | stores_to(run, instance, twill_operand_space(step->dst)));
     if (TWILL_UNLIKELY(instance->is_measured))
@@ -425,6 +430,31 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
+/* Let a large reduction fetch lines of peers ahead. But if the same call on the same mapped buffers
+ * has just ended, less than a tick ago for every four lines, the program cannot have touched many
+ * of them since. Every other time this function then reduces from the end, with what the last call,
+ * upwards, has left in the cache, unless there are `more` destinations. Returns whether it did. */
+static __attribute__((noinline)) bool reduce_downwards(const struct twill_request *run,
+                                                       const struct twill_instance *instance,
+                                                       const struct twill_step *step,
+                                                       struct reduction *f, size_t count, bool more)
+{
+    bool rests = twill_operand_space(step->src) == TWILL_SRC && run->exchange.again &&
+                 run->ticks - run->ended < run->bytes / (4 * (size_t)TWILL_CACHE_LINE);
+    if (twill_operand_is_peer(step->src) && !rests)
+        f->hints |= TWILL_KERNEL_FETCH;
+    if (!rests || more || f->fetches || instance->epoch % 2 == 0 ||
+        run->engine->tuning.pool != NULL)
+        return false;
+    size_t most = twill_max(FETCHED_FROM / run->layout.element, 1);
+    for (size_t rest = count, n; rest > 0; rest -= n) {
+        n = (rest - 1) % most + 1;
+        struct reduction section = section_of(run, f, rest - n);
+        reduce_run(run, &section, n);
+    }
+    return true;
+}
+
 /* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
  * COPYs that follow. The kernel stores to as many destinations as it can, and its result is copied
  * to the others. If kernels have one thread, this goes FUSED_BYTES by FUSED_BYTES. Returns
@@ -446,7 +476,10 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     if (c <= copies && run->engine->tuning.pool == NULL)
         at_once = twill_max(FUSED_BYTES / run->layout.element, 1);
     if (c > copies && to_caller)
-        f.stores = run->layout.store_flags;
+        f.hints = run->layout.store_flags;
+    if (TWILL_UNLIKELY(count * run->layout.element >= FETCHED_FROM) &&
+        reduce_downwards(run, instance, step, &f, count, c <= copies))
+        return TWILL_OK;
     if (TWILL_LIKELY(c > copies))
         return reduce_all(run, instance, &f, count);
     for (size_t done = 0; done < count; done += at_once) {

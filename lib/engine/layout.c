@@ -593,6 +593,21 @@ twill_status twill_run_restart_promoted(struct twill_request *run)
     return TWILL_OK;
 }
 
+/* If DST is SRC, which is promoted, use its memory in the region for DST as well, without asking
+ * the kernel again. Returns whether it is. */
+static bool use_promoted_src(struct twill_request *run)
+{
+    const struct twill_side *src = &run->buffers.side[TWILL_SRC];
+    struct twill_side *dst = &run->buffers.side[TWILL_DST];
+    if (src->given == NULL || dst->base != src->given || dst->bytes != src->bytes)
+        return false;
+    dst->given = src->given;
+    dst->head = src->head;
+    dst->tail = src->tail;
+    move_side(run, dst, src->base);
+    return true;
+}
+
 void twill_run_find_promoted(struct twill_request *run)
 {
     struct twill_context *context = run->engine->context;
@@ -613,7 +628,8 @@ void twill_run_find_promoted(struct twill_request *run)
         if (promotes > 0 && side->base != NULL && side->base != noted)
             twill_promoted_note(context, side->base, side->bytes);
         noted = side->base;
-        if (side->base == NULL || !twill_promoted_find(context, side->base, side->bytes, &found))
+        if ((i == TWILL_DST && use_promoted_src(run)) || side->base == NULL ||
+            !twill_promoted_find(context, side->base, side->bytes, &found))
             continue;
         side->given = side->base;
         side->head = found.head;

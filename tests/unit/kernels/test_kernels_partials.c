@@ -222,7 +222,7 @@ TWILL_TEST(a_result_goes_to_several_places)
                 const unsigned ndst = turn % 5 == 0 ? 8 : 2 + i % 2;
                 reduction.partial_result = i % 4 == 3;
                 reduction.partial_sources = i % 3 == 2 ? 0xa6 : 0;
-                reduction.flags = i % 2 ? TWILL_KERNEL_STREAM : 0;
+                reduction.flags = i % 2 ? TWILL_KERNEL_STREAM : i % 4 == 2 ? TWILL_KERNEL_FETCH : 0;
                 for (unsigned s = 0; s < nsrc; s++)
                     src[s] = source_buffer(&(struct sample){.reduction = reduction}, s) + MARGIN;
                 bool own =

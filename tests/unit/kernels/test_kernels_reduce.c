@@ -143,7 +143,7 @@ static void check_cell(const struct twill_kernels *kernels, const struct cell *c
         const int aliases[] = {-1, 0, another ? another : (int)nsrc - 1};
         for (size_t a = 0; a < TWILL_ARRAY_LENGTH(aliases); a++) {
             v.alias = aliases[a];
-            for (v.flags = 0; v.flags <= TWILL_KERNEL_STREAM; v.flags++)
+            for (v.flags = 0; v.flags <= TWILL_KERNEL_FETCH; v.flags++)
                 check_isa(&v);
         }
     }

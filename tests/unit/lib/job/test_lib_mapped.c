@@ -125,6 +125,36 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_test_close(job.comm);
 }
 
+/* A call that repeats at once reduces every other time from the end of the message to its
+ * beginning. The last part of it then has any length. */
+TWILL_TEST_ON(calls_repeat_at_once, ranks, TWILL_LAYOUTS("2", "3"), TWILL_TEST_PATIENT)
+{
+    enum { TIMES = 6, MOST = 300001 };
+    static const size_t counts[] = {4096, 24576, 24577, 65535, MOST};
+    twill_context *context = twill_comm_context(comm);
+    void *memory[2];
+    for (int i = 0; i < 2; i++)
+        TWILL_CHECK(twill_alloc(context, &memory[i], MOST * sizeof(int32_t)) == TWILL_OK);
+    int32_t *src = memory[0], *dst = memory[1];
+    for (size_t k = 0; k < TWILL_ARRAY_LENGTH(counts); k++) {
+        int32_t power = 1;
+        for (size_t i = 0; i < counts[k]; i++)
+            src[i] = (int32_t)i % 100 - rank;
+        for (int t = 0; t < TIMES; t++)
+            TWILL_CHECK(twill_allreduce(comm, src, dst, counts[k], TWILL_I32, TWILL_SUM) ==
+                        TWILL_OK);
+        for (int t = 0; t < TIMES; t++, power *= size)
+            TWILL_CHECK(twill_allreduce(comm, src, src, counts[k], TWILL_I32, TWILL_SUM) ==
+                        TWILL_OK);
+        for (size_t i = 0; i < counts[k]; i++) {
+            int32_t sum = size * ((int32_t)i % 100) - size * (size - 1) / 2;
+            TWILL_CHECK(dst[i] == sum && src[i] == sum * (power / size));
+        }
+    }
+    for (int i = 0; i < 2; i++)
+        TWILL_CHECK(twill_free(context, memory[i]) == TWILL_OK);
+}
+
 /* While one call is in progress and published, the next one has another count on rank 1: no rank
  * may use its buffer's address unchecked and store behind its end. */
 TWILL_TEST_ON(counts_differ_behind_another, ranks, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
