@@ -4,12 +4,15 @@
 # twill, Open MPI's mtl/ofi and MPICH's ofi netmod, fi_pingpong one way, and an exchange of the same bytes in both
 # directions at once (compare/peers/peer_fabric.c). twill-ofi5 is twill over tcp of the libfabric that fetched MPIs bring,
 # which is newer than the system's and faster, so that twill and they also have the same one. All take turns. The hosts are namespaces of this machine
-# (compare_hosts.sh, for root only). Up to 16 KiB the bound is fi_pingpong, above it the exchange. Options are those of
+# (compare_hosts.sh, for root only). Their congestion control is reno unless TEST_HOSTS_CONGESTION names another one:
+# libfabric's connections have the system's, and between cores of one machine bbr and cubic send many segments again
+# without need. Up to 16 KiB the bound is fi_pingpong, above it the exchange. Options are those of
 # twill-compare, such as --sizes, --rounds, and --cache, where fetched MPIs are.
 here=$(cd "$(dirname "$0")" && pwd)
 compare=$1
 shift
 json=$(mktemp) || exit 1
+export TEST_HOSTS_CONGESTION="${TEST_HOSTS_CONGESTION:-reno}"
 trap 'rm -f "$json"' EXIT
 sh "$here/../tools/compare/compare_hosts.sh" "$compare" 1 --only allreduce_in --peers ofi,fi- \
     --sizes 8,1K,4K,16K,64K,256K,1M,16M --json "$json" "$@" || exit
