@@ -1143,13 +1143,13 @@ def pytorch_tests_2_15(study):
             "A group of a backend from outside PyTorch has the type \"custom\". A test that wants an error which was not raised refuses what works "
             "here: tensors of different sizes or types, or not contiguous. The tests of RPC take the class of Gloo's groups. Only these runs put "
             "twill's in its place, which PyTorch refuses there (\"Expecting a ProcessGroup\"). The next test then finds a group left "
-            "(\"twice\"). In a program RPC makes a group of Gloo. What fails over Gloo as well is of 2.6, and 2.15 does it otherwise.",
+            "(\"twice\"). In a program RPC makes a group of Gloo. What fails over Gloo as well is not twill's: mostly, 2.15 has other names than 2.6.",
             "## What is not applicable", markdown(["PyTorch's reason", "tests"], [[reason.replace("|", "\\|"), f"{len(of('not applicable', reason=reason))}"]
                                                                                  for reason in reasons]),
             "## What passes", "\n".join(f"- `{file}`: {named(of('passed', file=file))}" for file in files if of("passed", file=file)),
             f"{len(of('passed'))} tests pass and {len(failed)} fail, {len(both)} of them over Gloo as well. {len(skipped)} are not "
-            "applicable, as PyTorch skips them or cannot import their file. Other files, such as those of `checkpoint` and `_tensor`, were not "
-            "run on 2.15."]  # fmt: skip
+            "applicable, as PyTorch skips them or cannot import their file. The other files of `checkpoint`, those of `_tensor` and some more "
+            "were not run on 2.15."]  # fmt: skip
 
 
 # --- failures and protection ----------------------------------------------------------------------------
