@@ -47,6 +47,11 @@ TWILL_API twill_status twill_job_view_open(twill_job_view **view, const char *na
  *   type, operation, root, bytes (0 if suspended), seconds since it began or, if out, ended, rank
  *   that it waits for, the call in words, failure, rank in the job of the communicator's rank 0,
  *   which tells communicators of one split apart
+ * - memory, one for each rank and communicator, in bytes: rank, communicator, shared memory that
+ *   exists, what it can grow to, private memory of plans, scratch and requests, rank in the job of
+ *   the communicator's rank 0. Suspended communicators are so in their call
+ * - link, one for each TCP connection of a rank's process: rank, own address and port, those of the
+ *   peer, bytes sent, seconds of sending without those in which the peer had no room for more
  * - recent, one for each rank and communicator, about the last second or less: rank, communicator,
  *   seconds covered, calls and bytes that ended in them, seconds in calls, seconds that it waited
  *   most for one rank (waits of 2 ms and more), that rank, steps of gradient sets in up to 10 s,

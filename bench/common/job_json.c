@@ -42,6 +42,14 @@ static const struct field_name call_fields[] = {
     {"operation", FIELD_TEXT},    {"root", FIELD_INTEGER},      {"bytes", FIELD_INTEGER},
     {"seconds", FIELD_DECIMAL},   {"waits_for", FIELD_INTEGER}, {"call", FIELD_TEXT},
     {"failure", FIELD_TEXT},      {"comm_root", FIELD_INTEGER}, {NULL, FIELD_END}};
+static const struct field_name memory_fields[] = {
+    {"rank", FIELD_INTEGER},    {"comm", FIELD_INTEGER},
+    {"shared", FIELD_INTEGER},  {"shared_limit", FIELD_INTEGER},
+    {"private", FIELD_INTEGER}, {"comm_root", FIELD_INTEGER},
+    {NULL, FIELD_END}};
+static const struct field_name link_fields[] = {{"rank", FIELD_INTEGER}, {"local", FIELD_TEXT},
+                                                {"remote", FIELD_TEXT},  {"bytes", FIELD_INTEGER},
+                                                {"busy", FIELD_DECIMAL}, {NULL, FIELD_END}};
 static const struct field_name recent_fields[] = {
     {"rank", FIELD_INTEGER},         {"comm", FIELD_INTEGER},       {"seconds", FIELD_DECIMAL},
     {"calls", FIELD_INTEGER},        {"bytes", FIELD_INTEGER},      {"in_calls", FIELD_DECIMAL},
@@ -58,10 +66,9 @@ static const struct field_name event_fields[] = {
 static const struct {
     const char *kind, *array;
     const struct field_name *fields;
-} kinds[] = {{"rank", "ranks", rank_fields},
-             {"call", "calls", call_fields},
-             {"recent", "recent", recent_fields},
-             {"event", "events", event_fields}};
+} kinds[] = {{"rank", "ranks", rank_fields},           {"call", "calls", call_fields},
+             {"memory", "comm_memory", memory_fields}, {"link", "links", link_fields},
+             {"recent", "recent", recent_fields},      {"event", "events", event_fields}};
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 /* Return the JSON value of a field, which the caller owns, or NULL for "-". */

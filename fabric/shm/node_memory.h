@@ -147,10 +147,12 @@ struct twill_abort_line {
     char message[TWILL_ABORT_TEXT];
 } TWILL_ALIGNED(64);
 
-/* How often a rank has suspended the communicator, and whether it has made a call since. */
+/* How often a rank has suspended the communicator, and whether it has made a call since. And what
+ * private memory its calls have, for readers outside the job. */
 struct twill_suspend_line {
     _Atomic uint64_t steps; /* two for each time: its calls are over; its memory is given back */
     _Atomic uint32_t suspended;
+    _Atomic uint64_t private_bytes;
 } TWILL_ALIGNED(64);
 
 /* The layout of the region, so that different builds of twill cannot misread each other. */

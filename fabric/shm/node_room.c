@@ -249,6 +249,7 @@ struct twill_room_place twill_room_take(struct twill_room *room, size_t bytes)
         part->next = NO_PART;
         place = (struct twill_room_place){.at = part->at, .part = index, .turn = ++part->turn};
         atomic_store_explicit(&entry->at, part->at, memory_order_relaxed);
+        atomic_store_explicit(&entry->bytes, part->bytes, memory_order_relaxed);
         atomic_store_explicit(&entry->leaving, 0, memory_order_relaxed);
         set_state(room, &place, TWILL_ROOM_IDLE);
         room->users++;

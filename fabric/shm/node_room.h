@@ -25,7 +25,7 @@ struct twill_room_entry {
     _Atomic uint64_t state;   /* turn * 4 + enum twill_room_state */
     _Atomic uint64_t leaving; /* see twill_room_arrive() */
     _Atomic uint64_t at;      /* offset of the part in the room */
-    uint64_t unused;
+    _Atomic uint64_t bytes;   /* of the part */
 };
 
 /* The state of a part, which is open until its owner has left. Turn 0 of part 0, of the region's

@@ -9,7 +9,7 @@
 
 /* Where the memory of a communicator is in a file, and the entry of its part of the room. */
 struct place {
-    uint64_t at, bytes;              /* bytes: at most */
+    uint64_t at, bytes;
     uint64_t entry_at, state;        /* 0 for the region's own */
     struct twill_layout_line layout; /* written there */
 };
@@ -38,13 +38,28 @@ static bool find_part(int fd, uint64_t file_bytes, const struct twill_layout_lin
             return false; /* neither it nor a later one was ever in use */
         uint64_t at = entry.at;
         if (entry.state % 4 != TWILL_ROOM_USED || at < TWILL_ROOM_FIRST || at % 4096 != 0 ||
-            at > room_bytes - sizeof(struct twill_node_area))
+            at > room_bytes - sizeof(struct twill_node_area) || entry.bytes > room_bytes - at)
             continue;
-        *place = (struct place){room_at + at, room_bytes - at, entry_at, entry.state, {0}};
+        *place = (struct place){room_at + at, entry.bytes, entry_at, entry.state, {0}};
         ++*part;
         return read_at(fd, &place->layout, sizeof(place->layout), place->at);
     }
     return false;
+}
+
+/* Return how many bytes of a place the file has. */
+static uint64_t count_bytes(int fd, const struct place *place)
+{
+    const off_t end = (off_t)(place->at + place->bytes);
+    uint64_t bytes = 0;
+    for (off_t at = (off_t)place->at; at < end;) {
+        off_t from = lseek(fd, at, SEEK_DATA), to = from < 0 ? end : lseek(fd, from, SEEK_HOLE);
+        if (from < 0 || from >= end)
+            break;
+        at = to > from && to < end ? to : end;
+        bytes += (uint64_t)(at - from);
+    }
+    return bytes;
 }
 
 /* Map the memory at *place. Returns the view or NULL. */
@@ -65,6 +80,8 @@ static struct twill_node_view *map_place(int fd, const struct place *place)
     view->node.size = 1;
     view->node.area = &view->area;
     view->owner = view->area->owner;
+    view->exists = count_bytes(fd, place);
+    view->most = place->bytes;
     if (place->entry_at > 0 &&
         (!read_at(fd, &entry, sizeof(entry), place->entry_at) || entry.state != place->state))
         view->owner.job = 0; /* its communicator has ended meanwhile */
@@ -82,9 +99,11 @@ struct twill_node_view *twill_node_view_open(int fd, uint64_t *part, const char 
         return NULL;
     }
     own.bytes = (uint64_t)about.st_size;
+    if (own.layout.room_at > 0 && own.layout.room_at < own.bytes)
+        own.bytes = own.layout.room_at;
     if (*part == 0)
         place = own;
-    else if (!find_part(fd, own.bytes, &own.layout, part, &place)) {
+    else if (!find_part(fd, (uint64_t)about.st_size, &own.layout, part, &place)) {
         *part = UINT64_MAX;
         return NULL;
     }

@@ -12,6 +12,7 @@ struct twill_node_view {
     struct twill_node_area *area;  /* node.area points to this */
     struct twill_node_owner owner; /* as it was when the view was opened */
     size_t bytes;                  /* mapped */
+    uint64_t exists, most;         /* bytes that the rank's memory has, and can have */
 };
 
 /* Map the memory of one communicator in the region behind a descriptor, which stays the caller's,

@@ -223,6 +223,8 @@ bool twill_engine_has_persistent(const struct twill_engine *engine);
 void twill_engine_trim(struct twill_engine *engine);
 /* Return the bytes of its requests, scratch and plans. */
 size_t twill_engine_bytes(const struct twill_engine *engine);
+/* Publish that for readers outside the job, after it has changed. */
+void twill_engine_publish_bytes(const struct twill_engine *engine);
 /* Set the call that this rank is in, and publish it to its node. `ticks` is when it was entered. */
 void twill_engine_show(struct twill_engine *engine, const struct twill_call *call,
                        uint64_t sequence, uint64_t ticks);

@@ -456,6 +456,7 @@ static twill_status reserve_slot(struct twill_request *run, struct twill_slot *s
         return TWILL_FAIL(&engine->error, TWILL_ERR_MEMORY, "out of memory for %zu requests",
                           posted);
     slot->posted_count = posted;
+    twill_engine_publish_bytes(engine);
     return TWILL_OK;
 }
 

@@ -341,6 +341,7 @@ static twill_status make_plan(struct twill_engine *engine, const struct twill_ch
     TWILL_TRY_OR_FAIL(&engine->error, connect_peers(engine, plan));
     plan->next = engine->plan_cache.plans;
     engine->plan_cache.plans = plan;
+    twill_engine_publish_bytes(engine);
     *made = plan;
     return TWILL_OK;
 fail:

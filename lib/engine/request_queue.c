@@ -446,6 +446,7 @@ twill_status twill_engine_reserve(struct twill_engine *engine, unsigned char **m
     TWILL_TRY(&engine->error, twill_context_take(engine->context, &grown, bytes, &engine->error));
     *memory = grown;
     *held = bytes;
+    twill_engine_publish_bytes(engine);
     return TWILL_OK;
 }
 
@@ -619,6 +620,7 @@ void twill_engine_trim(struct twill_engine *engine)
     }
     twill_plans_destroy(engine);
     engine->plan_cache.last = engine->plan_cache.before = NULL;
+    twill_engine_publish_bytes(engine);
 }
 
 size_t twill_engine_bytes(const struct twill_engine *engine)
@@ -634,4 +636,11 @@ size_t twill_engine_bytes(const struct twill_engine *engine)
     for (const struct twill_plan *plan = engine->plan_cache.plans; plan != NULL; plan = plan->next)
         bytes += sizeof(*plan) + plan->schedule.count * sizeof(*plan->schedule.steps);
     return bytes;
+}
+
+void twill_engine_publish_bytes(const struct twill_engine *engine)
+{
+    struct twill_node *node = engine->node;
+    atomic_store_explicit(&node->area[node->me]->suspend.private_bytes, twill_engine_bytes(engine),
+                          memory_order_relaxed);
 }

@@ -191,8 +191,7 @@ static void list_event(struct twill_job_view *view, const struct twill_job_regio
                        peer, event->detail);
 }
 
-/* Return whether no region before this one belongs to the same rank. */
-static bool is_first_of_rank(const struct twill_job_view *view, size_t index)
+bool twill_job_is_first(const struct twill_job_view *view, size_t index)
 {
     size_t before = 0;
     uint32_t rank = view->region[index].owner->job_rank; /* read once, as it may change */
@@ -207,13 +206,13 @@ static void list_ranks(struct twill_job_view *view)
     const struct twill_node_owner *first = view->region[0].owner;
     unsigned ranks = 0;
     for (size_t i = 0; i < view->regions; i++)
-        ranks += is_first_of_rank(view, i);
+        ranks += twill_job_is_first(view, i);
     twill_job_add_line(view, "job\t%.*s\t%u\t%u", TWILL_PROGRAM_TEXT, first->program, ranks,
                        first->job_size);
     for (size_t i = 0; i < view->regions; i++) {
         const struct twill_job_region *region = &view->region[i];
         int pid = region->process.pid;
-        if (is_first_of_rank(view, i))
+        if (twill_job_is_first(view, i))
             twill_job_add_line(view, "rank\t%u\t%d\t%s", region->owner->job_rank, pid,
                                pid == 0 ? "dead" : twill_process_state_text(region->process.state));
     }
@@ -345,11 +344,27 @@ static void list_recent(struct twill_job_view *view)
     }
 }
 
+/* Append a line on the memory of each region's owner. */
+static void list_memory(struct twill_job_view *view)
+{
+    for (size_t i = 0; i < view->regions; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        const struct twill_suspend_line *line = &region->view->area->suspend;
+        twill_job_add_line(
+            view, "memory\t%u\t%u\t%llu\t%llu\t%llu\t%u", region->owner->job_rank,
+            region->owner->number, (unsigned long long)region->view->exists,
+            (unsigned long long)region->view->most,
+            (unsigned long long)atomic_load_explicit(&line->private_bytes, memory_order_relaxed),
+            region->owner->root);
+    }
+}
+
 void twill_job_list(struct twill_job_view *view, size_t events)
 {
     list_ranks(view);
     for (size_t i = 0; i < view->regions; i++)
         list_call(view, &view->region[i]);
+    list_memory(view);
     list_recent(view);
     for (size_t i = 0; i < view->regions; i++)
         for (uint64_t back = events; back-- > 0;) {
@@ -381,7 +396,7 @@ static void find_dead_and_stopped(struct twill_job_view *view)
     char text[160];
     for (size_t i = 0; i < view->regions; i++) {
         const struct twill_job_region *region = &view->region[i];
-        if (!is_first_of_rank(view, i))
+        if (!twill_job_is_first(view, i))
             continue;
         uint32_t rank = region->owner->job_rank;
         const char *where = region->has_call ? call_text(region, text, sizeof(text)) : "none";

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the ranks of a job by the memfds that processes hold and have locked. */
 #include "lib/report/job_view.h"
+#include "fabric/host/tcp_links.h"
 #include "fabric/shm/mapping.h"
 
 #include <dirent.h>
@@ -258,6 +259,43 @@ static void take_snapshot(struct twill_job_view *view)
     }
 }
 
+/* Append the line of the connection behind a descriptor of a process, if it is one of `links`. */
+static void list_link(struct twill_job_view *view, const struct twill_job_region *region,
+                      const char *descriptor, const struct twill_tcp_link *links, size_t count)
+{
+    char path[80], target[80];
+    unsigned long long inode;
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", region->process.pid, atoi(descriptor));
+    ssize_t got = readlink(path, target, sizeof(target) - 1);
+    target[got > 0 ? got : 0] = '\0';
+    if (sscanf(target, "socket:[%llu]", &inode) != 1)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (links[i].inode == inode)
+            twill_job_add_line(view, "link\t%u\t%s\t%s\t%llu\t%.6f", region->owner->job_rank,
+                               links[i].local, links[i].remote, (unsigned long long)links[i].bytes,
+                               links[i].busy);
+}
+
+/* Append a line for each TCP connection of the ranks' processes. */
+static void list_links(struct twill_job_view *view)
+{
+    struct twill_tcp_link *links;
+    size_t count = twill_tcp_links_list(&links);
+    for (size_t i = 0; i < view->regions && count > 0; i++) {
+        const struct twill_job_region *region = &view->region[i];
+        char path[40];
+        const struct dirent *entry;
+        snprintf(path, sizeof(path), "/proc/%d/fd", region->process.pid);
+        DIR *folder = region->process.pid > 0 && twill_job_is_first(view, i) ? opendir(path) : NULL;
+        while (folder != NULL && (entry = readdir(folder)) != NULL)
+            list_link(view, region, entry->d_name, links, count);
+        if (folder != NULL)
+            closedir(folder);
+    }
+    free(links);
+}
+
 twill_status twill_job_view_open(twill_job_view **made, const char *name, size_t events,
                                  char *message, size_t bytes)
 {
@@ -280,6 +318,7 @@ twill_status twill_job_view_open(twill_job_view **made, const char *name, size_t
     if (status == TWILL_OK) {
         take_snapshot(view);
         twill_job_list(view, events);
+        list_links(view);
         twill_job_find(view);
         if (view->short_of_memory)
             status = TWILL_FAIL(&error, TWILL_ERR_MEMORY, "out of memory");

@@ -34,8 +34,10 @@ struct twill_job_view {
 
 /* Append a formatted line, or set view->short_of_memory (lib/report/job_lines.c). */
 void twill_job_add_line(struct twill_job_view *view, const char *format, ...) TWILL_PRINTF(2, 3);
-/* Append lines of ranks, calls, what ranks did lately and up to `events` last events of each
- * region. */
+/* Return whether no region before number `index` belongs to the same rank. */
+bool twill_job_is_first(const struct twill_job_view *view, size_t index);
+/* Append lines of ranks, calls, memory, what ranks did lately and up to `events` last events of
+ * each region. */
 void twill_job_list(struct twill_job_view *view, size_t events);
 /* Append findings about ranks that are dead, stopped, behind the others, or in another call. */
 void twill_job_find(struct twill_job_view *view);

@@ -129,6 +129,19 @@ wait_for has_address "$scratch/job.log"
 wait_for shows '"late":[{"rank":1,'
 wait_for shows '"host":"h1"'
 grep -qE '"rank":2,.*"host":"h1"' "$scratch/out" || fail "rank 2 is not on h1"
+grep -qE '\{"rank":2,"comm":0,"shared":[1-9]' "$scratch/out" || fail "no memory of rank 2"
+# The connection between ranks of both hosts is seen from both ends.
+two_ends()
+{
+    shows '"links":[{"rank":' && python3 - "$scratch/out" <<'END'
+import json, sys
+text = open(sys.argv[1]).read()
+hosts = json.loads(text[text.index("{\""):])["hosts"]
+ends = [{(link["local"], link["remote"]) for link in host["links"]} for host in hosts]
+sys.exit(not any((remote, local) in ends[1] for local, remote in ends[0]))
+END
+}
+wait_for two_ends
 wait_for shows '"waits_for":1'
 has_calls()
 {

@@ -42,6 +42,14 @@ static void print_call(const twill_job_view *view, const struct twill_info_line 
         printf("      failed: %s\n", call->field[16]);
 }
 
+/* Print the row of the memory of a rank for a communicator. */
+static void print_memory(const struct twill_info_line *memory)
+{
+    printf("%4s  %4s  %10.0f KiB  %10.0f KiB  %10.0f KiB\n", memory->field[1], memory->field[2],
+           strtod(memory->field[3], NULL) / 1024, strtod(memory->field[4], NULL) / 1024,
+           strtod(memory->field[5], NULL) / 1024);
+}
+
 /* Print the row of an event, with its call and its peer, if it has them. */
 static void print_event(const struct twill_info_line *event)
 {
@@ -59,8 +67,9 @@ static void print_event(const struct twill_info_line *event)
 }
 
 /* Print the view as text. First comes how many ranks of the job are on this host, then a table of
- * the ranks and their calls, then events, then findings. `events` says that events were asked for.
- * If so, a line of column titles precedes the events, even if there are none. */
+ * the ranks and their calls, then their memory, then events, then findings. `events` says that
+ * events were asked for. If so, a line of column titles precedes the events, even if there are
+ * none. */
 static void print_text(const twill_job_view *view, bool events)
 {
     struct twill_info_line line;
@@ -74,6 +83,10 @@ static void print_text(const twill_job_view *view, bool events)
     for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
         if (twill_info_is(&line, "call"))
             print_call(view, &line);
+    printf("\n%4s  %4s  %14s  %14s  %14s\n", "rank", "comm", "shared memory", "at most", "private");
+    for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
+        if (twill_info_is(&line, "memory"))
+            print_memory(&line);
     if (events)
         printf("\n%4s  %4s  %8s  %14s  %s\n", "rank", "comm", "event", "ago", "last events");
     for (size_t i = 0; twill_info_cut(twill_job_view_line(view, i), &line); i++)
@@ -84,7 +97,8 @@ static void print_text(const twill_job_view *view, bool events)
             printf("%s%s\n", findings++ == 0 ? "\n" : "", line.field[1]);
 }
 
-/* Print the view as a JSON object with the job, ranks, calls, events and findings. */
+/* Print the view as a JSON object with the job, ranks, calls, memory, links, events and findings.
+ */
 static void print_json(const twill_job_view *view)
 {
     struct json_object *root = twill_job_json(view);

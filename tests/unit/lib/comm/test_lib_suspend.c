@@ -258,7 +258,7 @@ TWILL_TEST_ON(test_revoked, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
 /* --- readers outside the job -------------------------------------------------------------------
  */
 
-/* A reader sees which communicators are suspended, and makes none of their memory. */
+/* A reader sees which communicators are suspended and what memory each has, and makes none. */
 TWILL_TEST_ON(test_view, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
 {
     twill_comm *made = NULL;
@@ -266,10 +266,15 @@ TWILL_TEST_ON(test_view, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
     const char *line;
     twill_job_view *view = NULL;
     int32_t pid[2], mine = getpid();
-    int suspended = 0, out = 0;
+    int suspended = 0, out = 0, memory = 0;
+    uint64_t mine_now[2], every[4], *of = &every[2]; /* rank 1's, of made and of comm */
     TWILL_CHECK(twill_test_fine(comm, twill_comm_dup(&made, comm)));
+    TWILL_CHECK(works(comm, 0));
     TWILL_CHECK(works(made, 1) && twill_test_fine(made, twill_comm_suspend(made)));
     uint64_t before = usage_of(made).shared_bytes;
+    mine_now[0] = before;
+    mine_now[1] = usage_of(comm).shared_bytes;
+    TWILL_CHECK(bootstrap->exchange(bootstrap->user, mine_now, every, sizeof(mine_now)) == 0);
     TWILL_CHECK(bootstrap->exchange(bootstrap->user, &mine, pid, sizeof(mine)) == 0);
     if (rank == 0)
         TWILL_CHECK(twill_job_view_open(&view, twill_test_text("%d", pid[1]), 100, message, 256) ==
@@ -279,8 +284,18 @@ TWILL_TEST_ON(test_view, processes, TWILL_LAYOUTS("2"), TWILL_TEST_PATIENT)
         suspended +=
             strstr(line, twill_test_text("call\t1\t%u\t1\t2\tsuspended\t", made->number)) == line;
         out += strstr(line, twill_test_text("call\t1\t%u\t1\t2\tout\t", comm->number)) == line;
+        unsigned of_rank, number;
+        unsigned long long shared, most, own;
+        if (sscanf(line, "memory\t%u\t%u\t%llu\t%llu\t%llu", &of_rank, &number, &shared, &most,
+                   &own) != 5 ||
+            of_rank != 1)
+            continue;
+        bool works_on = number == comm->number;
+        memory += works_on || number == made->number;
+        TWILL_CHECK(shared == of[works_on] && most > shared && (own > 0) == works_on, "%s", line);
     }
-    TWILL_CHECK(rank > 0 || (suspended == 1 && out == 1), "%d, %d", suspended, out);
+    TWILL_CHECK(rank > 0 || (suspended == 1 && out == 1 && memory == 2), "%d, %d, %d", suspended,
+                out, memory);
     twill_job_view_close(view);
     TWILL_CHECK(twill_test_barrier(bootstrap));
     uint64_t after = usage_of(made).shared_bytes;
