@@ -169,6 +169,8 @@ struct twill_select_request {
     bool mapped;
     /* Peers can read every buffer of the call with a system call. Only in worlds of one node. */
     bool fetched;
+    /* With `fetched`, a trial prefers FETCHED to STAGED (see twill_fetch_is_tried()). */
+    bool fetch_pays;
     bool vector;
     enum twill_order order; /* ANY unless the collective reduces */
     twill_type type; /* of the elements of a reduction, TWILL_U8 for a user-defined operation */
@@ -180,9 +182,23 @@ static inline bool twill_requests_match(const struct twill_select_request *a,
                                         const struct twill_select_request *b)
 {
     return a->bytes == b->bytes && a->collective == b->collective && a->root == b->root &&
-           a->mapped == b->mapped && a->fetched == b->fetched && a->vector == b->vector &&
-           a->order == b->order && a->type == b->type && a->narrow == b->narrow;
+           a->mapped == b->mapped && a->fetched == b->fetched && a->fetch_pays == b->fetch_pays &&
+           a->vector == b->vector && a->order == b->order && a->type == b->type &&
+           a->narrow == b->narrow;
 }
+
+/* Bytes of a shard from which trials compare FETCHED with STAGED, and from which on they do not.
+ * Reads of shorter shards take less time than their system calls. Longer ones would keep the core
+ * in one system call, while the program may want to compute beside a nonblocking call. */
+#define TWILL_FETCH_TRIED_LEAST ((size_t)64 << 10)
+#define TWILL_FETCH_TRIED_MOST  ((size_t)16 << 20)
+/* Return whether trials compare FETCHED with STAGED in a call of `size` ranks, if both can be used
+ * (lib/engine/staging.c). They do so only if nothing is reduced. */
+bool twill_fetch_is_tried(const struct twill_select_request *request, uint32_t size);
+/* Return whether a read by a system call pays. staged and fetched are what a call with shards of
+ * `shard` bytes costs by STAGED and by FETCHED, in equal units, on the slowest rank, or 0 if that
+ * is unknown. The read must save the time of staging 8 KiB, because the ranks meet once more. */
+bool twill_fetch_pays(uint64_t staged, uint64_t fetched, size_t shard);
 
 /* The result of twill_select(), an algorithm and the shape to emit it with. A plain value. */
 struct twill_choice {
@@ -248,7 +264,11 @@ void twill_chooser_threads(struct twill_chooser *chooser, uint32_t threads,
                            const struct twill_thread_rates *rates);
 
 /* How a rank can access the buffers of the peers of its node. */
-enum twill_access { TWILL_ACCESS_MAPPED = 1, TWILL_ACCESS_FETCHED = 2 };
+enum twill_access {
+    TWILL_ACCESS_MAPPED = 1,
+    TWILL_ACCESS_FETCHED = 2,
+    TWILL_ACCESS_TRIED = 4 /* with FETCHED: trials decide whether it is used */
+};
 
 /* Return the set of enum twill_access on which the choice for this request depends, for any message
  * below TWILL_MAPPED_BYTES 0. If it is 0, the buffer addresses of peers need not be exchanged,

@@ -511,6 +511,7 @@ void twill_why_choice(struct twill_foreseen *seen, char *text, size_t bytes,
     const struct twill_tuning *tuning = twill_chooser_tuning(chooser);
     const char *reason = choice->requested     ? "asked for by TWILL_ALGORITHM"
                          : choice->substituted ? "the cheapest, as TWILL_ALGORITHM cannot do this"
+                         : request->fetch_pays ? "in a trial, or faster in one than @staged"
                                                : "the cheapest";
     size_t used = (size_t)snprintf(text, bytes, "%s", reason);
     if (twill_chooser_candidates(chooser, request, NULL, &all, &ignored) != TWILL_OK)

@@ -9,8 +9,9 @@
  * move these bytes themselves, so two concurrent rings hide nothing behind each other.
  *
  * Fetching by a system call (process_vm_readv) is modelled as slow, so that it is chosen only where
- * measurements say that it pays (TWILL_TUNING). It reaches 10 to 11 GB/s each way and takes 1.15 us
- * a call on a virtual Sapphire Rapids. It was not measured on KNL.
+ * measurements (TWILL_TUNING) or trials (lib/engine/staging.c) say that it pays. It reaches 10
+ * to 11 GB/s each way and takes 1.15 us a call on a virtual Sapphire Rapids. It was not measured on
+ * KNL.
  *
  * More ranks of a node slow down what passes through SHARED and slots. `contention` is fitted to 8
  * and 16 ranks on 16 virtual cores of an Emerald Rapids, where lines between cores take 82 to 97

@@ -18,6 +18,9 @@ enum { TABLES = 32, EARLY_OF_KIND = 8, EARLY = 64 };
  * copies need none. */
 #define CROWDED_BYTES ((size_t)32 << 10)
 
+/* Bytes of a shard whose copies take as long as one more meeting of the ranks. */
+#define FETCH_SAVES ((size_t)8 << 10)
+
 /* A request of a chooser, and its choice if that could be decided without all candidates. */
 struct early {
     struct twill_select_request request;
@@ -146,6 +149,7 @@ static bool is_table_for(const struct twill_candidates *table,
 static struct twill_select_request like_of(const struct twill_select_request *request)
 {
     struct twill_select_request like = *request;
+    like.fetch_pays = false;                                     /* decides after the choice */
     if (!twill_collective_facts(request->collective)->reduces) { /* the elements do not matter */
         like.type = TWILL_U8;
         like.narrow = false;
@@ -410,6 +414,33 @@ static twill_status apply_choice(struct twill_choice *choice, struct twill_choos
     return TWILL_OK;
 }
 
+bool twill_fetch_is_tried(const struct twill_select_request *request, uint32_t size)
+{
+    const struct twill_collective_facts *facts = twill_collective_facts(request->collective);
+    size_t shard = request->bytes / (facts->sharded ? size : 1);
+    return !facts->reduces && !request->vector && shard >= TWILL_FETCH_TRIED_LEAST &&
+           shard < TWILL_FETCH_TRIED_MOST;
+}
+
+bool twill_fetch_pays(uint64_t staged, uint64_t fetched, size_t shard)
+{
+    uint64_t meeting = staged * FETCH_SAVES / twill_max(shard, FETCH_SAVES);
+    return staged > 0 && fetched > 0 && fetched + staged / 32 + meeting < staged;
+}
+
+/* If a trial prefers FETCHED, use it instead of STAGED in a choice that the user has not made. */
+static void fetch_instead(struct twill_choice *choice, const struct twill_chooser *chooser,
+                          const struct twill_select_request *request)
+{
+    struct twill_shape fetched = choice->shape;
+    fetched.protocol = TWILL_PROTOCOL_FETCHED;
+    if (request->fetch_pays && request->fetched && !choice->requested &&
+        twill_fetch_is_tried(request, chooser->world->size) && choice->algorithm->protocols != 0 &&
+        choice->shape.protocol == TWILL_PROTOCOL_STAGED &&
+        twill_algorithm_applies(choice->algorithm, chooser->world, &fetched))
+        choice->shape = fetched;
+}
+
 twill_status twill_select(struct twill_choice *choice, struct twill_chooser *chooser,
                           const struct twill_select_request *request, struct twill_error *error)
 {
@@ -433,6 +464,8 @@ twill_status twill_select(struct twill_choice *choice, struct twill_chooser *cho
         found = choose_cheapest(choice, chooser->world, all, NULL, request);
     }
     choice->substituted = override != NULL && override->algorithm != NULL;
+    if (found)
+        fetch_instead(choice, chooser, request);
     return found ? TWILL_OK
                  : TWILL_FAIL(error, TWILL_ERR_UNSUPPORTED,
                               "no algorithm does %s%s in this order with %u rank%s on %u node%s",
@@ -483,6 +516,11 @@ unsigned twill_mapping_matters(struct twill_chooser *chooser,
     with.mapped = false;
     if (request->fetched)
         matters |= access_used(chooser, &with);
+    with.fetch_pays =
+        chooser->tuning->model.crowd <= 1 && twill_fetch_is_tried(request, chooser->world->size);
+    if ((matters & TWILL_ACCESS_FETCHED) == 0 && request->fetched && with.fetch_pays &&
+        access_used(chooser, &with) == TWILL_ACCESS_FETCHED)
+        matters |= TWILL_ACCESS_FETCHED | TWILL_ACCESS_TRIED;
     unsigned at = chooser->queries++ % 2;
     chooser->query[at].request = *request;
     chooser->query[at].known = true;

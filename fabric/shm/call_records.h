@@ -148,6 +148,7 @@ struct twill_buffer_addresses {
     uint64_t src, dst;       /* offset in the rank's heap region, UINT64_MAX if outside */
     uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
     uint32_t signature;      /* call hash */
+    uint32_t cost[2];        /* of calls like this, staged and fetched, 0 if unknown */
 };
 
 /* Publish this rank's addresses for call number `sequence`, and wake the node's other ranks. */
@@ -160,6 +161,8 @@ static inline void twill_node_put_addresses(struct twill_node *node, uint64_t se
     atomic_store_explicit(&line->src_at, addresses->src_at, memory_order_relaxed);
     atomic_store_explicit(&line->dst_at, addresses->dst_at, memory_order_relaxed);
     atomic_store_explicit(&line->signature, addresses->signature, memory_order_relaxed);
+    for (unsigned way = 0; way < 2; way++)
+        atomic_store_explicit(&line->cost[way], addresses->cost[way], memory_order_relaxed);
     atomic_store_explicit(&line->sequence, sequence, memory_order_release);
     twill_node_ring_doorbells(node);
 }
@@ -176,6 +179,8 @@ static inline bool twill_node_get_addresses(const struct twill_node *node, uint3
     addresses->src_at = atomic_load_explicit(&line->src_at, memory_order_relaxed);
     addresses->dst_at = atomic_load_explicit(&line->dst_at, memory_order_relaxed);
     addresses->signature = atomic_load_explicit(&line->signature, memory_order_relaxed);
+    for (unsigned way = 0; way < 2; way++)
+        addresses->cost[way] = atomic_load_explicit(&line->cost[way], memory_order_relaxed);
     return true;
 }
 /* Return the failure that local rank l has published. Valid if twill_node_aborted() returned l. */

@@ -122,6 +122,7 @@ struct twill_address_line {
     _Atomic uint64_t src, dst;       /* offset in the heap region, UINT64_MAX if outside */
     _Atomic uint64_t src_at, dst_at; /* address, 0 if not needed, UINT64_MAX if not accessible */
     _Atomic uint32_t signature;      /* call hash */
+    _Atomic uint32_t cost[2]; /* of calls like this, staged and fetched (lib/engine/staging.c) */
 } TWILL_ALIGNED(64);
 
 /* The doorbell on which a rank sleeps. It sets `sleeping`. The first peer that clears that again

@@ -58,6 +58,24 @@ static void find_own(const struct twill_request *run, unsigned side, uint64_t *o
         *address = (uint64_t)(uintptr_t)s->base;
 }
 
+/* Have no peer read SRC in a trial if system calls cannot, for example in memory of a device. The
+ * user's @fetched is an error then. */
+static void check_readable(struct twill_request *run, uint64_t *address)
+{
+    if (*address == 0 || *address == TWILL_HEAP_NOWHERE || run->exchange.fetch.trial == NULL ||
+        (run->exchange.allowed & TWILL_ACCESS_FETCHED) == 0)
+        return;
+    const void *memory = run->buffers.side[TWILL_SRC].base;
+    const size_t bytes = side_bytes(run, TWILL_SRC);
+    struct twill_readable *known = twill_fetch_readable(run, memory);
+    if (known->memory == memory && known->bytes >= bytes)
+        return;
+    if (twill_memory_is_readable(memory, bytes))
+        *known = (struct twill_readable){.memory = memory, .bytes = bytes};
+    else
+        *address = TWILL_HEAP_NOWHERE;
+}
+
 /* Remove from exchange.allowed, the ways in which ranks may access each other's buffers, those that
  * one rank's SRC or DST does not allow. `offset` is where that buffer is in the rank's heap, and
  * `address` where it is in the rank's process, as find_own() sets them. */
@@ -78,7 +96,7 @@ void twill_addresses_assume(struct twill_request *run, bool in_heap)
     bool bounced = side[TWILL_SRC].bounced || side[TWILL_DST].bounced;
     bool offset = in_heap && !bounced && engine->context->memory->heap.region != NULL;
     bool address = !bounced && engine->links.single_copy != NULL;
-    run->exchange.allowed = run->exchange.access;
+    run->exchange.allowed = run->exchange.access & ~(unsigned)TWILL_ACCESS_TRIED;
     restrict_access(run, offset ? 0 : TWILL_HEAP_NOWHERE, address ? 0 : TWILL_HEAP_NOWHERE);
 }
 
@@ -91,10 +109,21 @@ static bool publish_addresses(struct twill_request *run)
     run->exchange.fenced = run->engine->context->memory->heap.fenced;
     find_own(run, TWILL_SRC, &own.src, &own.src_at);
     find_own(run, TWILL_DST, &own.dst, &own.dst_at);
+    check_readable(run, &own.src_at);
+    twill_fetch_costs(run, own.cost);
     twill_node_put_addresses(run->engine->node, run->sequence, &own);
     restrict_access(run, own.src, own.src_at);
     restrict_access(run, own.dst, own.dst_at);
     return run->exchange.allowed != 0;
+}
+
+/* Raise the highest costs of all ranks to those of a rank. What one does not know is unknown. */
+static void note_costs(struct twill_fetch_try *fetch, const struct twill_buffer_addresses *theirs)
+{
+    for (unsigned way = 0; way < 2; way++) {
+        bool known = fetch->worst[way] > 0 && theirs->cost[way] > 0;
+        fetch->worst[way] = known ? twill_max(fetch->worst[way], theirs->cost[way]) : 0;
+    }
 }
 
 /* Store in buffers.peer[local] where a local rank's SRC and DST are, as it has published in
@@ -110,6 +139,7 @@ static void collect_addresses(struct twill_request *run, uint32_t local,
     struct twill_peer_buffers *peer = &run->buffers.peer[local];
     peer->address[TWILL_SRC] = theirs->src_at;
     peer->address[TWILL_DST] = theirs->dst_at;
+    note_costs(&run->exchange.fetch, theirs);
     restrict_access(run, src, theirs->src_at);
     restrict_access(run, dst, theirs->dst_at);
     struct twill_heap_view *view = &engine->links.view[local];
@@ -151,8 +181,9 @@ int twill_addresses_exchange(struct twill_request *run)
         if (!twill_engine_has_arrived(engine, engine->issue.epoch - TWILL_WINDOW))
             return 0;
         run->exchange.state = TWILL_EXCHANGE_PUBLISHED;
-        run->exchange.allowed = run->exchange.access;
+        run->exchange.allowed = twill_fetch_begin(run);
         run->exchange.next_address = 0;
+        run->exchange.fetch.worst[0] = run->exchange.fetch.worst[1] = 1;
         if (publishes(run, engine->local) && !publish_addresses(run)) {
             run->exchange.state = TWILL_EXCHANGE_COLLECTED;
             return 1;

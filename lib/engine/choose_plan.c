@@ -121,6 +121,7 @@ static struct twill_select_request select_request(const struct twill_request *ru
         .bytes = elements_of(run) * run->layout.element,
         .mapped = (run->exchange.allowed & TWILL_ACCESS_MAPPED) != 0,
         .fetched = (run->exchange.allowed & TWILL_ACCESS_FETCHED) != 0,
+        .fetch_pays = run->exchange.fetch.pays,
         .vector = run->call.vector,
         .order = order_of(run),
         .type = own ? TWILL_U8 : run->layout.type,
@@ -143,6 +144,7 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
     struct twill_engine *engine = run->engine;
     *exchanges = *any_exchanges = false;
     run->exchange.access = run->exchange.allowed = 0;
+    run->exchange.fetch = (struct twill_fetch_try){.trial = NULL};
     bool scaled = run->layout.created != NULL && run->layout.created->scaled;
     struct twill_select_request request = select_request(run);
     if (run->call.vector || scaled || request.bytes < TWILL_MAPPED_BYTES)
@@ -152,6 +154,7 @@ twill_status twill_addresses_needed(struct twill_request *run, bool *exchanges, 
         engine->world->nodes == 1 && twill_single_copy_fetches(engine->links.single_copy);
     run->exchange.access = twill_mapping_matters(engine->plan_cache.chooser, &request);
     *any_exchanges = run->exchange.access != 0;
+    TWILL_TRY(&engine->error, twill_fetch_find(run));
     bool away = run->call.collective == TWILL_BROADCAST &&
                 engine->world->node[run->call.root] != engine->world->node[engine->rank];
     bool shares = engine->context->memory->heap.region != NULL || engine->links.single_copy != NULL;
@@ -247,6 +250,19 @@ static void log_choice(const struct twill_engine *engine, struct twill_plan *pla
               request->bytes, type != NULL ? type : "?", twill_why_name(choice, name), why);
 }
 
+/* Make the plan of the other protocol that a trial compares, so that no later call of this shape
+ * allocates memory for it. Returns TWILL_OK or the error. */
+static twill_status make_alternative(struct twill_engine *engine,
+                                     const struct twill_select_request *key)
+{
+    struct twill_select_request other = *key;
+    struct twill_choice choice;
+    struct twill_plan *unused;
+    other.fetched = other.fetch_pays = !key->fetch_pays;
+    TWILL_TRY(&engine->error, find_choice(&choice, engine, &other));
+    return twill_plan_get(engine, &choice, &unused);
+}
+
 /* Set run->plan to the plan of the last call or the one before, if that fits. Otherwise choose a
  * plan, make it unless it is in the cache, and log the choice. Returns TWILL_OK or the error. */
 static twill_status find_plan(struct twill_request *run)
@@ -269,6 +285,8 @@ static twill_status find_plan(struct twill_request *run)
     TWILL_TRY(&engine->error, have_chooser(engine));
     TWILL_TRY(&engine->error, find_choice(&choice, engine, &key));
     log_substitute(engine, &choice);
+    if (run->exchange.fetch.trial != NULL && !key.mapped)
+        TWILL_TRY(&engine->error, make_alternative(engine, &key));
     TWILL_TRY(&engine->error, twill_plan_get(engine, &choice, &plan));
     plan->key = key;
     run->plan = engine->plan_cache.last = plan;
@@ -371,7 +389,9 @@ int twill_run_choose(struct twill_request *run)
         if (answer <= 0)
             return answer;
     }
-    if (TWILL_LIKELY(run->exchange.before != NULL &&
+    bool paid = run->exchange.fetch.pays;
+    twill_fetch_choose(run);
+    if (TWILL_LIKELY(run->exchange.before != NULL && run->exchange.fetch.pays == paid &&
                      run->exchange.allowed == run->exchange.allowed_before)) {
         run->plan = run->exchange.before;
         TWILL_TRY(&engine->error, twill_run_attach_peers(run));

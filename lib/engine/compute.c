@@ -357,8 +357,9 @@ static twill_status copy_fetched(struct twill_request *run, uint32_t peer, unsig
     return twill_run_end_fetch(run, peer, from, bytes, fetch.cause);
 }
 
-twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
-                            const struct twill_step *step)
+/* Execute a COPY, untimed. Returns TWILL_OK or the error of a fetch. */
+static twill_status copy_blocks(struct twill_request *run, const struct twill_instance *instance,
+                                const struct twill_step *step)
 {
     bool fetches = twill_run_fetches(run, step->src);
     bool to_caller = twill_operand_space(step->dst) == TWILL_DST;
@@ -383,6 +384,17 @@ twill_status twill_run_copy(struct twill_request *run, const struct twill_instan
         at += blocks;
     }
     return TWILL_OK;
+}
+
+twill_status twill_run_copy(struct twill_request *run, const struct twill_instance *instance,
+                            const struct twill_step *step)
+{
+    if (TWILL_LIKELY(!run->exchange.fetch.is_measured))
+        return copy_blocks(run, instance, step);
+    uint64_t begin = twill_ticks();
+    twill_status status = copy_blocks(run, instance, step);
+    run->exchange.fetch.ticks += twill_ticks() - begin;
+    return status;
 }
 
 /* Reduce with operands in other processes. They are fetched in chunks into scratch, which stays in

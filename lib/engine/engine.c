@@ -6,6 +6,7 @@
 #include "lib/engine/time_split.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 twill_status twill_engine_open(struct twill_engine *engine)
 {
@@ -22,6 +23,7 @@ void twill_engine_close(struct twill_engine *engine)
 {
     twill_split_close(engine);
     twill_plans_destroy(engine);
+    free(engine->trials);
     twill_chooser_destroy(engine->plan_cache.chooser);
     twill_requests_destroy(engine);
 }

@@ -82,6 +82,9 @@ struct twill_engine_tuning {
     } nan;
 };
 
+#define TWILL_FETCH_MEASURED 3u /* calls whose median is a cost */
+struct twill_fetch_trials;
+
 /* Kinds of copies into SHARED that are measured separately (lib/engine/staging.c). */
 enum twill_staging_kind { TWILL_STAGING_ONE_WAY, TWILL_STAGING_EXCHANGE, TWILL_STAGING_KINDS };
 
@@ -95,6 +98,18 @@ struct twill_staging {
     uint64_t ticks, bytes; /* sums over the segments measured in the present group */
     uint32_t ended;        /* number of these that have ended */
     bool streams;          /* between trials, copies bypass the caches */
+};
+
+/* Calls of one collective whose shards have similar lengths, part of struct twill_fetch_trials
+ * (lib/engine/staging.c). The first four members are the same on all ranks. */
+struct twill_fetch_trial {
+    uint32_t left;                       /* calls until the state changes */
+    uint8_t state;                       /* in use or in a trial, one of lib/engine/staging.c */
+    bool begins;                         /* the next call decides after a trial */
+    bool fetched;                        /* the last call was made by FETCHED */
+    uint32_t measured;                   /* calls measured since the way last changed */
+    uint32_t last[TWILL_FETCH_MEASURED]; /* their costs, by their number modulo this */
+    uint32_t cost[2]; /* of this rank, staged and fetched, in ticks per 64 KiB; 0 if unknown */
 };
 
 /* Counters of an engine, and the twill_ticks() spent in its calls. Only the thread that holds the
@@ -147,6 +162,7 @@ struct twill_engine_ports {
     struct twill_issue_queue issue;                                                                \
     struct twill_engine_tuning tuning;                                                             \
     struct twill_staging staging[TWILL_STAGING_KINDS];                                             \
+    struct twill_fetch_trials *trials; /* made when first needed, or NULL */                       \
     struct twill_engine_usage usage;                                                               \
     struct twill_time_split *split; /* where the time of its calls went */                         \
     struct twill_trace trace;

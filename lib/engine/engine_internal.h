@@ -88,6 +88,29 @@ void twill_staging_end(struct twill_request *run, const struct twill_instance *i
  * false if no costs are published. */
 bool twill_staging_decide(const struct twill_engine *engine, enum twill_staging_kind kind);
 
+/* --- lib/engine/staging.c: reads of peers' memory by system calls, instead of SHARED --- */
+
+/* Set exchange.fetch.trial to the trial of calls like this one, which has its exchange.access, and
+ * the rest of exchange.fetch to 0. Returns TWILL_OK or TWILL_ERR_MEMORY. */
+twill_status twill_fetch_find(struct twill_request *run);
+/* Set cost[] to the costs that this rank has measured for calls like this one, or to 0. */
+void twill_fetch_costs(const struct twill_request *run, uint32_t cost[2]);
+/* Memory of this rank that system calls could read, so that it need not be tried again. */
+struct twill_readable {
+    const void *memory; /* or NULL */
+    size_t bytes;
+};
+/* Return where to note that about `memory`, and where it is noted if it was the last one there. */
+struct twill_readable *twill_fetch_readable(const struct twill_request *run, const void *memory);
+/* Before the addresses of a call are published, count it, if trials apply to it. Returns the access
+ * to exchange for, which is exchange.access or that without FETCHED. A persistent request, whose
+ * calls keep its plan, is neither counted nor measured. */
+unsigned twill_fetch_begin(struct twill_request *run);
+/* Once all addresses are collected, set exchange.fetch.pays and is_measured. */
+void twill_fetch_choose(struct twill_request *run);
+/* Record the cost of a call that was measured and has ended. */
+void twill_fetch_end(struct twill_request *run);
+
 /* --- lib/engine/layout.c: where everything lies --- */
 /* Set layout.segments and segment_length, which is SIZE_MAX if no rank knows the largest shard, of
  * a call that has its plan. Returns TWILL_OK or the error. */

@@ -133,6 +133,15 @@ enum twill_exchange_state {
     TWILL_EXCHANGE_COLLECTED, /* over, as all are known or this rank's buffers allow no access */
 };
 
+/* The part of a call in a trial of lib/engine/staging.c, in the exchange of its addresses. */
+struct twill_fetch_try {
+    struct twill_fetch_trial *trial; /* of the engine, or NULL if this call takes no part */
+    uint32_t worst[2]; /* highest costs of all ranks, staged and fetched, or 0 if unknown */
+    bool pays;         /* the call is made by FETCHED instead of STAGED */
+    bool is_measured;  /* the ticks of this call are measured */
+    uint64_t ticks;    /* twill_ticks() spent copying, if so */
+};
+
 /* The exchange of buffer addresses among the ranks of a node, in the request of their call. */
 struct twill_address_exchange {
     enum twill_exchange_state state;
@@ -144,6 +153,7 @@ struct twill_address_exchange {
     uint32_t next_address;           /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */
     unsigned allowed_before;         /* and what those buffers allowed */
+    struct twill_fetch_try fetch;
 };
 /* Return whether the exchange is complete or was not needed. */
 static inline bool twill_exchange_is_over(const struct twill_address_exchange *exchange)

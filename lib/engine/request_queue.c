@@ -97,6 +97,8 @@ static inline void record_end(struct twill_request *request, twill_status status
     twill_trace_call_end(request, status);
     if (TWILL_UNLIKELY(request->layout.account != NULL))
         engine->observer->ended(request);
+    if (TWILL_UNLIKELY(request->exchange.fetch.is_measured) && status == TWILL_OK)
+        twill_fetch_end(request);
     engine->issue.joined[request->sequence % TWILL_ENDS_KEPT] = request->summary.joins;
     twill_node_leave_call(engine->node, request->sequence);
     engine->usage.ended = request->sequence;

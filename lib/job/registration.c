@@ -395,14 +395,12 @@ twill_status twill_free(twill_context *context, void *memory)
 
 bool twill_memory_is_readable(const void *memory, size_t bytes)
 {
-    char byte;
-    struct iovec here = {&byte, 1};
-    for (unsigned end = 0; end < 2; end++) {
-        struct iovec there = {(char *)(uintptr_t)memory + (end > 0 ? bytes - 1 : 0), 1};
-        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) < 0 && errno == EFAULT)
-            return false;
-    }
-    return true;
+    char ends[2];
+    struct iovec here = {ends, sizeof(ends)};
+    struct iovec there[2] = {{(char *)(uintptr_t)memory, 1},
+                             {(char *)(uintptr_t)memory + bytes - 1, 1}};
+    ssize_t n = process_vm_readv(getpid(), &here, 1, there, 2, 0);
+    return n < 0 ? errno != EFAULT : n == (ssize_t)sizeof(ends);
 }
 
 twill_status twill_context_check_memory(struct twill_context *context, const char *call,

@@ -439,6 +439,81 @@ TWILL_TEST(test_measured_decides)
     }
 }
 
+/* Costs on the slowest of two ranks, in ticks per 64 KiB, as machines have them. */
+TWILL_TEST(test_fetch_pays)
+{
+    static const struct {
+        const char *what;
+        uint64_t staged, fetched;
+        size_t shard;
+        bool pays;
+    } rows[] = {
+        {"cores of a Xeon, 256 KiB that the reader has kept", 9521, 5313, 256 * KIB, true},
+        {"the same, just written by the owner", 9521, 12686, 256 * KIB, false},
+        {"1 MiB just written, beyond the caches", 34946, 29045, 1 << 20, true},
+        {"slow system calls, 8 GB/s, against 25 through SHARED", 6600, 20500, 256 * KIB, false},
+        {"the meeting takes what the copies save", 8000, 7000, 64 * KIB, false},
+        {"the same in a long message", 8000, 7000, 4 << 20, true},
+        {"less than a thirty-second", 8000, 7800, 4 << 20, false},
+        {"not measured", 0, 0, 1 << 20, false},
+        {"one not measured", 0, 100, 1 << 20, false},
+        {"the other not measured", 100, 0, 1 << 20, false},
+        {"the highest costs", UINT32_MAX, 1, 64 * KIB, true},
+    };
+    for (size_t i = 0; i < TWILL_ARRAY_LENGTH(rows); i++)
+        if (twill_fetch_pays(rows[i].staged, rows[i].fetched, rows[i].shard) != rows[i].pays)
+            fail_msg("%s", rows[i].what);
+}
+
+/* What trials decide, and for which calls addresses of buffers are exchanged for that. */
+TWILL_TEST(test_fetch_trial)
+{
+    enum { STAGED = TWILL_ACCESS_MAPPED, TRIED = STAGED | FETCHED | TWILL_ACCESS_TRIED };
+    static const struct {
+        const char *nodes, *requested;
+        unsigned collective;
+        size_t bytes;
+        unsigned access, matters;
+        const char *pays; /* chosen if a trial prefers FETCHED */
+    } rows[] = {
+        {"2", NULL, B, 256 * KIB, FETCHED, TRIED, "direct@fetched"},
+        {"2", NULL, B, 64 * KIB, FETCHED, TRIED, "direct@fetched"},
+        {"2", NULL, B, 63 * KIB, FETCHED, STAGED, NULL},
+        {"2", NULL, B, 16 << 20, FETCHED, STAGED, NULL},
+        {"2", NULL, TWILL_ALLTOALL, 2 << 20, FETCHED, TRIED, "direct@fetched"},
+        {"2", NULL, TWILL_ALLTOALL, 64 * KIB, FETCHED, STAGED, NULL},
+        {"4", NULL, TWILL_SCATTER, 1 << 20, FETCHED, TRIED, "direct@fetched"},
+        {"2", NULL, B, 256 * KIB, 0, STAGED, "direct@staged"},
+        {"2", NULL, B, 256 * KIB, FETCHED | 1, TRIED, "direct@mapped"},
+        {"2", NULL, A, 1 << 20, FETCHED, STAGED, "direct@staged"},
+        {"2", "direct@staged", B, 256 * KIB, FETCHED, 0, "direct@staged"},
+        {"2", "direct@fetched", B, 256 * KIB, FETCHED, FETCHED, "direct@fetched"},
+        {"2", "tree", B, 256 * KIB, FETCHED, 0, "tree"},
+    };
+    for (size_t row = 0; row < TWILL_ARRAY_LENGTH(rows); row++) {
+        struct twill_select_request request = {.collective =
+                                                   (enum twill_collective)rows[row].collective,
+                                               .bytes = rows[row].bytes,
+                                               .mapped = (rows[row].access & 1) != 0,
+                                               .fetched = (rows[row].access & FETCHED) != 0};
+        struct test_chooser c;
+        char got[64];
+        test_chooser_open(&c, rows[row].nodes, NULL, rows[row].requested);
+        unsigned matters = twill_mapping_matters(c.chooser, &request);
+        assert_int_equal(matters, rows[row].matters);
+        struct twill_choice before = test_chooser_choice(&c, &request);
+        if (matters == TRIED && !request.mapped)
+            assert_int_equal(before.shape.protocol, TWILL_PROTOCOL_STAGED);
+        request.fetch_pays = true;
+        struct twill_choice choice = test_chooser_choice(&c, &request);
+        if (rows[row].pays != NULL) {
+            describe_choice(&choice, rows[row].pays, got, sizeof(got));
+            assert_string_equal(got, rows[row].pays);
+        }
+        test_chooser_close(&c);
+    }
+}
+
 TWILL_TEST(test_registry)
 {
     const struct twill_algorithm *a;

@@ -4,6 +4,7 @@
  * collectives, forms and kinds of memory; refusals at set-up and later, deaths, memory that is not
  * there; which regions stay attached and which are released. XPMEM has not been run on hardware. */
 #include "lib/comm/comm.h"
+#include "lib/engine/plan.h"
 #include "tests/doubles/xpmem/xpmem_double.h"
 #include "tests/support/plans.h"
 #include "tests/support/unit.h"
@@ -290,4 +291,138 @@ TWILL_TEST_ON(no_memory_when_threads_fetch, processes, TWILL_LAYOUTS("3"), "TWIL
     TWILL_CHECK(TWILL_ENDS(comm, twill_reduce_scatter(comm, data, mine, SHARD, TWILL_U8, TWILL_SUM),
                            TWILL_ERR_ARGUMENT, "of rank 2 could not be read: Bad address"));
     munmap(data, 3 * SHARD);
+}
+
+/* --- trials of fetched and staged calls ----------------------------------------------------------
+ */
+
+enum { TRIED_BYTES = 1 << 17, TRIED_CALLS = 24 /* more than are needed for the first decision */ };
+
+static unsigned char tried_byte(size_t at, unsigned call)
+{
+    return (unsigned char)(at * 5 + at / 251 + call);
+}
+
+/* Broadcast from alternate roots, check the bytes, and set *fetched to how it was done. With
+ * `costs`, this rank says that calls by STAGED and by FETCHED cost this. */
+static bool run_tried(twill_comm *comm, unsigned char *data, const uint32_t *costs, unsigned call,
+                      bool *fetched)
+{
+    struct twill_fetch_trial *trial = comm->issue.blocking.exchange.fetch.trial;
+    uint32_t root = call % comm->world->size;
+    if (costs != NULL && trial != NULL)
+        memcpy(trial->cost, costs, sizeof(trial->cost));
+    for (size_t i = 0; i < TRIED_BYTES; i++)
+        data[i] = comm->rank == root ? tried_byte(i, call) : 0;
+    TWILL_REQUIRE(
+        twill_test_fine(comm, twill_broadcast(comm, data, data, TRIED_BYTES, TWILL_U8, root)));
+    for (size_t i = 0; i < TRIED_BYTES; i++)
+        TWILL_REQUIRE(data[i] == tried_byte(i, call), "call %u, byte %zu", call, i);
+    *fetched = comm->plan_cache.last->fetches;
+    return true;
+}
+
+static unsigned count_plans(const twill_comm *comm)
+{
+    unsigned count = 0;
+    for (const struct twill_plan *plan = comm->plan_cache.plans; plan != NULL; plan = plan->next)
+        count++;
+    return count;
+}
+
+/* The highest costs of any rank decide. A way is left at once if it has become dearer. */
+static bool check_trials(twill_comm *comm, unsigned char *data)
+{
+    static const uint32_t cheap[] = {100, 50}, dear[] = {100, 150};
+    bool fetched, first = comm->rank == 0;
+    unsigned call = 0, plans = 0, roots = comm->world->size;
+    comm->tuning.crowded = 0; /* ranks that share cores try nothing */
+    for (; call < TRIED_CALLS; call++) {
+        TWILL_REQUIRE(run_tried(comm, data, cheap, call, &fetched));
+        TWILL_REQUIRE(call > 0 || !fetched);
+        if (call + 1 == roots)
+            plans = count_plans(comm);
+    }
+    for (unsigned i = 0; i < 4; i++, call++)
+        TWILL_REQUIRE(run_tried(comm, data, cheap, call, &fetched) && fetched);
+    for (unsigned i = 0; i < 4; i++, call++)
+        TWILL_REQUIRE(run_tried(comm, data, first ? dear : cheap, call, &fetched) && !fetched);
+    TWILL_REQUIRE(count_plans(comm) == plans, "a plan was made after the first calls");
+    return true;
+}
+
+static void trying_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
+{
+    unsigned char *data = malloc(TRIED_BYTES);
+    twill_comm *comm;
+    TWILL_CHECK(data != NULL);
+    TWILL_CHECK(
+        twill_test_open(&comm, bootstrap, "", REACH_SETTINGS("cma", "TWILL_ALGORITHM=auto")));
+    TWILL_CHECK(check_trials(comm, data));
+    twill_test_close(comm);
+    free(data);
+}
+
+TWILL_TEST(test_trials)
+{
+    for (int size = 2; size < 4; size++) {
+        twill_test_run_processes(size, trying_rank, NULL);
+        twill_test_run_ranks(size, trying_rank, NULL);
+    }
+}
+
+/* Nothing is tried where system calls may not read, or the user has chosen a protocol. */
+static const char *const untried[] = {"none", "cma"};
+
+TWILL_TEST_CASES(test_untried, processes, untried, "2",
+                 REACH_SETTINGS(*c, strcmp(*c, "none") == 0 ? "TWILL_ALGORITHM=auto"
+                                                            : "TWILL_ALGORITHM=direct@staged"))
+{
+    unsigned char *data = malloc(TRIED_BYTES);
+    bool fetched = true;
+    TWILL_CHECK(data != NULL);
+    for (unsigned call = 0; call < TRIED_CALLS; call++)
+        TWILL_CHECK(run_tried(comm, data, NULL, call, &fetched) && !fetched);
+    TWILL_CHECK(comm->issue.blocking.exchange.fetch.trial == NULL);
+    free(data);
+}
+
+/* Calls under way at once, some persistent, in trials of measured costs. */
+static bool check_under_way(twill_comm *comm, unsigned char *memory)
+{
+    enum { AT_ONCE = 3 };
+    const size_t size = comm->world->size, each = TRIED_BYTES / 2, all = size * each;
+    twill_request *request[AT_ONCE] = {NULL}, *persistent;
+    unsigned char *last = memory + (size_t)AT_ONCE * 2 * all;
+    comm->tuning.crowded = 0; /* ranks that share cores try nothing */
+    TWILL_REQUIRE(twill_test_fine(
+        comm, twill_alltoall_init(comm, last, last + all, each, TWILL_U8, &persistent)));
+    for (unsigned call = 0; call < 3 * TRIED_CALLS; call++) {
+        for (size_t i = 0; i < (AT_ONCE + 1) * 2 * all; i++)
+            memory[i] = (unsigned char)(i / each * 3 + comm->rank * 7 + call);
+        for (unsigned n = 0; n < AT_ONCE; n++) {
+            unsigned char *src = memory + n * 2 * all;
+            TWILL_REQUIRE(twill_test_fine(
+                comm, twill_alltoall_start(comm, src, src + all, each, TWILL_U8, &request[n])));
+        }
+        TWILL_REQUIRE(twill_test_fine(comm, twill_request_start(persistent)));
+        for (unsigned n = 0; n < AT_ONCE; n++)
+            TWILL_REQUIRE(twill_test_fine(comm, twill_wait(&request[n])));
+        TWILL_REQUIRE(twill_test_fine(comm, twill_wait(&persistent)));
+        for (size_t i = 0; i < (AT_ONCE + 1) * all; i++) {
+            size_t n = i / all, from = i % all / each, shard = n * 2 * size + comm->rank;
+            TWILL_REQUIRE(memory[n * 2 * all + all + i % all] ==
+                              (unsigned char)(shard * 3 + from * 7 + call),
+                          "call %u, byte %zu", call, i);
+        }
+    }
+    return twill_request_free(&persistent) == TWILL_OK;
+}
+
+TWILL_TEST_ON(trials_under_way, processes, TWILL_LAYOUTS("2", "3"),
+              REACH_SETTINGS("cma", "TWILL_ALGORITHM=auto"))
+{
+    unsigned char *memory = malloc((size_t)8 * TRIED_BYTES / 2 * (size_t)size);
+    TWILL_CHECK(memory != NULL && check_under_way(comm, memory));
+    free(memory);
 }

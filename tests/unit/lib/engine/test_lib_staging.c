@@ -139,7 +139,8 @@ static bool run_without_trials(twill_comm *first, struct staged_buffers *buffers
 #define STAGED_SETTINGS(tune) tune, "TWILL_LOG=none", TWILL_TEST_PATIENT
 
 /* The length is set, as ranks that share a core have longer segments else. */
-TWILL_TEST_ON(test_trials, ranks, TWILL_LAYOUTS("2"), STAGED_SETTINGS("TWILL_TUNE=segment=128K"))
+TWILL_TEST_ON(test_trials, ranks, TWILL_LAYOUTS("2"),
+              STAGED_SETTINGS("TWILL_TUNE=segment=128K,reach=none"))
 {
     struct staged_buffers buffers;
     TWILL_CHECK(take_buffers(&buffers, STAGED_BYTES));
@@ -162,7 +163,7 @@ static bool begins_trial(twill_comm *world, int colour, struct staged_buffers *b
 
 /* Costs that other ranks have found out are not used, nor those that only some ranks still have. */
 TWILL_TEST_ON(test_other_ranks, ranks, TWILL_LAYOUTS("3"),
-              STAGED_SETTINGS("TWILL_TUNE=segment=128K"))
+              STAGED_SETTINGS("TWILL_TUNE=segment=128K,reach=none"))
 {
     struct staged_buffers buffers;
     TWILL_CHECK(take_buffers(&buffers, STAGED_BYTES));
@@ -199,7 +200,8 @@ static bool check_decisions(twill_comm *comm, twill_bootstrap *bootstrap)
     return true;
 }
 
-static const char *const forced[] = {"TWILL_TUNE=staging=streamed", "TWILL_TUNE=staging=cached"};
+static const char *const forced[] = {"TWILL_TUNE=staging=streamed,reach=none",
+                                     "TWILL_TUNE=staging=cached,reach=none"};
 
 TWILL_TEST_CASES(test_forced, ranks, forced, "2", STAGED_SETTINGS(*c))
 {
@@ -246,7 +248,7 @@ TWILL_TEST(test_crowded)
     (void)twill_test_two_pus(pus);
     assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
     twill_test_bind(pus[0]);
-    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=spin=-1");
-    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=segment=64K");
+    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=spin=-1,reach=none");
+    twill_test_run_processes(STAGED_RANKS, crowded_rank, "TWILL_TUNE=segment=64K,reach=none");
     assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
 }
