@@ -157,7 +157,6 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
             twill_addresses_restart(request);
         if (call->src == request->call.src && call->dst == request->call.dst)
             return TWILL_OK;
-        request->exchange.again = false;
         twill_run_move(request, call->src, call->dst);
         twill_status status = twill_call_check_buffers(request);
         if (TWILL_UNLIKELY(status != TWILL_OK))
@@ -167,7 +166,7 @@ twill_status twill_request_prepare(struct twill_request *request, const struct t
     request->call = *call;
     request->plan = request->exchange.before = NULL;
     request->exchange.state = TWILL_EXCHANGE_IDLE;
-    request->exchange.arrived = request->exchange.again = false;
+    request->exchange.arrived = false;
     twill_run_detach_peers(request);
     TWILL_TRY(&comm->error, twill_call_check(request));
     request->summary = summary_of(request);

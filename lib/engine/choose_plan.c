@@ -373,7 +373,6 @@ void twill_addresses_restart(struct twill_request *run)
     run->plan = NULL;
     run->exchange.state = TWILL_EXCHANGE_IDLE;
     run->exchange.arrived = false;
-    run->exchange.again = true;
 }
 
 int twill_run_choose(struct twill_request *run)

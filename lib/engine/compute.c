@@ -12,7 +12,7 @@
 
 /* Results for many places are reduced and copied by this many bytes, to copy from the cache. */
 #define FUSED_BYTES ((size_t)32 << 10)
-/* Bytes from which on lines of peers are fetched ahead, and of a part of a reduction downwards. */
+/* Bytes from which on lines of peers are fetched ahead. */
 #define FETCHED_FROM ((size_t)8 << 10)
 /* Bytes for intermediate results of a caller's function, at least one element. */
 #define BETWEEN_BYTES ((size_t)2 * TWILL_OPERATION_MOST)
@@ -442,31 +442,6 @@ static unsigned char *taken_to(const struct twill_request *run,
     return locate(run, instance, copy, copy->dst, at, blocks, partial).start;
 }
 
-/* Let a large reduction fetch lines of peers ahead. But if the same call on the same mapped buffers
- * has just ended, less than a tick ago for every four lines, the program cannot have touched many
- * of them since. Every other time this function then reduces from the end, with what the last call,
- * upwards, has left in the cache, unless there are `more` destinations. Returns whether it did. */
-static __attribute__((noinline)) bool reduce_downwards(const struct twill_request *run,
-                                                       const struct twill_instance *instance,
-                                                       const struct twill_step *step,
-                                                       struct reduction *f, size_t count, bool more)
-{
-    bool rests = twill_operand_space(step->src) == TWILL_SRC && run->exchange.again &&
-                 run->ticks - run->ended < run->bytes / (4 * (size_t)TWILL_CACHE_LINE);
-    if (twill_operand_is_peer(step->src) && !rests)
-        f->hints |= TWILL_KERNEL_FETCH;
-    if (!rests || more || f->fetches || instance->epoch % 2 == 0 ||
-        run->engine->tuning.pool != NULL)
-        return false;
-    size_t most = twill_max(FETCHED_FROM / run->layout.element, 1);
-    for (size_t rest = count, n; rest > 0; rest -= n) {
-        n = (rest - 1) % most + 1;
-        struct reduction section = section_of(run, f, rest - n);
-        reduce_run(run, &section, n);
-    }
-    return true;
-}
-
 /* Execute the REDUCE `step` for `blocks` adjacent blocks, from block `at` on, and the `copies`
  * COPYs that follow. The kernel stores to as many destinations as it can, and its result is copied
  * to the others. If kernels have one thread, this goes FUSED_BYTES by FUSED_BYTES. Returns
@@ -490,8 +465,8 @@ static twill_status reduce_blocks(struct twill_request *run, const struct twill_
     if (c > copies && to_caller)
         f.hints = run->layout.store_flags;
     if (TWILL_UNLIKELY(count * run->layout.element >= FETCHED_FROM) &&
-        reduce_downwards(run, instance, step, &f, count, c <= copies))
-        return TWILL_OK;
+        twill_operand_is_peer(step->src))
+        f.hints |= TWILL_KERNEL_FETCH;
     if (TWILL_LIKELY(c > copies))
         return reduce_all(run, instance, &f, count);
     for (size_t done = 0; done < count; done += at_once) {

@@ -148,7 +148,6 @@ struct twill_address_exchange {
     unsigned access;  /* set of enum twill_access that is exchanged for */
     unsigned allowed; /* those of them that all buffers so far allow */
     bool arrived; /* all ranks of the node are in this call, so its entry barrier may be skipped */
-    bool again;   /* the last call of the request had these arguments and buffers, too */
     bool fenced;  /* the addresses are from after a fence of the heap */
     uint32_t next_address;           /* local rank to collect from next */
     const struct twill_plan *before; /* plan of the same call with other buffers, or NULL, */

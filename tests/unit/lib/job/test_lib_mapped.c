@@ -125,8 +125,8 @@ static void run_rank(int rank, int size, twill_bootstrap *bootstrap, void *user)
     twill_test_close(job.comm);
 }
 
-/* A call that repeats at once reduces every other time from the end of the message to its
- * beginning. The last part of it then has any length. */
+/* Calls of the same buffers repeat at once, and kernels that fetch lines ahead end at any length.
+ */
 TWILL_TEST_ON(calls_repeat_at_once, ranks, TWILL_LAYOUTS("2", "3"), TWILL_TEST_PATIENT)
 {
     enum { TIMES = 6, MOST = 300001 };
