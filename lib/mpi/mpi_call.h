@@ -183,7 +183,15 @@ twill_status twill_mpi_issue(const struct twill_mpi_bound *bound, twill_request 
     X(Gather, root, gather, own->comm, m->src, m->dst, m->elements, m->as, root)                   \
     X(Scatter, root, scatter, own->comm, m->src, m->dst, m->elements, m->as, root)                 \
     X(Alltoall, 0, alltoall, own->comm, m->src, m->dst, m->elements, m->as)                        \
-    X(Barrier, 0, barrier, own->comm)
+    X(Barrier, 0, barrier, own->comm)                                                              \
+    X(Allgatherv, 0, allgatherv, own->comm, m->src, m->dst, m->counts, m->offsets, m->as)          \
+    X(Gatherv, root, gatherv, own->comm, m->src, m->elements, m->dst, m->counts, m->offsets,       \
+      m->as, root)                                                                                 \
+    X(Scatterv, root, scatterv, own->comm, m->src, m->counts, m->offsets, m->dst, m->elements,     \
+      m->as, root)                                                                                 \
+    X(Reduce_scatter, 0, reduce_scatterv, own->comm, m->src, m->dst, m->counts, m->as, m->with)    \
+    X(Alltoallv, 0, alltoallv, own->comm, m->src, m->offsets + own->size,                          \
+      m->offsets + 2 * own->size, m->dst, m->counts, m->offsets, m->as)
 
 /* Remember a call that twill has run, if it is of such a kind and has nothing else to do after it.
  * `bound` is what it was bound to. With threads the caller holds the communicator's lock. */
@@ -251,6 +259,21 @@ static inline void twill_mpi_memo_found(struct twill_mpi_comm *own, enum twill_m
     own->scratch.calls.latest[kind] = memo;
     if (!twill_mpi.multiple)
         twill_mpi_quick_on(own);
+}
+/* Return whether the program's counts and displacements equal the remembered given[2][size]. */
+static inline bool twill_mpi_memo_has(const int *given, const int *counts, const int *displs,
+                                      int size)
+{
+    if (TWILL_UNLIKELY(counts == NULL || displs == NULL))
+        return false;
+    size_t i = (unsigned)size;
+    const int *from = given + i;
+    do {
+        i--;
+        if (given[i] != counts[i] || from[i] != displs[i])
+            return false;
+    } while (i > 0);
+    return true;
 }
 /* Count a remembered call for the report. */
 void twill_mpi_memo_count(struct twill_mpi_comm *own, enum twill_mpi_kind kind,

@@ -51,7 +51,7 @@ static twill_mpi_function *newer_of(const struct twill_mpi_call *call)
 /* One end of a call with its counts as int. Arrays lie in narrowed_call.memory or are NULL. */
 struct narrowed_end {
     int count;
-    int *counts, *displs;
+    const int *counts, *displs;
 };
 /* A call whose counts are converted to int, on the stack of pass_older(), which frees `memory`. */
 struct narrowed_call {
@@ -194,6 +194,8 @@ int twill_mpi_pass_on(const struct twill_mpi_call *call)
     struct narrowed_call narrow = {.call = *call};
     narrow.send.count = (int)call->send.count;
     narrow.recv.count = (int)call->recv.count;
+    narrow.send.counts = call->send.counts, narrow.send.displs = call->send.displs;
+    narrow.recv.counts = call->recv.counts, narrow.recv.displs = call->recv.displs;
     return call->kind == TWILL_MPI_Barrier ? PMPI_Barrier(call->comm) : run(&narrow, NULL);
 }
 
@@ -256,10 +258,11 @@ int twill_mpi_pass_on(const struct twill_mpi_call *call)
         BODY(name, false, TWILL_MPI_BLOCKING, NULL, PMPI_##name(ARGUMENTS_##name))
 
 /* Whether a call equals `m`, a remembered one of its kind. Of broadcasts the root may differ. */
-#define IS_TO(c)   (m->recv == recvbuf && m->send == sendbuf && m->recv_count == (c))
-#define IS_REDUCED (m->recv_type == datatype && m->op == op)
-#define IS_MOVED                                                                                   \
-    (m->send_count == sendcount && m->recv_type == recvtype && m->send_type == sendtype)
+#define IS_AT                   (m->recv == recvbuf && m->send == sendbuf)
+#define IS_TO(c)                (IS_AT && m->recv_count == (c))
+#define IS_REDUCED              (m->recv_type == datatype && m->op == op)
+#define IS_TYPED                (m->recv_type == recvtype && m->send_type == sendtype)
+#define IS_MOVED                (m->send_count == sendcount && IS_TYPED)
 #define IS_Allreduce            (IS_TO(count) && IS_REDUCED)
 #define IS_Reduce               (IS_TO(count) && IS_REDUCED && m->root == root)
 #define IS_Reduce_scatter_block (IS_TO(recvcount) && IS_REDUCED)
@@ -271,6 +274,18 @@ int twill_mpi_pass_on(const struct twill_mpi_call *call)
 #define IS_Scatter   IS_Gather
 #define IS_Alltoall  IS_Allgather
 #define IS_Barrier   (m->recv == NULL) /* not so in an empty one */
+/* Arrays are compared by content, as programs change them between calls. */
+#define HAS(counts, displs) twill_mpi_memo_has(m->given, (counts), (displs), own->size)
+#define IS_Allgatherv       (IS_AT && IS_MOVED && HAS(recvcounts, displs))
+#define IS_Gatherv                                                                                 \
+    (IS_AT && IS_MOVED && m->root == root && (m->given == NULL || HAS(recvcounts, displs)))
+#define IS_Scatterv                                                                                \
+    (IS_TO(recvcount) && IS_TYPED && m->root == root &&                                            \
+     (m->given == NULL || HAS(sendcounts, displs)))
+#define IS_Reduce_scatter (IS_AT && IS_REDUCED && HAS(recvcounts, recvcounts))
+#define IS_Alltoallv                                                                               \
+    (IS_AT && IS_TYPED && HAS(recvcounts, rdispls) &&                                              \
+     twill_mpi_memo_has(m->given + 2 * own->size, sendcounts, sdispls, own->size))
 
 _Static_assert(TWILL_OK == 0 && MPI_SUCCESS == 0, "a status of twill is returned as MPI's code");
 #if defined(__has_attribute) && __has_attribute(noplt)
@@ -357,11 +372,6 @@ TWILL_MPI_REMEMBERED(CALLED_DIRECTLY)
         return make_##name(ARGUMENTS_##name, false);                                               \
     }
 TWILL_MPI_REMEMBERED(REMEMBERED)
-BLOCKING(Allgatherv)
-BLOCKING(Gatherv)
-BLOCKING(Scatterv)
-BLOCKING(Reduce_scatter)
-BLOCKING(Alltoallv)
 BLOCKING(Scan)
 BLOCKING(Exscan)
 

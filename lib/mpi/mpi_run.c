@@ -3,6 +3,7 @@
 #include "lib/mpi/mpi_call.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static twill_mpi_bind_fn *const binders[TWILL_MPI_KIND_COUNT] = {
 #define BOUND_BY(name, lower) [TWILL_MPI_##name] = twill_mpi_bind_##lower,
@@ -84,6 +85,7 @@ enum twill_mpi_why twill_mpi_bind(const struct twill_mpi_call *call, enum twill_
 #define NUMBER(name, ...) NUMBER_##name,
 #define PLACE(name, ...)  [TWILL_MPI_##name] = NUMBER_##name,
 enum { NUMBER_NONE, TWILL_MPI_REMEMBERED(NUMBER) NUMBER_AFTER };
+#define MEMOS_OF_ALL ((size_t)(NUMBER_AFTER - 1) * TWILL_MPI_MEMOS) /* of all kinds */
 static const unsigned char places[TWILL_MPI_KIND_COUNT] = {TWILL_MPI_REMEMBERED(PLACE)};
 
 /* Return whether the meaning of a type never changes. */
@@ -107,14 +109,78 @@ void twill_mpi_quick_on(struct twill_mpi_comm *own)
 
 struct twill_mpi_memo *twill_mpi_memos_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind)
 {
-    const size_t all = (NUMBER_AFTER - 1) * TWILL_MPI_MEMOS;
     if (own->scratch.calls.memos == NULL &&
-        (own->scratch.calls.memos = malloc(all * sizeof(*own->scratch.calls.memos))) != NULL)
-        for (size_t i = 0; i < all; i++)
+        (own->scratch.calls.memos = malloc(MEMOS_OF_ALL * sizeof(*own->scratch.calls.memos))) !=
+            NULL)
+        for (size_t i = 0; i < MEMOS_OF_ALL; i++)
             own->scratch.calls.memos[i] = twill_mpi.comms.no_call;
     return own->scratch.calls.memos != NULL
                ? own->scratch.calls.memos + (places[kind] - 1) * TWILL_MPI_MEMOS
                : NULL;
+}
+
+/* Return the side of a call that has a count for each rank, or NULL if there is none or its arrays
+ * are not significant on this rank. Both sides of MPI_Alltoallv have them, and the receive side is
+ * returned. */
+static const struct twill_mpi_end *vector_end(const struct twill_mpi_call *call, int rank)
+{
+    switch (call->kind) {
+    case TWILL_MPI_Allgatherv:
+    case TWILL_MPI_Reduce_scatter:
+    case TWILL_MPI_Alltoallv:
+        return &call->recv;
+    case TWILL_MPI_Gatherv:
+        return call->root == rank ? &call->recv : NULL;
+    case TWILL_MPI_Scatterv:
+        return call->root == rank ? &call->send : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* Copy the arrays of one side, each of `size` elements, to a memo: the program's to given[2][size],
+ * twill's to counts[2][size]. MPI_Reduce_scatter has no displacements and no `offsets`: its counts
+ * are in both arrays of `given`. */
+static void copy_arrays(int *given, size_t *counts, size_t size, const struct twill_mpi_end *end,
+                        const size_t *lengths, const size_t *offsets)
+{
+    memcpy(given, end->counts, size * sizeof(*given));
+    memcpy(counts, lengths, size * sizeof(*counts));
+    memcpy(given + size, offsets != NULL ? end->displs : end->counts, size * sizeof(*given));
+    if (offsets != NULL)
+        memcpy(counts + size, offsets, size * sizeof(*counts));
+}
+
+/* Copy the arrays of a call, if it has any, to a memo. Returns false and leaves the memo alone if
+ * there is no memory for them, or if the program gave no arrays because it moves no data. */
+static bool keep_arrays(struct twill_mpi_memo *memo, const struct twill_mpi_call *call,
+                        const struct twill_mpi_bound *bound)
+{
+    const struct twill_mpi_end *end = vector_end(call, bound->comm->rank);
+    const bool all = call->kind == TWILL_MPI_Alltoallv, sent = end == &call->send;
+    const size_t size = (size_t)bound->comm->size, arrays = (all ? 4 : 2) * size;
+    if (end == NULL) {
+        memo->given = NULL;
+        return true;
+    }
+    if ((call->kind != TWILL_MPI_Reduce_scatter && end->displs == NULL) ||
+        (all && (call->send.buffer == MPI_IN_PLACE || call->send.displs == NULL)))
+        return false;
+    if (memo->counts == NULL)
+        memo->counts = malloc(arrays * (sizeof(*memo->counts) + sizeof(*memo->given)));
+    if (memo->counts == NULL)
+        return false;
+    int *given = (int *)(memo->counts + arrays);
+    copy_arrays(given, memo->counts, size, end, sent ? bound->src_counts : bound->dst_counts,
+                sent                                     ? bound->src_offsets
+                : call->kind == TWILL_MPI_Reduce_scatter ? NULL
+                                                         : bound->dst_offsets);
+    if (all)
+        copy_arrays(given + 2 * size, memo->counts + 2 * size, size, &call->send, bound->src_counts,
+                    bound->src_offsets);
+    memo->given = given;
+    memo->offsets = memo->counts + size;
+    return true;
 }
 
 /* Return the memo for one more call, or NULL to leave all as they are. */
@@ -137,10 +203,11 @@ void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_m
         bound->once || (!barrier && (!is_fixed(call->send.type) || !is_fixed(call->recv.type))))
         return;
     struct twill_mpi_memo *memo = memo_to_fill(own, call->kind);
-    if (memo == NULL)
+    if (memo == NULL || !keep_arrays(memo, call, bound))
         return;
-    *memo = (struct twill_mpi_memo){.next = memo};
-    if (!barrier)
+    if (barrier)
+        *memo = (struct twill_mpi_memo){.next = memo};
+    else
         *memo = (struct twill_mpi_memo){.next = memo,
                                         .send = call->send.buffer,
                                         .recv = call->recv.buffer,
@@ -154,7 +221,10 @@ void twill_mpi_memo_keep(const struct twill_mpi_call *call, const struct twill_m
                                         .with = bound->op,
                                         .src = bound->src,
                                         .dst = bound->dst,
-                                        .elements = bound->count};
+                                        .elements = bound->count,
+                                        .given = memo->given,
+                                        .counts = memo->counts,
+                                        .offsets = memo->offsets};
     twill_mpi_memo_found(own, call->kind, memo);
 }
 
@@ -164,6 +234,8 @@ void twill_mpi_memo_forget(struct twill_mpi_comm *own)
         twill_mpi_quick_off();
     for (int kind = 0; kind < TWILL_MPI_KIND_COUNT; kind++)
         own->scratch.calls.latest[kind] = &twill_mpi.comms.no_call;
+    for (size_t i = 0; own->scratch.calls.memos != NULL && i < MEMOS_OF_ALL; i++)
+        free(own->scratch.calls.memos[i].counts);
     free(own->scratch.calls.memos);
     own->scratch.calls.memos = NULL;
 }
@@ -172,13 +244,21 @@ void twill_mpi_memo_forget(struct twill_mpi_comm *own)
 static struct twill_mpi_call call_of(struct twill_mpi_comm *own, enum twill_mpi_kind kind,
                                      const struct twill_mpi_memo *memo)
 {
-    return (struct twill_mpi_call){
+    struct twill_mpi_call call = {
         .kind = kind,
         .send = {.buffer = memo->send, .count = memo->send_count, .type = memo->send_type},
         .recv = {.buffer = memo->recv, .count = memo->recv_count, .type = memo->recv_type},
         .op = memo->op,
         .root = memo->root,
         .comm = atomic_load(&own->handle)};
+    if (memo->given == NULL)
+        return call;
+    struct twill_mpi_end *end = kind == TWILL_MPI_Scatterv ? &call.send : &call.recv;
+    end->counts = memo->given, end->displs = memo->given + own->size;
+    if (kind == TWILL_MPI_Alltoallv)
+        call.send.counts = memo->given + 2 * own->size,
+        call.send.displs = memo->given + 3 * own->size;
+    return call;
 }
 
 void twill_mpi_memo_count(struct twill_mpi_comm *own, enum twill_mpi_kind kind,

@@ -205,7 +205,9 @@ enum twill_mpi_fate { TWILL_MPI_FATES(TWILL_MPI_FATE) TWILL_MPI_FATE_COUNT };
 
 #define TWILL_MPI_MEMOS 4 /* remembered calls of a kind on a communicator */
 /* A remembered blocking call: its arguments, as in a twill_mpi_call, and what they mean for twill.
- * `next` is the one that was made after it the last time. */
+ * `next` is the one that was made after it the last time. If ranks have their own counts, `given`
+ * holds copies of the program's arrays: counts [size] and displacements [size], and after these for
+ * MPI_Alltoallv those of the data to send. `counts` and `offsets` are the same for twill. */
 struct twill_mpi_memo {
     struct twill_mpi_memo *next;
     const void *send, *recv;
@@ -218,6 +220,9 @@ struct twill_mpi_memo {
     const void *src;
     void *dst;
     size_t elements;
+    const int *given; /* NULL if the call has no such arrays, or this rank is not the root */
+    size_t *counts;   /* the block of all arrays, which serves one call after another, or NULL */
+    const size_t *offsets;
 };
 
 /* The remembered calls of a communicator. Part of a twill_mpi_comm, and protected like its `comm`.

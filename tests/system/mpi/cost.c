@@ -12,10 +12,14 @@
 
 #define MOST        40 /* instructions of a call that a loop repeats */
 #define MOST_OF_TWO 70 /* if calls alternate between two communicators */
+#define MORE        34 /* for each side with a count for each rank, */
+#define MORE_RANK   8  /* and for each rank */
 #define ROUNDS      12
 #define TRAP        0x100l /* in the flags of the processor */
 
 static char in[4][4096], out[4][4096], expected[4096];
+/* Arguments of calls in which each rank has its own count, set by set_counts(). */
+static int counts[MOST_RANKS], places[MOST_RANKS], sent[MOST_RANKS], sent_from[MOST_RANKS], own;
 
 /* The calls, of buffers i, a root and a communicator. */
 #define CALLS(X)                                                                                   \
@@ -29,10 +33,24 @@ static char in[4][4096], out[4][4096], expected[4096];
     X(Barrier, (comm))                                                                             \
     X(Gather, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, root, comm))                                 \
     X(Scatter, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, root, comm))                                \
-    X(Alltoall, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, comm))
+    X(Alltoall, (in[i], 4, MPI_INT, out[i], 4, MPI_INT, comm))                                     \
+    X(Allgatherv, (in[i], own, MPI_INT, out[i], counts, places, MPI_INT, comm))                    \
+    X(Gatherv, (in[i], own, MPI_INT, out[i], counts, places, MPI_INT, root, comm))                 \
+    X(Scatterv, (in[i], counts, places, MPI_INT, out[i], own, MPI_INT, root, comm))                \
+    X(Reduce_scatter, (in[i], out[i], counts, MPI_INT, MPI_SUM, comm))                             \
+    X(Alltoallv, (in[i], sent, sent_from, MPI_INT, out[i], counts, places, MPI_INT, comm))
 #define NAME(name, arguments) #name,
 static const char *const names[] = {CALLS(NAME)};
 #define KINDS ((int)(sizeof names / sizeof *names))
+
+/* Return on how many sides of a call each rank has its own count. */
+static unsigned counted_sides(int kind)
+{
+    if (strcmp(names[kind], "Alltoallv") == 0)
+        return 2;
+    return names[kind][strlen(names[kind]) - 1] == 'v' ||
+           strcmp(names[kind], "Reduce_scatter") == 0;
+}
 
 /* Make a call, or make it in the MPI below if `direct`. */
 #define MAKE(name, arguments)                                                                      \
@@ -44,6 +62,21 @@ static void make(int kind, int i, int root, MPI_Comm comm, int direct)
     CALLS(MAKE)
 }
 
+/* Set the arrays of counts by `seed`, in the same memory as before. Seeds that differ by 3 have the
+ * same counts with other displacements. */
+static void set_counts(int seed)
+{
+    for (int r = 0; r < harness.size; r++) {
+        counts[r] = 1 + (seed + r) % 3;
+        places[r] = r == 0 ? seed / 3 : places[r - 1] + counts[r - 1] + seed % 2;
+    }
+    own = counts[harness.rank];
+    for (int r = 0; r < harness.size; r++) {
+        sent[r] = own;
+        sent_from[r] = r * (own + seed / 3);
+    }
+}
+
 /* Make random calls that alternate, on two communicators, and compare them with the MPI's. */
 static void alternate(MPI_Comm other)
 {
@@ -52,6 +85,7 @@ static void alternate(MPI_Comm other)
         const int kind = below(&state, KINDS), i = below(&state, 4);
         const int root = below(&state, harness.size);
         const MPI_Comm comm = below(&state, 3) == 0 ? other : MPI_COMM_WORLD;
+        set_counts(below(&state, 6));
         for (int k = 0; k < 1024; k++) { /* integers that are also fine floats */
             ((int *)in[i])[k] = 0x40000000 + 4096 * below(&state, 64) + 64 * harness.rank;
             ((int *)out[i])[k] = ((int *)in[i])[k] + round % 64;
@@ -65,6 +99,42 @@ static void alternate(MPI_Comm other)
         make(kind, i, root, comm, 0);
         CHECK(memcmp(result, expected, sizeof expected) == 0, "%s in round %d", names[kind], round);
     }
+}
+
+/* Calls that move no data need no displacements, and in place no arrays of what is sent. Some come
+ * in place of a remembered call. */
+static void make_empty(MPI_Comm comm)
+{
+    static const int none[MOST_RANKS];
+    for (int i = 0; i < 40; i++) {
+        const int *displs = i % 2 == 0 ? none : NULL;
+        set_counts(i % 3);
+        OK(MPI_Allgatherv(in[0], 0, MPI_INT, out[0], none, displs, MPI_INT, comm));
+        OK(MPI_Allgatherv(in[0], own, MPI_INT, out[i % 4], counts, places, MPI_INT, comm));
+        OK(MPI_Alltoallv(MPI_IN_PLACE, NULL, NULL, MPI_INT, out[0], none, displs, MPI_INT, comm));
+        OK(MPI_Alltoallv(in[0], none, displs, MPI_INT, out[0], none, displs, MPI_INT, comm));
+        OK(MPI_Alltoallv(in[0], sent, sent_from, MPI_INT, out[i % 4], counts, places, MPI_INT,
+                         comm));
+        OK(MPI_Gatherv(in[0], 0, MPI_INT, out[0], none, displs, MPI_INT, i % 2, comm));
+    }
+}
+
+/* Calls with wrong arrays in place of those of a remembered call must fail. */
+static void make_wrong(MPI_Comm comm)
+{
+    OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    set_counts(0);
+    for (int i = 0; i < 3; i++)
+        OK(MPI_Allgatherv(in[0], own, MPI_INT, out[0], counts, places, MPI_INT, comm));
+    CHECK(MPI_Allgatherv(in[0], own, MPI_INT, out[0], counts, NULL, MPI_INT, comm) != MPI_SUCCESS,
+          "displacements are missing");
+    CHECK(MPI_Allgatherv(in[0], own, MPI_INT, out[0], NULL, places, MPI_INT, comm) != MPI_SUCCESS,
+          "counts are missing");
+    counts[0] = -1;
+    CHECK(MPI_Allgatherv(in[0], own, MPI_INT, out[0], counts, places, MPI_INT, comm) != MPI_SUCCESS,
+          "a count is negative");
+    set_counts(0);
+    OK(MPI_Allgatherv(in[0], own, MPI_INT, out[0], counts, places, MPI_INT, comm));
 }
 
 #if defined(__x86_64__)
@@ -119,8 +189,10 @@ static void stepped(int number, siginfo_t *info, void *user)
  * others make the same calls. */
 static void count(MPI_Comm one, MPI_Comm other)
 {
-    const unsigned long most = one == other ? MOST : MOST_OF_TWO;
     for (int kind = 0; kind < KINDS; kind++) {
+        const unsigned long most =
+            (one == other ? MOST : MOST_OF_TWO) +
+            (MORE + MORE_RANK * (unsigned long)harness.size) * counted_sides(kind);
         unsigned long least = -1ul;
         for (int round = 0; round < ROUNDS; round++) {
             steps = 0;
@@ -141,6 +213,7 @@ static void count_all(MPI_Comm other)
 {
     dl_iterate_phdr(find_range, NULL);
     sigaction(SIGTRAP, &(struct sigaction){.sa_sigaction = stepped, .sa_flags = SA_SIGINFO}, NULL);
+    set_counts(0);
     count(MPI_COMM_WORLD, MPI_COMM_WORLD);
     count(MPI_COMM_WORLD, other);
 }
@@ -161,6 +234,8 @@ int main(int argc, char **argv)
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &other));
     count_all(other);
     alternate(other);
+    make_empty(other);
+    make_wrong(other);
     OK(MPI_Comm_free(&other));
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &other)); /* which may have the same handle */
     alternate(other);

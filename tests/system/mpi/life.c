@@ -388,6 +388,18 @@ __attribute__((visibility("default"))) int PMPIX_Comm_revoke(MPI_Comm comm)
 #define CODE_REVOKED 77 /* Open MPI 5 */
 #endif
 
+/* Gather a number of each rank by the call that each time has the same arguments. */
+static void gather_numbers(MPI_Comm comm)
+{
+    static int counts[MOST_RANKS], places[MOST_RANKS], in, all[2 * MOST_RANKS];
+    for (int r = 0; r < harness.size; r++)
+        counts[r] = 1, places[r] = 2 * r, all[2 * r] = -1;
+    in = 5 + harness.rank;
+    OK(MPI_Allgatherv(&in, 1, MPI_INT, all, counts, places, MPI_INT, comm));
+    for (int r = 0; r < harness.size; r++)
+        CHECK(all[2 * r] == 5 + r, "rank %d's number is %d", r, all[2 * r]);
+}
+
 /* Rank 0 revokes a communicator while the others wait in twill: for a request or a persistent one,
  * which end with the error, or in a call, which is passed on. So is what follows. */
 static void revoke_within(bool persists, int (*revoke)(MPI_Comm))
@@ -397,6 +409,8 @@ static void revoke_within(bool persists, int (*revoke)(MPI_Comm))
     int in = 1, out = 0;
     OK(MPI_Comm_dup(MPI_COMM_WORLD, &comm));
     OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    for (int i = 0; i < 3; i++)
+        gather_numbers(comm);
     OK(PERSISTENT(Allreduce)(&in, &out, 1, MPI_INT, MPI_SUM, comm, MPI_INFO_NULL, &request));
     if (harness.rank > 0) {
         if (persists)
@@ -411,6 +425,7 @@ static void revoke_within(bool persists, int (*revoke)(MPI_Comm))
             OK(MPI_Recv(&in, 1, MPI_INT, from, 3, comm, MPI_STATUS_IGNORE));
         OK(revoke(comm));
     }
+    gather_numbers(comm);
     OK(MPI_Allreduce(&in, &out, 1, MPI_INT, MPI_SUM, comm));
     CHECK(out == harness.size, "the MPI's sum is %d", out);
     OK(MPI_Iallreduce(&out, &in, 1, MPI_INT, MPI_SUM, comm, &started));
