@@ -133,7 +133,7 @@ def of(study, name):
     return {(row["collective"], row["bytes"]): row.get(name) for row in study.rows("times")}
 
 
-TERMS = """- **fresh**: before each call all ranks write their input and read their last result, and meet. **again**: the same call in a loop.
+TERMS = """- **fresh**: before each call all ranks write their input and read their last result, and all begin at one time. **again**: the same call in a loop.
 - **bound**: the fastest of programs that see all buffers and copy nothing that need not be, between two barriers. They are measured, so a
   library that saves a barrier can be faster.
 - **malloc**, **promoted**, **twill_alloc**: twill on buffers of malloc, the same with `twill_promote()`, and buffers of `twill_alloc()`, all

@@ -251,5 +251,6 @@ if __name__ == "__main__":
     test = unittest.main(exit=False, verbosity=0)
     if RANK == 0:
         print("engines that are installed:", ", ".join(REAL) or "none")
+    dist.barrier()  # others may still make a group over rank 0's store
     dist.destroy_process_group()
     sys.exit(not test.result.wasSuccessful())
